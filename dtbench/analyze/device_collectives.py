@@ -34,7 +34,7 @@ from dtbench.analyze.purposes import (
     is_functional,
     is_of_training,
 )
-from dtbench.analyze.synchronised import Ends, LateGaps, find_host_waits
+from dtbench.analyze.synchronised import Ends, LateGaps, find_host_waits, find_silent
 from dtbench.analyze.trace import Details, Trace
 from dtbench.ranges import COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range
 from dtbench.vocabulary import Axis, Operation, Region
@@ -65,7 +65,7 @@ def find_device_collectives(
     describer.tell_functional(nesting)
     waits = _find_waits(trace, lane, pieces)
     is_on_main = (pieces.has_span & (trace.lane[pieces.event] == lane.lane)).tolist()
-    is_seen = (pieces.has_span & is_wait_seen(lane, pieces.ends_ns)).tolist()
+    is_seen = (pieces.has_span & is_wait_seen(lane, pieces.ends_ns) & ~_may_hide_waits(trace, lane, pieces)).tolist()
     found = (
         describer.describe(index, event, waits.get(index, (None, None)), is_on_main=is_on_main[index])
         for index, event in enumerate(pieces.event.tolist())
@@ -78,9 +78,7 @@ def find_device_collectives(
 
 def _find_waits(trace: Trace, lane: MainLane, pieces: "_Pieces") -> dict[int, tuple[int, int]]:
     """Return from when until when the main lane waited for a collective, itself or through the host."""
-    has_span = np.flatnonzero(pieces.has_span)
-    launched_ns = np.where(pieces.issue == NOTHING, np.iinfo(np.int64).max, trace.start_ns[pieces.issue])
-    ends = Ends(pieces.ends_ns[has_span], launched_ns[has_span])
+    has_span, ends = _read_ends(trace, pieces)
     through_host = find_host_waits(trace, LateGaps(lane.busy_until_ns, lane.calls), ends)
     waits: dict[int, tuple[int, int]] = {}
     for found in (through_host, find_closed_gaps(lane, ends.ends_ns)):
@@ -88,6 +86,20 @@ def _find_waits(trace: Trace, lane: MainLane, pieces: "_Pieces") -> dict[int, tu
         borders = zip(found.starts_ns.tolist(), found.ends_ns.tolist(), strict=True)
         waits.update(zip(closers, borders, strict=True))
     return waits
+
+
+def _may_hide_waits(trace: Trace, lane: MainLane, pieces: "_Pieces") -> Bools:
+    """Tell of each collective whether the main lane may have waited for it through a host that shows nothing."""
+    has_span, ends = _read_ends(trace, pieces)
+    silent = find_silent(trace, LateGaps(lane.busy_until_ns, lane.calls), lane.launches_ns, ends)
+    return np.isin(np.arange(len(pieces.has_span)), has_span[silent.closer])
+
+
+def _read_ends(trace: Trace, pieces: "_Pieces") -> tuple[Ints, Ends]:
+    """Return which collectives have a span, and the ends and issues of those."""
+    has_span = np.flatnonzero(pieces.has_span)
+    launched_ns = np.where(pieces.issue == NOTHING, np.iinfo(np.int64).max, trace.start_ns[pieces.issue])
+    return has_span, Ends(pieces.ends_ns[has_span], launched_ns[has_span])
 
 
 @dataclass(frozen=True)

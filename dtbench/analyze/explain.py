@@ -91,9 +91,12 @@ def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, job_size: int | Non
     if len(over_ranks.collectives) > 1:
         matched = _find_matched(over_ranks, one.rank)
         splits = tuple(
-            _withhold(split, lack)
-            if start_ns is None
-            and (lack := _find_lack(collective, one, over_ranks, job_size, is_matched=index in matched)) is not None
+            split
+            if start_ns is not None
+            else _withhold(split, lack)
+            if (lack := _find_lack(collective, one, over_ranks, job_size, is_matched=index in matched)) is not None
+            else _ask_for_no_rank(split)
+            if _are_there(collective, one, over_ranks, job_size)
             else split
             for index, (collective, start_ns, split) in enumerate(
                 zip(one.collectives, last_starts_ns, splits, strict=True)
@@ -128,19 +131,40 @@ def _find_lack(
     one rank alone would show is no more likely. None: it does not wait for other ranks. A job of which no trace tells
     how many ranks it has (``job_size`` is None) may have others.
     """
-    fitting = set(over_ranks.collectives) - over_ranks.misfits.ranks
-    if collective.operation in POINT_TO_POINT:
-        ranks = {one.rank, *(() if collective.peer is None else (collective.peer,))}
-    elif collective.operation not in WAIT_FOR_ALL or collective.group_size == 1:
+    is_sent = collective.operation in POINT_TO_POINT
+    if not is_sent and (collective.operation not in WAIT_FOR_ALL or collective.group_size == 1):
         return None
-    else:
-        ranks = set(collective.group_ranks) or fitting | {one.rank}
+    if not _are_there(collective, one, over_ranks, job_size):
+        return MissingInput.RANKS
+    is_apart = bool(_members_of(collective, one, over_ranks) & over_ranks.clocks.out_of_step)
+    return MissingInput.CLOCKS if is_matched or is_apart else MissingInput.EVENTS
+
+
+def _members_of(collective: Collective, one: TraceAnalysis, over_ranks: OverRanks) -> set[int]:
+    """Return the ranks that take part as far as the traces say; all that fit where they do not."""
+    if collective.operation in POINT_TO_POINT:
+        return {one.rank, *(() if collective.peer is None else (collective.peer,))}
+    return set(collective.group_ranks) or (set(over_ranks.collectives) - over_ranks.misfits.ranks) | {one.rank}
+
+
+def _are_there(collective: Collective, one: TraceAnalysis, over_ranks: OverRanks, job_size: int | None) -> bool:
+    """Tell whether no rank of a collective lacks its trace."""
+    fitting = set(over_ranks.collectives) - over_ranks.misfits.ranks
     size = collective.group_size or one.timeline.world_size or job_size
     is_short = not collective.group_ranks and (size is None or size > len(fitting))
-    if not ranks <= fitting or (is_short and collective.operation not in POINT_TO_POINT):
-        return MissingInput.RANKS
-    is_apart = bool(ranks & over_ranks.clocks.out_of_step)
-    return MissingInput.CLOCKS if is_matched or is_apart else MissingInput.EVENTS
+    is_sent = collective.operation in POINT_TO_POINT
+    return _members_of(collective, one, over_ranks) <= fitting and (is_sent or not is_short)
+
+
+def _ask_for_no_rank(split: CauseSplit) -> CauseSplit:
+    """Return the causes where all ranks are there: where nothing else is missing, when they began is."""
+    others = [tuple(one for one in part.missing if one is not MissingInput.RANKS) for part in split.parts]
+    return CauseSplit(
+        tuple(
+            part if missing == part.missing else replace(part, missing=missing or (MissingInput.EVENTS,))
+            for part, missing in zip(split.parts, others, strict=True)
+        )
+    )
 
 
 def _withhold(split: CauseSplit, lack: MissingInput) -> CauseSplit:

@@ -10,17 +10,19 @@ gap is closed by the next work that starts on the lane, ``k``::
                        aaaaaaabbbbbbbbcccccccccccccccddddddddddddeeeeeee
                               l       e                          k - bound
 
-    a  host_wait        until k was launched: the host was late
+    a  host_wait        until k was launched: the host was late, and the device computed nothing on another lane
     b  comm_wait        from there until the last collective that ended in the gap ended; of the time before also what
                         the host waited for a collective in a synchronising call, see ``synchronised.py``
-    c  beside_...       k was launched and nobody's end was waited for, but the device worked on another lane
+    c  beside_...       k was launched and nobody's end was waited for, but the device worked on another lane; of the
+                        time before also what it computed there
     d  unexplained
     e  launch_gap       the last ``LAUNCH_BOUND_NS`` of what a and b left: from launch to start, or from kernel to
                         kernel
 
 ``c`` and ``d`` together, and what two rarer parts take in their place, are ``other``. A launch that the trace does not
 hold had happened by the time anything later on the lane was launched, because a stream runs in order; where that does
-not settle it, nothing is claimed (``launch_unknown``). Where all launches are known, ``b`` is what
+not settle it, nothing is claimed (``launch_unknown``); nor where the host may have waited for a collective, and shows
+nothing of that or anything else (``synchronised.find_silent``). Where all launches are known, ``b`` is what
 ``waits.find_device_waits`` finds, less collectives on the lane itself, which leave no gap.
 """
 
@@ -38,7 +40,7 @@ from dtbench.analyze.enclosures import NOTHING
 from dtbench.analyze.intervals import Bools, Intervals, Ints, intersect, subtract, unite, unite_all
 from dtbench.analyze.main_lane import find_main_lane, work_on_lane
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.synchronised import Ends, HostWaits, LateGaps, find_host_waits, find_sitting
+from dtbench.analyze.synchronised import Ends, HostWaits, LateGaps, find_host_waits, find_silent, find_sitting
 from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
 
@@ -67,7 +69,7 @@ class GapPart(StrEnum):
     BESIDE_COMPUTE = "beside_compute"
     BESIDE_COMM = "beside_comm"  # of a collective that went on when the gap was closed
     BESIDE_COPY = "beside_copy"
-    LAUNCH_UNKNOWN = "launch_unknown"  # the trace does not say when the next work was launched
+    LAUNCH_UNKNOWN = "launch_unknown"  # the trace does not say when the next work was launched, or why no earlier
     TRACE_END = "trace_end"  # no work follows
     UNEXPLAINED = "unexplained"
 
@@ -121,14 +123,15 @@ class GapTime:
         gap_ns: time in which the lane had no work: the window less its work.
         comm_wait_ns: the next work was launched and waited for a collective; None also where it may have waited for
             something else.
-        host_wait_ns: the next work was not launched yet.
+        host_wait_ns: the next work was not launched yet, and no compute ran on another lane.
         host_sync_ns: part of ``host_wait_ns`` in which the late thread sat in a synchronising call.
         launch_gap_ns: from launch to start or from kernel to kernel.
         other_ns: the rest; the sum of the six that follow.
         beside_compute_ns: compute ran on another lane.
         beside_comm_ns: a collective ran on another lane, and ran on when the gap was closed.
         beside_copy_ns: a copy ran on another lane.
-        launch_unknown_ns: the trace does not say when the next work was launched.
+        launch_unknown_ns: the trace does not say when the next work was launched, or whether the host that launched it
+            had waited for a collective.
         trace_end_ns: no work followed.
         unexplained_ns: nothing is known.
         waits: the collectives behind ``comm_wait_ns``, longest first.
@@ -190,18 +193,25 @@ def find_gaps(
     late = LateGaps(gaps.starts_ns, gaps.launch)
     through_host = find_host_waits(trace, late, _read_ends(collectives))
     by_host = unite(through_host.starts_ns, through_host.ends_ns)
+    silent = find_silent(trace, late, host_until, _read_ends(collectives))
+    host_late = subtract(unite(gaps.starts_ns, host_until), by_host)
+    beside = _find_beside(trace, kinds[Kind.COMPUTE], host_late)
+    perhaps = subtract(subtract(unite(silent.starts_ns, silent.ends_ns), by_host), beside)
+    by_others = unite_all(by_host, beside, perhaps)
+    split = _split_by_neighbours(trace, kinds, _select(comm_until, launch_from, explained))
     waits = _order_waits(through_host, closer[waited], host_until[waited], comm_until[waited])
     return Gaps(
         lane="/".join(trace.lanes[lane]),
         parts={
-            GapPart.HOST_WAIT: subtract(unite(gaps.starts_ns, host_until), by_host),
+            **split,
+            GapPart.BESIDE_COMPUTE: unite_all(split[GapPart.BESIDE_COMPUTE], beside),
+            GapPart.HOST_WAIT: subtract(host_late, by_others),
             GapPart.COMM_WAIT: unite_all(unite(host_until, comm_until), by_host),
             GapPart.LAUNCH_GAP: unite(launch_from, gaps.ends_ns),
             GapPart.TRACE_END: unite(comm_until[gaps.is_last], launch_from[gaps.is_last]),
-            GapPart.LAUNCH_UNKNOWN: _select(comm_until, launch_from, ~is_known & ~gaps.is_last),
-            **_split_by_neighbours(trace, kinds, _select(comm_until, launch_from, explained)),
+            GapPart.LAUNCH_UNKNOWN: unite_all(_select(comm_until, launch_from, ~is_known & ~gaps.is_last), perhaps),
         },
-        synchronising=subtract(find_sitting(trace, late, host_until), by_host),
+        synchronising=subtract(find_sitting(trace, late, host_until), by_others),
         knows_synchronising=_knows_synchronising(trace, gaps, host_until),
         wait_starts_ns=waits[0],
         wait_ends_ns=waits[1],
@@ -229,18 +239,22 @@ def _select(starts_ns: Ints, ends_ns: Ints, chosen: Bools) -> Intervals:
 
 
 def _split_by_neighbours(trace: Trace, kinds: Mapping[Kind, Bools], rest: Intervals) -> dict[GapPart, Intervals]:
-    """Split time of gaps by what ran then, which is on other lanes; only spans that share time with it are united."""
+    """Split time of gaps by what ran then, which is on other lanes."""
     parts = {}
     for kind, part in (
         (Kind.COMPUTE, GapPart.BESIDE_COMPUTE),
         (Kind.COMM, GapPart.BESIDE_COMM),
         (Kind.COPY, GapPart.BESIDE_COPY),
     ):
-        starts, ends = trace.start_ns[kinds[kind]], trace.end_ns[kinds[kind]]
-        beside = _select(starts, ends, rest.covered_before(ends) > rest.covered_before(starts))
-        parts[part] = intersect(rest, beside)
-        rest = subtract(rest, beside)
+        parts[part] = _find_beside(trace, kinds[kind], rest)
+        rest = subtract(rest, parts[part])
     return {**parts, GapPart.UNEXPLAINED: rest}
+
+
+def _find_beside(trace: Trace, chosen: Bools, rest: Intervals) -> Intervals:
+    """Return when some events ran in time of gaps; only spans that share time with it are united."""
+    starts, ends = trace.start_ns[chosen], trace.end_ns[chosen]
+    return intersect(rest, _select(starts, ends, rest.covered_before(ends) > rest.covered_before(starts)))
 
 
 def _find_borders(trace: Trace, nesting: Nesting, lane: int, window: Window) -> _Borders:

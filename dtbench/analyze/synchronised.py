@@ -11,6 +11,10 @@ The lane's next work was launched late, and the stream itself waited for nothing
 host is that collective. So it is told where the collective was issued before the call, ended inside it, and nothing of
 another lane ended within ``RETURN_BOUND_NS`` before the call returned: then it may have been that.
 
+A host that asks again and again whether the collective has ended, or waits inside C++ (``TORCH_NCCL_BLOCKING_WAIT``),
+leaves no such call: its thread is silent until the end, and launches at once thereafter. It may as well have been busy
+with what no trace shows, so neither is claimed; see ``find_silent``.
+
 A copy into pageable memory of the host (``tensor.item()``, ``.cpu()``, ``.tolist()``) synchronises whatever its call is
 named: CUDA comes back from ``cudaMemcpyAsync`` when it has been made ("API synchronization behavior" of the CUDA
 Runtime API). What its thread waited for had ended when the copy began.
@@ -33,6 +37,7 @@ RETURN_BOUND_NS: Final = 20_000
 # Of CUDA, HIP, MUSA, Ascend's ACL and Level Zero alike; the last two are Unified Runtime's (XPU).
 _SYNCHRONISES: Final = re.compile(r"\w*Synchronize\w*|(?:cuda|hip|musa)Memcpy(?:WithStream)?|urQueueFinish|urEventWait")
 _COPIES: Final = re.compile(r"(?:cuda|hip|musa|cu)Memcpy\w*Async\w*")
+_ASKS: Final = re.compile(r"\w*(?:Event|Stream)Query\w*")
 _PAGEABLE: Final = re.compile(r"Memcpy DtoH \(Device -> Pageable\)")
 _TOLD_NS: Final = 1_000  # traces before 2024 know whole microseconds
 
@@ -166,6 +171,46 @@ def find_host_waits(trace: Trace, gaps: LateGaps, ends: Ends) -> HostWaits:
     _, first = np.unique(np.stack((gap[found], closer[found])), axis=1, return_index=True)
     kept = found[np.sort(first)]
     return HostWaits(gap[kept], closer[kept], starts_ns[kept], ends_ns[kept])
+
+
+def find_silent(trace: Trace, gaps: LateGaps, launched_ns: Ints, ends: Ends) -> HostWaits:
+    """Find when a lane may have waited for a collective through a host that shows nothing of it.
+
+    From the last that its thread is seen to do before the collective ends, where it launches within ``RETURN_BOUND_NS``
+    after that, and was silent for longer.
+
+    Args:
+        trace: the events.
+        gaps: of the lane.
+        launched_ns: shape ``(m,)``, when what closes each was launched.
+        ends: of the collectives.
+    """
+    nothing = np.array([], dtype=np.int64)
+    if not len(ends.ends_ns):
+        return HostWaits(nothing, nothing, nothing, nothing)
+    order = np.argsort(ends.ends_ns, kind="stable")
+    place = np.searchsorted(ends.ends_ns[order], launched_ns, side="right") - 1
+    closer = order[np.maximum(place, 0)]
+    ends_ns = ends.ends_ns[closer]
+    is_near = (place >= 0) & (ends_ns > gaps.starts_ns) & (launched_ns - ends_ns <= RETURN_BOUND_NS)
+    near = np.flatnonzero(is_near & (gaps.launch != NOTHING))
+    silent_ns = np.maximum(gaps.starts_ns[near], _find_last_seen(trace, gaps.launch[near], ends_ns[near]))
+    is_silent = (ends_ns[near] - silent_ns > RETURN_BOUND_NS) & (ends.issues_ns[closer[near]] <= silent_ns)
+    found = near[is_silent]
+    return HostWaits(found, closer[found], silent_ns[is_silent], ends_ns[found])
+
+
+def _find_last_seen(trace: Trace, calls: Ints, until_ns: Ints) -> Ints:
+    """Return when the thread of each call last began or ended anything but to ask, before a time; shape ``(k,)``."""
+    threads = trace.lane[calls]
+    found = np.full(len(calls), np.iinfo(np.int64).min, dtype=np.int64)
+    asks = trace.is_named(_ASKS.fullmatch) & trace.is_one_of(CALLS)
+    for thread in np.unique(threads).tolist():
+        mine, shown = threads == thread, (trace.lane == thread) & ~asks
+        times_ns = np.sort(np.concatenate((trace.start_ns[shown], trace.end_ns[shown])))
+        place = np.searchsorted(times_ns, until_ns[mine], side="left") - 1
+        found[mine] = np.where(place >= 0, times_ns[np.maximum(place, 0)], found[mine])
+    return found
 
 
 def _find_awaited(trace: Trace, synchronising: Synchronising, ends: Ends) -> Ints:

@@ -259,8 +259,9 @@ _OF_PURPOSE: Final = {
 """What is said of a purpose for all of these causes."""
 
 
-def _after_skew(_row: Loss, _ran: Ran) -> str:
-    return "Find what the last rank did meanwhile: the time is lost there, and a faster link changes nothing."
+def _after_skew(row: Loss, _ran: Ran) -> str:
+    last = "the ranks that come last" if row.waited_for is None else "the last rank"
+    return f"Find what {last} did meanwhile: the time is lost there, and a faster link changes nothing."
 
 
 def _after_queue(row: Loss, ran: Ran) -> str:

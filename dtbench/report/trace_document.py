@@ -37,6 +37,7 @@ def traces_document(traces: TraceSet) -> dict[str, object]:
         "names_on_comm_lanes": [asdict(name) for name in traces.names_on_comm_lanes],
         "owners": [_owner_document(row) for row in traces.owners],
         "waiting": _waiting_documents(traces),
+        "late_together": [asdict(one) for one in traces.over_ranks.waiting.together],
         "notes": list(traces.notes),
         "doubts": [asdict(doubt) for doubt in doubt_steps(read_steps_of_traces(traces.analyses))],
     }

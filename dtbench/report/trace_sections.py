@@ -270,7 +270,7 @@ def waiting_section(traces: TraceSet) -> Section:
     titles = ("collectives", "was last", "waited", "of its comm", "others waited")
     shown = sorted(waiting.ranks, key=lambda one: -(one.caused_wait_ns or 0))[:MOST_RANKS]
     return Section(
-        title="Waiting for the last rank, whole traces",
+        title=f"Waiting for the last rank, {'whole traces' if waiting.outside is None else 'all steps together'}",
         columns=[
             Column("rank"),
             *(Column(title, is_number=True) for title in titles),

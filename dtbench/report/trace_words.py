@@ -267,7 +267,9 @@ def bandwidth_notes(traces: TraceSet) -> list[str]:
     if not said:
         return []
     are_here = traces.world_size == len(traces.analyses)
-    what = "how long each waited for others is not known, and" if are_here else "waiting for ranks that are not here"
+    is_told = any(skew.skew_wait_ns is not None for one in traces.analyses for skew in one.skews)  # of sends, say
+    untold = "waiting for others" if is_told else "how long each waited for others is not known, and"
+    what = untold if are_here else "waiting for ranks that are not here"
     return [f"bandwidth (algbw) at least: {', '.join(said)}; {what} counts as transfer"]
 
 

@@ -89,6 +89,50 @@ def test_a_host_that_was_late_because_it_synchronised_is_told(draw: Callable[...
     assert account.host_sync_ns == 8 * US
 
 
+def test_the_device_waits_for_no_host_while_it_computes_on_another_stream(draw: Callable[..., Path]) -> None:
+    """Two streams in turns, each launched when it is due: of 12 us the device has nothing to do for 2."""
+    account = gaps_of(
+        draw("""
+        call cudaLaunchKernel            @1   |a.b        c.     |
+        kernel gemm                      @s7  |aaaa        ccc   |
+        kernel gemm                      @s8  |    bbbbbb        |
+        """)
+    )
+    assert account.gap_ns == 8 * US
+    assert nonzero(account) == {"beside_compute": 6, "host_wait": 1, "launch_gap": 1}
+
+
+@pytest.mark.parametrize(
+    ("shown", "launched", "parts"),
+    [
+        (" " * 30, "c  ", {"host_wait": 2, "launch_unknown": 31, "launch_gap": 3}),  # may have waited inside C++
+        ("q  q  q  q  q  q  q  q  q  q  ", "c  ", {"host_wait": 2, "launch_unknown": 31, "launch_gap": 3}),  # asked
+        (" " * 20 + "=" * 8 + "  ", "c  ", {"host_wait": 33, "launch_gap": 3}),  # an operator ran meanwhile
+    ],
+    ids=["silent", "asks", "busy"],
+)
+def test_a_silent_host_that_launches_when_a_collective_has_ended_may_have_waited_for_it(
+    draw: Callable[..., Path], shown: str, launched: str, parts: dict[str, int]
+) -> None:
+    asks = "".join("=" if letter == "q" else " " for letter in shown)
+    operator = "".join("=" if letter == "=" else " " for letter in shown)
+    one = analyze(
+        draw(f"""
+        op c10d::allreduce_              @1   | ==                                                  |
+        op aten::sort                    @1   |       {operator}                                    |
+        call cudaLaunchKernel            @1   |ab                                  {launched}       |
+        call cudaEventQuery              @1   |       {asks}                                        |
+        kernel gemm                      @s7  | aa                                    ccccc         |
+        kernel ncclDevKernel_AllReduce   @s20 |   bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb                   |
+        """)
+    )
+    account = one.accounts.whole.gaps
+    assert account is not None
+    assert nonzero(account) == parts
+    assert account.comm_wait_ns == (None if "launch_unknown" in parts else 0)
+    assert [row.wait_ns for row in one.whole_purposes] == [account.comm_wait_ns]
+
+
 FETCHED = """
         op c10d::allreduce_              @1   | =                                                                  |
         call cudaLaunchKernel            @1   |ab                                                          c       |
@@ -335,15 +379,32 @@ def part_of_tick(tick: int, drawn: dict[str, list[Any]]) -> str | None:
         launched = min(known) if known and min(known) <= before else None
     ends = [start + length for start, length in drawn["comm"] if length and start + length <= close]
     waited = max(ends, default=-1)
+    is_beside = any(start <= tick < start + length for start, length in drawn["side"])
+    is_early = launched is not None and tick < launched
     rules = [
-        (launched is not None and tick < launched, "host_wait"),
+        (is_early and is_beside, "beside_compute"),
+        (is_early and is_silent(tick, before, later[0][2], drawn), "launch_unknown"),
+        (is_early, "host_wait"),
         (launched is not None and tick < waited and waited > max(before, launched), "comm_wait"),
         (tick >= close - LAUNCH_BOUND_NS // TICK, "launch_gap"),
         (launched is None, "launch_unknown"),
-        (any(start <= tick < start + length for start, length in drawn["side"]), "beside_compute"),
+        (is_beside, "beside_compute"),
         (any(start <= tick < start + length for start, length in drawn["comm"]), "beside_comm"),
     ]
     return next((part for fits, part in rules if fits), "unexplained")
+
+
+def is_silent(tick: int, before: int, launched: int | None, drawn: dict[str, list[Any]]) -> bool:
+    """Tell whether the host had nothing else to show until a collective ended, and launched at once thereafter."""
+    spans = [(start + length, start) for start, length in drawn["comm"] if length]
+    ended = [span for span in spans if launched is not None and span[0] <= launched]
+    if launched is None or not ended:
+        return False
+    end, issue = max(ended)
+    shown = [work[2] for work in drawn["main"] if work[2] is not None] + [start for start, _ in drawn["comm"]]
+    silent = max([before, *(time for time in shown if time < end)])
+    bound = LAUNCH_BOUND_NS // TICK
+    return bool(issue <= silent <= tick < end and launched - end <= bound < end - silent)
 
 
 @settings(max_examples=300)

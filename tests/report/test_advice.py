@@ -412,6 +412,13 @@ def test_a_gain_is_no_longer_than_all_communication_of_a_step() -> None:
     )
 
 
+def test_what_is_waited_for_one_rank_asks_for_that_and_else_for_all_that_come_last() -> None:
+    (one,) = gain(loss(Cause.SKEW, Purpose.TENSOR, waited_for=3))
+    (several,) = gain(loss(Cause.SKEW, Purpose.TENSOR))
+    assert one.startswith("Find what the last rank did meanwhile: ")
+    assert several.startswith("Find what the ranks that come last did meanwhile: ")
+
+
 def test_a_gain_by_skew_is_what_was_waited_for_other_ranks_on_the_rank_that_waited_most() -> None:
     carried = Carried(at_most_ns=1, waited_at_most_ns=3_000_000, skew_wait_ns=4_000_000)
     rows = [loss(Cause.SKEW, Purpose.TENSOR, owner=owner, exposed_ns=5, carried=carried) for owner in "ab"]

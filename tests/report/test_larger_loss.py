@@ -12,12 +12,13 @@ import pytest
 
 from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.known_part import KnownPart
+from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.summarize_waits import summarize_idle
 from dtbench.analyze.summary import CellSummary, DeviceIdle
 from dtbench.analyze.tabulate import tabulate_collectives
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.sentences import answer_sentence
-from dtbench.report.trace_sections import purpose_section
+from dtbench.report.trace_sections import owner_section, purpose_section
 from dtbench.report.trace_words import answer_lines
 
 QUEUE = Path(__file__).parents[1] / "analyze" / "traces" / "one_hardware_queue" / "queue1"
@@ -100,6 +101,18 @@ def test_a_copy_that_may_have_run_beside_a_collective_that_was_not_seen_is_no_la
     path.write_text(json.dumps(trace))
     first = answer_lines(analyze_traces([path]))[0]
     assert first.startswith("step 19.8 ms, at least 3.00 ms exposed")
+
+
+@pytest.mark.parametrize("name", ["plain", "ring"])
+def test_where_all_ranks_are_here_a_bandwidth_says_their_waiting_is_not_known_only_where_it_is_not(name: str) -> None:
+    traces = analyze_traces([QUEUE.parents[1] / "pipelines" / name])  # sends and receives: transfer is not told apart
+    assert any(
+        "all their waiting for other ranks" in line for line in (*answer_lines(traces), *owner_section(traces).notes)
+    )
+    assert purpose_section(traces).notes[-1].endswith("; waiting for others counts as transfer")
+    untold = [replace(one, skews=tuple(CollectiveSkew() for _ in one.skews)) for one in traces.analyses]
+    (note,) = purpose_section(replace(traces, analyses=tuple(untold))).notes
+    assert note.endswith("; how long each waited for others is not known, and counts as transfer")
 
 
 def test_one_ranks_bandwidth_is_at_least_its_bytes_over_its_spans() -> None:
@@ -206,12 +219,6 @@ def test_what_devices_wait_for_is_set_against_nothing_of_other_steps(make_ddp: C
     part = KnownPart(steps=2, of_steps=3)
     assert "for the host" in (answer_sentence(make_ddp(update={"idle": idle})) or "")
     assert "for the host" not in (answer_sentence(make_ddp(update={"idle": idle, "part": part})) or "")
-
-
-def test_where_all_ranks_are_here_their_waiting_is_what_is_not_known() -> None:
-    pipeline = analyze_traces([Path(__file__).parents[1] / "analyze" / "traces" / "pipelines" / "plain"])
-    (note,) = purpose_section(pipeline).notes
-    assert note.endswith("; how long each waited for others is not known, and counts as transfer")
 
 
 def test_where_a_collective_was_not_seen_to_run_that_is_why_exposure_is_not_known(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ What a rank waited since it last met the one that waits for it, and that one did
 by so much: whether it did (it may have lain beside compute) no trace says, so nobody is said to be waited for then.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dtbench.analyze.intervals import Intervals, Ints, unite
+from dtbench.analyze.ranks.align import ABSENT
 from dtbench.analyze.ranks.skew import GroupSkew
 
 _LONG_AGO: Final = np.iinfo(np.int64).min // 2
@@ -27,40 +29,70 @@ class Caused:
     """Sums over all collectives of which it is known who began last.
 
     Attributes:
-        waited_ns: by rank, how long others waited for it, summed over them; in collectives at once, once.
+        waited_ns: by the rank that was late, or all that were late together, how long others waited for those alone,
+            summed over them; in collectives at once, once.
+        together: by ranks that were late together, in how many collectives.
         handed_on_ns: what ranks waited beside that for one that others before may have delayed.
     """
 
-    waited_ns: Mapping[int, int]
+    waited_ns: Mapping[tuple[int, ...], int]
+    together: Mapping[tuple[int, ...], int]
     handed_on_ns: int
 
 
 class _Waits(NamedTuple):
-    """Waits of one rank on the common clock; ``last`` is the place of the rank that it waited for."""
+    """Waits of one rank on the common clock; ``late`` is the place of those that it waited for."""
 
     starts_ns: Ints
     ends_ns: Ints
-    last: Ints
+    late: Ints
 
 
 def sum_caused(skews: Sequence[GroupSkew]) -> Caused:
     """Sum for whom ranks waited, as ``find_handed_on`` found it, where every rank of the group is compared."""
-    ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
-    place_of = {rank: place for place, rank in enumerate(ranks)}
+    groups = Counter(rank for skew in skews for rank in skew.group.ranks)
+    places: dict[tuple[int, ...], int] = {(rank,): place for place, rank in enumerate(sorted(groups))}
+    together = Counter[tuple[int, ...]]()
     found: dict[int, list[_Waits]] = {}
     handed_on_ns = 0
     for skew in (one for one in skews if one.has_all_ranks):
         handed_on_ns += int(skew.handed_on_ns.sum())
-        columns = np.array([place_of[rank] for rank in skew.group.ranks], dtype=np.int64)
+        late = _place_late(skew, groups, places, together)
         for column, rank in enumerate(skew.group.ranks):
-            rows = np.flatnonzero(_is_waiting(skew, column) & (skew.last_column >= 0))
-            from_ns = skew.last_ns[rows] - skew.wait_ns[rows, column]
-            own_ns = skew.wait_ns[rows, column] - skew.handed_on_ns[rows, column]
-            found.setdefault(rank, []).append(_Waits(from_ns, from_ns + own_ns, columns[skew.last_column[rows]]))
-    waited_ns = np.zeros(len(ranks), dtype=np.int64)
+            rows = np.flatnonzero(_is_waiting(skew, column) & (late != ABSENT) & ~skew.is_late[:, column])
+            from_ns = skew.last_ns[rows] - np.minimum(skew.wait_ns[rows, column], skew.apart_ns[rows])
+            until_ns = from_ns + skew.own_ns[rows, column]
+            found.setdefault(rank, []).append(_Waits(from_ns, until_ns, late[rows]))
+    waited_ns = np.zeros(len(places), dtype=np.int64)
     for waits in found.values():
-        waited_ns += _sum_by_last(waits, len(ranks))
-    return Caused(dict(zip(ranks, waited_ns.tolist(), strict=True)), handed_on_ns)
+        waited_ns += _sum_by_late(waits, len(places))
+    return Caused(dict(zip(places, waited_ns.tolist(), strict=True)), together, handed_on_ns)
+
+
+def _place_late(
+    skew: GroupSkew, groups: Mapping[int, int], places: dict[tuple[int, ...], int], together: Counter[tuple[int, ...]]
+) -> Ints:
+    """Give the place of those that were late in each collective, shape ``(m,)``; ``ABSENT``: it is not known.
+
+    Of several it is told only where none of them meets ranks elsewhere, whose delays it may hand on.
+
+    Args:
+        skew: of a group.
+        groups: by rank, in how many groups it is.
+        places: of each rank; those of several that were late together are added.
+        together: in how many collectives; likewise.
+    """
+    ranks, late = np.array(skew.group.ranks), np.full(len(skew.last_ns), ABSENT, dtype=np.int64)
+    alone = skew.last_column != ABSENT
+    late[alone] = np.array([places[rank,] for rank in skew.group.ranks], dtype=np.int64)[skew.last_column[alone]]
+    sets, which = np.unique(skew.is_late, axis=0, return_inverse=True)
+    for number, members in enumerate(sets):
+        several = tuple(ranks[members].tolist())
+        if len(several) > 1 and all(groups[rank] == 1 for rank in several):
+            rows = np.flatnonzero((which.reshape(-1) == number) & (skew.wait_ns.max(axis=1) > 0))
+            late[rows] = places.setdefault(several, len(places))
+            together[several] += len(rows)
+    return late
 
 
 def _is_waiting(skew: GroupSkew, column: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
@@ -69,15 +101,15 @@ def _is_waiting(skew: GroupSkew, column: int) -> np.ndarray[tuple[int, ...], np.
     )
 
 
-def _sum_by_last(waits: Sequence[_Waits], ranks: int) -> Ints:
-    """Sum what one rank waited for each other, moments in which it did so in several collectives once."""
-    starts_ns, ends_ns, last = (np.concatenate(part) for part in zip(*waits, strict=True))
+def _sum_by_late(waits: Sequence[_Waits], places: int) -> Ints:
+    """Sum what one rank waited for others, moments in which it did so for the same in several collectives once."""
+    starts_ns, ends_ns, late = (np.concatenate(part) for part in zip(*waits, strict=True))
     if not len(starts_ns):
-        return np.zeros(ranks, dtype=np.int64)
+        return np.zeros(places, dtype=np.int64)
     first_ns = starts_ns.min()
     apart_ns = int(ends_ns.max() - first_ns) + 1
-    own_ns = last * apart_ns - first_ns  # each rank that is waited for has a stretch of time of its own
-    borders_ns = np.arange(ranks, dtype=np.int64)[:, None] * apart_ns + np.array([0, apart_ns])
+    own_ns = late * apart_ns - first_ns  # whoever is waited for has a stretch of time of its own
+    borders_ns = np.arange(places, dtype=np.int64)[:, None] * apart_ns + np.array([0, apart_ns])
     return np.array(unite(starts_ns + own_ns, ends_ns + own_ns).covered_inside(borders_ns), dtype=np.int64)
 
 

@@ -9,7 +9,7 @@ from dtbench.analyze.ranks.clocks import Clocks
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.point_to_point import Transfers
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.units import count_things, format_ns, is_or_are, list_numbers, name_ranks
+from dtbench.units import count_things, format_ns, list_numbers, name_ranks
 from dtbench.vocabulary import POINT_TO_POINT
 
 
@@ -107,8 +107,7 @@ def _check_matches(timelines: Sequence[RankTimeline], matches: Matches, transfer
             timeline = next(one for one in timelines if one.rank == rank)
             notes.append(
                 f"{_name(timeline)}: {count} of {count_things(len(timeline.collectives), 'collective')} of rank {rank}"
-                f" {is_or_are(count)} in no other"
-                " trace; the others are matched"
+                " could not be found in any other trace; the others are matched"
             )
     return notes
 

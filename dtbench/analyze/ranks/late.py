@@ -9,8 +9,8 @@ What a host did made its rank late only where the device ran dry meanwhile, by m
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
+from statistics import median, median_low
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,9 +27,11 @@ from dtbench.units import format_ns
 _MOST_RANKS: Final = 3
 _LEAST_CAUSED: Final = 0.2  # part of all waiting from which a rank is asked what it did
 _LEAST_SAID: Final = 0.05  # part of the longest wait below which a time explains nothing
+_CARRIES: Final = 0.1  # part of the longest wait in a step from which another is looked at for why
 _LEAST_NS: Final = 1_000  # below it events are as late as their writing makes them
 _INNER: Final = 0.8  # part of what lies around it from which the inner of two spans is what took the time
 _EXPLAINS: Final = 2  # of a start that is later than so many times the wait, earlier collectives took the most
+_IS_WHY: Final = 0.5  # part of what the host was late by from which what it did longer than the others is why
 _RAN_DRY: Final = 0.5  # part of what the host was late by from which the device's idling shows that it mattered
 _MOST_OTHERS: Final = 16  # whose devices are looked at
 _LOADING: Final = "DataLoader"
@@ -37,22 +39,23 @@ _LOADING: Final = "DataLoader"
 
 @dataclass(frozen=True)
 class LateRank:
-    """What one rank did while others waited for it: means over the steps in which they did, ns.
+    """What one rank did while others waited for it: means over the steps in which they did so long, ns.
 
     Attributes:
         rank: global rank.
         steps: in how many.
         waited_ns: the longest wait for it in a step.
-        began_late_ns: how much later than the first of the others it began its step; negative: earlier; None: no other
-            has these steps.
+        began_late_ns: how much later than the others (median) it began its step; negative: earlier; None: no other has
+            these steps.
         name: what it spent more time in than the others did, before its issue, by a part of the wait that matters;
             empty: nothing, or nobody recorded what hosts did.
         name_ns: time in that.
         others_ns: median of the others' time in it, in the whole step, of those of whose hosts that was recorded.
-        host_late_ns: how much later than the first of the others' hosts it issued; None: no issue is known.
-        doubt_ns: by which its clock and that of the first of the others may be off.
+        host_late_ns: how much later than the others' hosts (median) it issued; None: no issue is known.
+        doubt_ns: by which its clock and that of the middle one of the others may be off.
         idle_ns: how much longer than the others' (median) its device had nothing to do by then; None: not known, or its
             rank has none.
+        left_out: steps in which they waited much less for it.
     """
 
     rank: int
@@ -65,6 +68,7 @@ class LateRank:
     host_late_ns: int | None
     doubt_ns: int = 0
     idle_ns: int | None = None
+    left_out: int = 0
 
 
 class _Wait(NamedTuple):
@@ -72,7 +76,7 @@ class _Wait(NamedTuple):
 
     waited_ns: int
     issue_ns: int
-    first_issue_ns: int  # of the others, on the common clock
+    others_issue_ns: int  # median, on the common clock
     starts_ns: Mapping[int, int]  # when it started on its device, by rank, each on its own clock
 
 
@@ -96,19 +100,29 @@ def find_late_ranks(
     """
     if not all(timeline.fits_host for timeline in timelines):
         return ()
-    caused_ns = {one.rank: one.caused_wait_ns for one in over_ranks.waiting.ranks if one.caused_wait_ns}
+    waiting = over_ranks.waiting
+    caused_ns = {one.rank: one.caused_wait_ns for one in waiting.ranks if one.caused_wait_ns}
+    least_ns = _LEAST_CAUSED * sum((*caused_ns.values(), *(one.caused_wait_ns for one in waiting.together)))
     by_rank = {timeline.rank: timeline for timeline in timelines}
     found = []
     for rank in sorted(caused_ns, key=lambda rank: -caused_ns[rank])[:_MOST_RANKS]:
-        if caused_ns[rank] >= _LEAST_CAUSED * sum(caused_ns.values()):
+        if caused_ns[rank] >= least_ns:
             waits = _find_waits(rank, over_ranks, by_rank)
             if waits:
-                found.append(_describe(rank, waits, hosts, over_ranks.clocks, by_rank))
+                carrying = _keep_carrying(waits)
+                late = _describe(rank, carrying, hosts, over_ranks.clocks, by_rank)
+                found.append(replace(late, left_out=len(waits) - len(carrying)))
     return tuple(found)
 
 
+def _keep_carrying(waits: Mapping[int, _Wait]) -> dict[int, _Wait]:
+    """Keep the steps in which most was waited: why a rank was late by nothing much says nothing of those."""
+    least_ns = _CARRIES * max(wait.waited_ns for wait in waits.values())
+    return {number: wait for number, wait in waits.items() if wait.waited_ns >= least_ns}
+
+
 def _find_waits(rank: int, over_ranks: OverRanks, by_rank: Mapping[int, RankTimeline]) -> dict[int, _Wait]:
-    """Give, by number of step, the longest wait for a rank, and nothing it handed on, where it began last."""
+    """Give, by number of step, the longest wait for a rank alone where it began last, and nothing it handed on."""
     late = by_rank[rank]
     found: dict[int, _Wait] = {}
     for group in over_ranks.matches.groups:
@@ -125,16 +139,16 @@ def _find_waits(rank: int, over_ranks: OverRanks, by_rank: Mapping[int, RankTime
             others = [(other, int(group.index[row, column])) for column, other in enumerate(group.ranks)]
             others = [(other, index) for other, index in others if other != rank and index != ABSENT]
             skews = (over_ranks.collectives[other][i] for other, i in others)
-            waited_ns = max(((skew.skew_wait_ns or 0) - skew.handed_on_ns for skew in skews), default=0)
+            waited_ns = max((skew.own_ns for skew in skews), default=0)
             number = late.step_numbers[step]
             if waited_ns > (found[number].waited_ns if number in found else 0):
                 shown = [(rank, mine), *others[:_MOST_OTHERS]]
                 starts_ns = {one: by_rank[one].collectives[i].start_ns for one, i in shown}
-                found[number] = _Wait(waited_ns, issue_ns, _first_issue_ns(others, over_ranks, by_rank), starts_ns)
+                found[number] = _Wait(waited_ns, issue_ns, _others_issue_ns(others, over_ranks, by_rank), starts_ns)
     return found
 
 
-def _first_issue_ns(
+def _others_issue_ns(
     others: Sequence[tuple[int, int]], over_ranks: OverRanks, by_rank: Mapping[int, RankTimeline]
 ) -> int:
     issues = [
@@ -143,7 +157,7 @@ def _first_issue_ns(
         if (issue_ns := by_rank[other].collectives[index].issue_ns) is not None
         and not over_ranks.clocks.astray.has(other, issue_ns)
     ]
-    return min(issues, default=np.iinfo(np.int64).max)
+    return median_low(issues) if issues else np.iinfo(np.int64).max
 
 
 def _common(clock: Clock, time_ns: int) -> int:
@@ -198,17 +212,17 @@ def _describe(
         others = [(one, step) for one, step in others if not clocks.astray.has(one, step.start_ns)]
         if mine is None or not others or clocks.astray.has(rank, mine.start_ns):
             continue
-        first_ns, first = min((_common(clocks.by_rank[one], step.start_ns), one) for one, step in others)
-        began_ns.append(_common(clocks.by_rank[rank], mine.start_ns) - first_ns)
+        middle_ns, middle = median_low((_common(clocks.by_rank[one], step.start_ns), one) for one, step in others)
+        began_ns.append(_common(clocks.by_rank[rank], mine.start_ns) - middle_ns)
         begins_ns = {rank: mine.start_ns, **{one: step.start_ns for one, step in others}}
         idle_ns.append(_find_excess(rank, wait, begins_ns, began_ns[-1], devices))
-        doubt_ns = max(doubt_ns, *clocks.doubts_ns(rank, [first]).tolist())
+        doubt_ns = max(doubt_ns, *clocks.doubts_ns(rank, [middle]).tolist())
         compared.append(
             _Compared(sum_names(mine.spans, wait.issue_ns), mine, [step for _, step in others if step.total_ns])
         )
     spent, usual = _compare_names(compared)
     name = _choose(spent, usual, _LEAST_SAID * sum(wait.waited_ns for wait in waits.values()))
-    late_ns = [_common(clocks.by_rank[rank], wait.issue_ns) - wait.first_issue_ns for wait in waits.values()]
+    late_ns = [_common(clocks.by_rank[rank], wait.issue_ns) - wait.others_issue_ns for wait in waits.values()]
     return LateRank(
         rank=rank,
         steps=len(waits),
@@ -269,26 +283,35 @@ def describe_late(one: LateRank) -> str | None:
     said = _describe_host(one, least_ns) if is_hosts else _describe_device(one)
     if not said:
         return None
-    mean = f", in the mean of {one.steps} steps" if one.steps > 1 else ""
-    return f"rank {one.rank} {said}{mean}"
+    return f"rank {one.rank} {said}{_describe_steps(one)}"
+
+
+def _describe_steps(one: LateRank) -> str:
+    """Say in which steps it was so."""
+    if one.left_out:
+        where = f"the {one.steps} of {one.steps + one.left_out} steps that carry the waiting for it"
+        return f", in {where}" if one.steps == 1 else f", in the mean of {where}"
+    return f", in the mean of {one.steps} steps" if one.steps > 1 else ""
 
 
 def _describe_host(one: LateRank, least_ns: float) -> str:
     """Say what made a host late, unless its device was busy meanwhile; empty: nothing shows it."""
-    said = []
+    said, told_ns = [], 0
     if (
         one.began_late_ns is not None
         and max(least_ns, one.doubt_ns + 1) <= one.began_late_ns <= _EXPLAINS * one.waited_ns
     ):
         said.append(f"began its step {format_ns(one.began_late_ns)} late")
+        told_ns += one.began_late_ns
     if one.name and one.name_ns - one.others_ns >= least_ns:
         where = f"data loading (`{one.name}`)" if _LOADING in one.name else f"`{one.name.strip('# ') or one.name}`"
         then = "then " if said else ""
         said.append(f"{then}spent {format_ns(one.name_ns)} in {where} (the others {format_ns(one.others_ns)})")
+        told_ns += one.name_ns - one.others_ns
     late_ns = max(one.began_late_ns or 0, one.name_ns - one.others_ns) if one.host_late_ns is None else one.host_late_ns
     if said and one.idle_ns is not None and one.idle_ns < _RAN_DRY * min(late_ns, one.waited_ns):
         return "came late on its device, which was busy for longer than the others', whatever its host did"
-    return " and ".join(said)
+    return " and ".join(said) if told_ns >= _IS_WHY * min(late_ns, one.waited_ns) else ""
 
 
 def _describe_device(one: LateRank) -> str:

@@ -80,7 +80,7 @@ def compare_ranks(timelines: Sequence[RankTimeline], misfits: Misfits | None = N
         matches=matches,
         clocks=clocks,
         collectives=describe_collectives(skews, distinct),
-        waiting=sum_waiting(skews, matches),
+        waiting=sum_waiting(skews, matches, distinct),
         transfers=transfers,
         notes=(
             *notes,

@@ -5,6 +5,9 @@
     rank 0   [wwwwwwwtttt]        w  skew_wait: until the last rank has begun
     rank 1        [wwtttt]        t  transfer: from then on
     rank 2          [tttt]        the last one waits for nobody
+
+All wait for rank 2 alone only from when rank 1 has begun: had rank 2 been in time, they would wait for rank 1. Where
+others begin hardly before the last, it is not one rank that is late, but several.
 """
 
 import math
@@ -24,10 +27,12 @@ from dtbench.analyze.ranks.lost import LostStarts, find_lost_starts
 from dtbench.analyze.ranks.match import MatchedGroup, Matches
 from dtbench.analyze.ranks.times import GroupTimes, ends_together
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.vocabulary import Operation
+from dtbench.vocabulary import GIVEN_BY_ROOT, Operation
 
 _MOST_DOUBT: Final = 0.25  # of the time that the rank that waited longest was in a collective
 _NEVER: Final = np.iinfo(np.int64).max // 4
+_TOGETHER: Final = 0.1  # part of the longest wait by which ranks begin apart that come late together
+_MOSTLY: Final = 0.5  # part of a wait from which it is told for whom it was
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,11 @@ class GroupSkew:
         is_known: shape ``(m,)``: at least two ranks have it, one of them surely waits for the last, the times are
             possible, and how far their clocks are apart is known.
         last_column: shape ``(m,)``, column of the rank that began last; ``ABSENT`` where two did, as far as clocks
-            tell, or it is not known.
+            tell, or several came late together, or it is not known.
+        is_late: shape ``(m, r)``: that rank began last, or before it by less than a part of the longest wait; none
+            where clocks may be off by as much as these and the others are apart.
+        apart_ns: shape ``(m,)``, from when all others had begun, as far as their beginning is waited for, to when the
+            last rank began: what the others waited for those that were late alone.
         last_ns: shape ``(m,)``, when the last rank began, on the common clock.
         last_start_ns: shape ``(m, r)``, when the last rank began, on each rank's own clock.
         wait_ns: shape ``(m, r)``, ``max over ranks (start) - own start``, clipped to the span; no wait of who does not
@@ -67,6 +76,8 @@ class GroupSkew:
     awaits: Bools
     is_known: Bools
     last_column: Ints
+    is_late: Bools
+    apart_ns: Ints
     last_ns: Ints
     last_start_ns: Ints
     wait_ns: Ints
@@ -95,6 +106,11 @@ class GroupSkew:
         return np.asarray(self.group.is_whole & ~self.begins_everywhere, dtype=np.bool_)
 
     @property
+    def own_ns(self) -> Ints:
+        """Shape ``(m, r)``: the part of its wait that was for those that were late alone, and not handed on by them."""
+        return np.clip(np.minimum(self.wait_ns, self.apart_ns[:, None]) - self.handed_on_ns, 0, None)
+
+    @property
     def is_whole(self) -> Bools:
         """Shape ``(m,)``: every rank of the group is there."""
         return np.asarray(self.there.all(axis=1) & self.group.is_complete, dtype=np.bool_)
@@ -109,9 +125,9 @@ class CollectiveSkew:
         skew_wait_ns: how long this rank waited for it, inside its own span.
         transfer_ns: the rest of its span; adds up with ``skew_wait_ns``.
         is_last: whether this rank was the one that the others waited for.
-        handed_on_ns: the part of ``skew_wait_ns`` that the last rank may only have handed on; see ``handed_on.py``.
-        last_rank: the rank that they waited for; None also where two came last together, and where it may only have
-            handed on most of what was waited for it.
+        own_ns: the part of ``skew_wait_ns`` that was for the last rank alone: no other was late as well, and it did not
+            only hand it on; see ``handed_on.py``.
+        last_rank: the rank that most of it was for alone; None also where several came last together.
         lag_ns: how much later than the first rank its thread left, where data took no part of that; else 0.
         algbw: bytes per second over ``transfer_ns``; NaN also where that is more than data took.
         busbw: algbw with nccl-tests' factor.
@@ -119,7 +135,7 @@ class CollectiveSkew:
 
     last_start_ns: int | None = None
     skew_wait_ns: int | None = None
-    handed_on_ns: int = 0
+    own_ns: int = 0
     transfer_ns: int | None = None
     is_last: bool | None = None
     last_rank: int | None = None
@@ -156,7 +172,9 @@ def measure_skew(
         )
         is_told = skew.lag_ns > (ENDS_APART_NS + doubts_ns + _find_longest_lags(common))[:, None]
         lag_ns = np.where(is_told, skew.lag_ns, 0)
-        found.append(replace(skew, last_column=_keep_certain(skew, common, clocks), lag_ns=lag_ns))
+        is_late = skew.is_late & (skew.apart_ns > doubts_ns)[:, None]
+        last_column = _keep_certain(skew, common, clocks)
+        found.append(replace(skew, last_column=last_column, is_late=is_late, lag_ns=lag_ns))
     return found
 
 
@@ -184,6 +202,8 @@ def _measure_group(
     lasted_ns = common.last(common.end_ns)[:, None] - lost.start_ns
     span_ns = np.where(lost.is_known, lasted_ns, times.end_ns - times.start_ns)
     late_ns = last_ns[:, None] - begins_ns
+    wait_ns = np.clip(late_ns, 0, span_ns)
+    is_late, apart_ns = _find_late(common, lost.is_known, awaits, is_last, late_ns)
     return GroupSkew(
         group=group,
         is_astray=np.zeros(len(several), dtype=np.bool_),
@@ -191,14 +211,31 @@ def _measure_group(
         is_launched=lost.is_known,
         awaits=awaits,
         is_known=is_known,
-        last_column=np.where(is_known & (is_last.sum(axis=1) == 1), is_last.argmax(axis=1), ABSENT),
+        last_column=np.where(is_known & (is_late.sum(axis=1) == 1), is_last.argmax(axis=1), ABSENT),
+        is_late=is_late & is_known[:, None],
+        apart_ns=apart_ns,
         last_ns=last_ns,
         last_start_ns=times.start_ns + late_ns,
-        wait_ns=np.clip(late_ns, 0, span_ns),
+        wait_ns=wait_ns,
         span_ns=span_ns,
         lag_ns=np.where(common.there, common.end_ns - common.first(common.end_ns)[:, None], 0),
         handed_on_ns=np.zeros_like(span_ns),
     )
+
+
+def _find_late(
+    common: GroupTimes, is_launched: Bools, awaits: Bools, is_last: Bools, late_ns: Ints
+) -> tuple[Bools, Ints]:
+    """Return who came last or hardly before, shape ``(m, r)``, and how much later than all others, shape ``(m,)``.
+
+    Of what a root gives to the others only the root is waited for.
+    """
+    begins = common.there | is_launched
+    longest_ns = np.where(begins & awaits, late_ns, 0).max(axis=1)
+    is_given = np.isin(common.operation, list(GIVEN_BY_ROOT))
+    is_awaited = np.where(is_given[:, None], is_last, begins)
+    is_late = is_last | (is_awaited & (late_ns <= _TOGETHER * longest_ns[:, None]))
+    return np.asarray(is_late, dtype=np.bool_), np.where(is_awaited & ~is_late, late_ns, _NEVER).min(axis=1)
 
 
 def _find_longest_lags(common: GroupTimes) -> Ints:
@@ -285,7 +322,7 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) ->
     index = int(skew.group.index[row, column])
     one = timeline.collectives[index]
     wait_ns = int(skew.wait_ns[row, column])
-    handed_on_ns = int(skew.handed_on_ns[row, column])
+    own_ns = int(skew.own_ns[row, column])
     transfer_ns = int(skew.span_ns[row, column]) - wait_ns
     lag_ns = int(skew.lag_ns[row, column]) if timeline.is_woken_for(index) else 0
     algbw = algorithm_bandwidth(one.size_bytes, None if lag_ns else transfer_ns)
@@ -294,8 +331,8 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) ->
         skew_wait_ns=wait_ns,
         transfer_ns=transfer_ns,
         is_last=is_last,
-        handed_on_ns=handed_on_ns,
-        last_rank=None if 2 * handed_on_ns > wait_ns else last_rank,
+        own_ns=own_ns,
+        last_rank=None if own_ns < _MOSTLY * wait_ns else last_rank,
         lag_ns=lag_ns,
         algbw=algbw,
         busbw=algbw * bus_factor(one.operation, len(skew.group.ranks)),

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dtbench.analyze.overlap import divide
-from dtbench.analyze.ranks.handed_on import sum_caused
+from dtbench.analyze.ranks.align import ABSENT
+from dtbench.analyze.ranks.handed_on import Caused, sum_caused
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.skew import GroupSkew
-from dtbench.units import count_things, format_fraction, format_ns, is_or_are
+from dtbench.analyze.timeline import RankTimeline
+from dtbench.units import count_things, format_fraction, format_ns, name_ranks
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class RankWaiting:
         comm_ns: sum of their spans.
         skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this, and
             None where it waited for none that was.
-        caused_wait_ns: sum over the others of how long they waited in those in which it was last, as far as it did not
-            only hand on what it had waited itself (``handed_on.py``); None: likewise.
+        caused_wait_ns: sum over the others of how long they waited for it alone, from when the last but it had begun,
+            as far as it did not only hand on what it had waited itself (``handed_on.py``); None: likewise.
     """
 
     rank: int
@@ -43,6 +45,21 @@ class RankWaiting:
 
 
 @dataclass(frozen=True)
+class LateTogether:
+    """Ranks that came last together, so that none of them alone is waited for.
+
+    Attributes:
+        ranks: at least two.
+        collectives: in how many.
+        caused_wait_ns: sum over the others of how long they waited for these alone.
+    """
+
+    ranks: tuple[int, ...]
+    collectives: int
+    caused_wait_ns: int
+
+
+@dataclass(frozen=True)
 class Waiting:
     """The waiting of all ranks.
 
@@ -53,10 +70,12 @@ class Waiting:
         left_out: how many of these every rank has, and one is left out of what is said over ranks.
         launched: events that a trace lost, and that are counted from their launches.
         unknown: how many matched collectives say nothing about skew.
-        alone: events of single ranks that no other trace has: of them nothing is said.
+        alone: events of single ranks that were found in no other trace: of them nothing is said.
         astray: how many of the unknown ran when clocks were not as they are taken to be.
         is_size_told: some trace tells how many ranks there are.
         handed_on_ns: sum of waits for ranks that had been delayed by waiting themselves, as far as is known.
+        together: ranks that came last together, those first that were waited for longest.
+        outside: where anything ran in steps, how many whose skew is known ran outside all: of them nothing is said.
     """
 
     ranks: tuple[RankWaiting, ...]
@@ -69,6 +88,8 @@ class Waiting:
     astray: int = 0
     is_size_told: bool = True
     handed_on_ns: int = 0
+    together: tuple[LateTogether, ...] = ()
+    outside: int | None = None
 
     @property
     def wait_fraction(self) -> float:
@@ -83,13 +104,55 @@ class Waiting:
 
     @property
     def straggler(self) -> RankWaiting | None:
-        """The rank that the others waited longest for; None: nobody waited, or a rank that was not seen may be it."""
+        """The rank that the others waited longest for; None: for none alone, or one that was not seen may be it."""
         worst = max(self.ranks, key=lambda one: one.caused_wait_ns or 0, default=None)
         return worst if worst is not None and worst.caused_wait_ns else None
 
 
-def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
-    """Sum the skew of all collectives by rank."""
+def sum_waiting(skews: Sequence[GroupSkew], matches: Matches, timelines: Sequence[RankTimeline]) -> Waiting:
+    """Sum the skew of all collectives by rank; where any rank has steps, of those that one of these issued.
+
+    Args:
+        skews: of every matched group.
+        matches: the groups.
+        timelines: distinct ranks; say what was issued in steps.
+    """
+    if not any(timeline.steps for timeline in timelines):
+        return _sum_all(skews, matches)
+    inside = _keep_steps(skews, timelines)
+    outside = _count_known(skews) - _count_known(inside)
+    found = _sum_all(inside, matches)
+    return replace(found, unknown=found.unknown - outside, outside=outside)
+
+
+def _keep_steps(skews: Sequence[GroupSkew], timelines: Sequence[RankTimeline]) -> list[GroupSkew]:
+    """Take what ran outside the steps of all its ranks as not known."""
+    in_step = {
+        timeline.rank: np.array([step is not None for step in timeline.step_of], dtype=np.bool_)
+        for timeline in timelines
+    }
+    kept = []
+    for skew in skews:
+        index = skew.group.index
+        columns = [in_step[rank][index[:, column]] for column, rank in enumerate(skew.group.ranks)]
+        is_inside = (np.stack(columns, axis=1) & (index != ABSENT)).any(axis=1)
+        kept.append(
+            replace(
+                skew,
+                is_known=skew.is_known & is_inside,
+                last_column=np.where(is_inside, skew.last_column, ABSENT),
+                is_late=skew.is_late & is_inside[:, None],
+                handed_on_ns=np.where(is_inside[:, None], skew.handed_on_ns, 0),
+            )
+        )
+    return kept
+
+
+def _count_known(skews: Sequence[GroupSkew]) -> int:
+    return sum(int(skew.is_known.sum()) for skew in skews)
+
+
+def _sum_all(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
     ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
     sums = np.zeros((len(ranks), 4), dtype=np.int64)
     caused = sum_caused(skews)
@@ -110,20 +173,26 @@ def sum_waiting(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         sums[rows, 3] += waits_ns.sum(axis=0)
     return Waiting(
         ranks=tuple(
-            _make(rank, row, caused.waited_ns[rank] if rank in can_be_last else None, may_miss=rank in may_miss)
+            _make(rank, row, caused.waited_ns[rank,] if rank in can_be_last else None, may_miss=rank in may_miss)
             for rank, row in zip(ranks, sums.tolist(), strict=True)
             if row[0]
         ),
-        collectives=sum(int(skew.is_known.sum()) for skew in skews),
+        collectives=_count_known(skews),
         partial=sum(int((skew.is_known & ~skew.begins_everywhere).sum()) for skew in skews),
         launched=sum(int((skew.is_launched & skew.is_known[:, None]).sum()) for skew in skews),
-        unknown=sum(len(group.index) for group in matches.groups) - sum(int(skew.is_known.sum()) for skew in skews),
+        unknown=sum(len(group.index) for group in matches.groups) - _count_known(skews),
         alone=sum(matches.alone.values()),
         left_out=sum(int((skew.is_known & skew.leaves_out).sum()) for skew in skews),
         astray=sum(int((skew.is_astray & ~skew.is_known).sum()) for skew in skews),
         is_size_told=matches.is_size_told,
         handed_on_ns=caused.handed_on_ns,
+        together=_rank_together(caused),
     )
+
+
+def _rank_together(caused: Caused) -> tuple[LateTogether, ...]:
+    found = [LateTogether(ranks, count, caused.waited_ns[ranks]) for ranks, count in caused.together.items() if count]
+    return tuple(sorted(found, key=lambda one: (-one.caused_wait_ns, one.ranks)))
 
 
 def _make(rank: int, sums: Sequence[int], caused_wait_ns: int | None, *, may_miss: bool) -> RankWaiting:
@@ -144,7 +213,8 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
     if not waiting.collectives:
         what = f"{count_things(waiting.astray, 'collective')} that ranks have in common, clocks disagree by too much"
         return (f"who waits for whom is not known: in {what}",) if waiting.astray else ()
-    without = f", without {waiting.alone} that {is_or_are(waiting.alone)} in no other trace" if waiting.alone else ""
+    without = f", without {waiting.alone} that could not be found in any other trace" if waiting.alone else ""
+    without += f", without {waiting.outside} outside all steps" if waiting.outside else ""
     without += f", without {waiting.astray} in which clocks disagree" if waiting.astray else ""
     over = f"({count_things(waiting.collectives, 'collective')}{without})"
     comm = f"the communication of {count_things(len(waiting.ranks), 'rank')}"
@@ -159,12 +229,22 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
             f"rank {worst.rank} is last in {worst.last} of {worst.collectives}; the others wait"
             f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks"
         )
+    sentences += _describe_together(waiting, least_ns=0 if worst is None else worst.caused_wait_ns or 0)
     if waiting.handed_on_ns:
         sentences.append(
             f"for {format_ns(waiting.handed_on_ns)} more, summed over ranks, they wait for ranks that may only hand on"
             " how long they waited for others before: that is counted for none"
         )
     return (*sentences, *_describe_partial(waiting), *_describe_launched(waiting))
+
+
+def _describe_together(waiting: Waiting, least_ns: int) -> list[str]:
+    """Say which ranks came last together, where these were waited for longer than any one."""
+    late = next(iter(waiting.together), None)
+    if late is None or late.caused_wait_ns <= least_ns:
+        return []
+    who = f"{name_ranks(late.ranks)} come last together in {late.collectives} of {waiting.collectives}"
+    return [f"{who}; the others wait {format_ns(late.caused_wait_ns)} for them, summed over ranks"]
 
 
 def _describe_partial(waiting: Waiting) -> list[str]:

@@ -64,7 +64,24 @@ def test_a_collective_that_no_other_trace_has_has_no_cause_that_one_rank_alone_w
 
 def test_the_share_of_waiting_says_what_it_leaves_out(traces: TraceSet) -> None:
     (line,) = [line for line in answer_lines(traces) if "is waiting for the last of them" in line]
-    assert line.endswith("(1 collective, without 1 that is in no other trace)")
+    assert line.endswith("(1 collective, without 1 that could not be found in any other trace)")
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_whose_traces_are_there_are_not_what_is_missing(draw: Callable[..., Path], size: int) -> None:
+    """Exchanges launched before the trace began: nobody says whether they send, receive or both."""
+    drawing = """
+        call cudaLaunchKernel      @1 |    a             |
+        kernel gemm                @7 |a    aa           |
+        kernel ncclKernel_SendRecv @8 |       bbbb       |
+        """
+    traces = analyze_traces(
+        [draw(drawing, f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": size}) for rank in range(2)]
+    )
+    missing = {one for rank in traces.analyses for split in rank.splits for part in split.parts for one in part.missing}
+    assert MissingInput.LAUNCH in missing
+    assert (MissingInput.RANKS in missing) is (size == 3)
+    assert any("Give the traces of all ranks" in line for line in answer_lines(traces)) is (size == 3)
 
 
 LATE_US = (-2_900, 1_500, -1_700, 600, -800, 2_600, 600, -2_900)

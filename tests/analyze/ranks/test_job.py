@@ -63,7 +63,9 @@ def test_steps_that_one_rank_lacks_are_named(jobs: Any) -> None:
 def test_events_that_only_one_rank_has_are_counted(jobs: Any) -> None:
     timelines = jobs.generate(jobs.job(groups=((0, 1), (2, 3)))).timelines
     notes = compare_ranks([timelines[0], jobs.drop(timelines[1], 3, 4), *timelines[2:]]).notes
-    assert notes == ("rank0.json: 2 of 40 collectives of rank 0 are in no other trace; the others are matched",)
+    assert notes == (
+        "rank0.json: 2 of 40 collectives of rank 0 could not be found in any other trace; the others are matched",
+    )
 
 
 def test_ranks_without_communication_compare_to_nothing(jobs: Any) -> None:

@@ -104,6 +104,34 @@ def test_means_are_over_the_steps_in_which_it_was_late(tell: Callable[..., Trace
     ]
 
 
+def test_why_a_rank_was_late_is_asked_of_the_steps_that_carry_the_waiting(tell: Callable[..., TraceSet]) -> None:
+    ranks = []
+    for rank in range(3):
+        events = []
+        for number in range(4):
+            begins, work = number * 40 * MS, [("forward", 2 * MS)]
+            if rank == 2:  # its host runs ahead, and its device is late by microseconds; but once it loads for long
+                begins, work = begins - 1 * MS, [("load", 13 * MS), *work] if number == 2 else work
+            one = step(rank, begins, work, number * 40 * MS + 20 * MS, number + 1)
+            if rank == 2 and number != 2:
+                delay_on_device(one, number * 40 * MS + 2 * MS + 60)
+            events += one
+        ranks.append(events)
+    assert late_sentences(tell(ranks)) == [
+        "rank 2 spent 13.0 ms in `load` (the others 0 ns), in the 1 of 4 steps that carry the waiting for it"
+    ]
+
+
+def test_a_rank_began_late_by_what_it_is_later_than_most_and_not_than_the_first(tell: Callable[..., TraceSet]) -> None:
+    ranks = [step(rank, begins * MS, [("forward", 2 * MS)], 20 * MS) for rank, begins in enumerate((0, 4, 8))]
+    ranks.append(step(3, 4.5 * MS, [("forward", 2 * MS)], 20 * MS))
+    for events in ranks:
+        for one in events:
+            if "Group size" in one["args"]:
+                one["args"] |= {"Group size": 4, "Process Group Ranks": "[0, 1, 2, 3]"}
+    assert late_sentences(tell(ranks)) == ["rank 2 began its step 4.00 ms late"]
+
+
 @pytest.mark.parametrize("odd", [1, 2])
 @pytest.mark.parametrize("by", [-1, 1])
 def test_steps_that_a_rank_numbers_otherwise_are_paired_by_their_collectives(

@@ -18,6 +18,8 @@ ARCHIVE = Path(__file__).parents[4] / "shared" / "traces" / "v100x8_dlrm_all_ran
 pytestmark = pytest.mark.skipif(
     not ARCHIVE.is_file(), reason="the recorded GPU traces (../shared/traces) are not on this machine"
 )
+LAST = [0, 0, 0, 0, 0, 0, 0, 3]  # in the five others two or three ranks begin within a tenth of the wait for them
+RANK_5_ALONE = [0, 0, 0, 0, 0, 1, 0, 3]  # where a clock that is off by microseconds puts rank 4, 52 of 534 us earlier
 FEW_US = 8_000  # ends of one collective differ by 1 to 7 us
 
 
@@ -52,9 +54,15 @@ def test_nearly_all_time_in_kernels_is_waiting_and_rank_7_is_waited_for(timeline
     ]
     assert sum(one.comm_ns for one in compared.waiting.ranks) == 48_542_000
     assert 0.964 <= compared.waiting.wait_fraction <= 0.967
-    assert last(compared) == [0, 0, 0, 0, 1, 2, 0, 5]
+    assert last(compared) == LAST
     assert compared.waiting.straggler is not None
     assert compared.waiting.straggler.rank == 7
+    assert compared.waiting.straggler.caused_wait_ns == 5_565_000  # of the 35.6 ms that others waited until it began
+    assert [(one.ranks, one.collectives, one.caused_wait_ns // 1000) for one in compared.waiting.together] == [
+        ((2, 6, 7), 1, 10_675),
+        ((4, 5), 3, 9_204),
+        ((4, 5, 7), 1, 580),
+    ]
     assert compared.notes == ()
 
 
@@ -67,7 +75,7 @@ def test_a_clock_that_is_off_changes_waits_by_a_few_microseconds(
     compared = compare_ranks(moved)
     assert np.abs(np.subtract(waits(compared), waits(compare_ranks(timelines)))).max() <= FEW_US
     assert 0.964 <= compared.waiting.wait_fraction <= 0.967
-    assert last(compared) == [0, 0, 0, 0, 1, 2, 0, 5]
+    assert last(compared) in (LAST, RANK_5_ALONE)
     assert len(compared.notes) == 1
     assert compared.notes[0].startswith(f"rank {rank}: its clock is ")
 
@@ -91,8 +99,8 @@ def test_one_event_missing_anywhere_changes_no_other_collective(
             max(abs(a - b) for mine, own in zip(expected, found, strict=True) for a, b in zip(mine, own, strict=True))
             <= FEW_US
         )
-        if not whole.collectives[rank][lost].is_last:  # then the others' waits are known, even without its launch
-            assert last(compared) == last(whole)
+        if whole.collectives[rank][lost].is_last is False:  # then the others' waits are known, even without its launch
+            assert last(compared) in (last(whole), RANK_5_ALONE)
             for mine, own in zip(whole.waiting.ranks, compared.waiting.ranks, strict=True):
                 if mine.rank != rank:
                     assert abs(known(mine.skew_wait_ns) - known(own.skew_wait_ns)) <= 8 * FEW_US
@@ -108,7 +116,7 @@ def test_a_kernel_missing_anywhere_changes_neither_the_share_nor_who_is_waited_f
         damaged[rank] = jobs.shift(read_without_kernel(paths[rank], lost, tmp_path), 5_000_000 * (lost % 2))
         waiting = compare_ranks(damaged).waiting
         assert 0.964 <= waiting.wait_fraction <= 0.967
-        assert [one.last for one in waiting.ranks] == [0, 0, 0, 0, 1, 2, 0, 5]
+        assert [one.last for one in waiting.ranks] in (LAST, RANK_5_ALONE)
         assert (waiting.partial, waiting.launched) == (0, 1)
         for mine, own in zip(whole.ranks, waiting.ranks, strict=True):
             # a clock that rests on the ends of the few all-reduces among them is off by that in each of eight

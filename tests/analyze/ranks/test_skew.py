@@ -224,12 +224,78 @@ def test_the_rank_that_is_waited_for_is_named(jobs: Any) -> None:
     assert described[0][0].busbw == pytest.approx(4096 / 3e-6 * 4 / 3)
     assert waiting.straggler is not None
     assert waiting.straggler.rank == 2
-    assert waiting.straggler.caused_wait_ns == 18_000
+    assert waiting.straggler.caused_wait_ns == 3_000 + 3_000 + 2_000 + 2_000  # without it they wait for the one before
     assert waiting.wait_fraction == 18_000 / (14_000 + 14_000 + 5_000)
     assert describe_waiting(waiting) == (
         "54.5 % of the communication of 3 ranks is waiting for the last of them to begin (2 collectives)",
-        "rank 2 is last in 2 of 2; the others wait 18.0 us for it, summed over ranks",
+        "rank 2 is last in 2 of 2; the others wait 10.0 us for it, summed over ranks",
     )
+
+
+def compare_starts(jobs: Any, starts_us: tuple[int, ...], **facts: Any) -> tuple[dict[int, Any], Waiting]:
+    """Compare the ranks of one collective that all leave together, 100 us after the first came."""
+    timelines = [
+        jobs.timeline(
+            rank,
+            [jobs.collective(start * 1000, 100_000, group="0", seq=0, group_size=len(starts_us), **facts)],
+            host="one",
+        )
+        for rank, start in enumerate(starts_us)
+    ]
+    _, described, waiting = analyze(timelines)
+    return described, waiting
+
+
+def test_of_ranks_that_come_late_together_none_is_named_alone(jobs: Any) -> None:
+    described, waiting = compare_starts(jobs, (0, 50, 52, 54))
+    assert {skew.last_rank for skews in described.values() for skew in skews} == {None}
+    assert {skew.is_last for skews in described.values() for skew in skews} == {None}
+    assert waiting.straggler is None
+    assert [(one.ranks, one.collectives, one.caused_wait_ns) for one in waiting.together] == [((1, 2, 3), 1, 54_000)]
+    assert describe_waiting(waiting)[1:] == (
+        "ranks 1-3 come last together in 1 of 1; the others wait 54.0 us for them, summed over ranks",
+    )
+
+
+def test_a_rank_is_waited_for_alone_from_when_the_last_but_it_has_begun(jobs: Any) -> None:
+    described, waiting = compare_starts(jobs, (0, 10, 40, 54))
+    assert [described[rank][0].own_ns for rank in range(4)] == [14_000, 14_000, 14_000, 0]
+    assert [described[rank][0].last_rank for rank in range(4)] == [None, None, 3, 3]  # 0 and 1 wait mostly for both
+    assert waiting.straggler is not None
+    assert (waiting.straggler.rank, waiting.straggler.caused_wait_ns) == (3, 3 * 14_000)
+    assert waiting.together == ()
+
+
+@pytest.mark.parametrize("steps", [(None, 0), (None, None)])
+def test_what_ran_outside_all_steps_is_in_no_word_about_them(jobs: Any, steps: tuple[int | None, ...]) -> None:
+    #      rank 0   [-------------------]   |  [--]
+    #      rank 1                   [---]   |   [-]     comes 80 us late before the step, and 1 us in it
+    spans = [[(0, 90_000), (100_000, 105_000)], [(80_000, 90_000), (101_000, 105_000)]]
+    timelines = [
+        jobs.timeline(
+            rank,
+            [jobs.collective(*span, group="0", seq=seq, group_size=2) for seq, span in enumerate(own)],
+            host="one",
+            step_of=steps,
+        )
+        for rank, own in enumerate(spans)
+    ]
+    if steps == (None, None):  # no step is marked at all: whole traces are what there is
+        timelines = [replace(one, steps=(), step_numbers=()) for one in timelines]
+    _, _, waiting = analyze(timelines)
+    assert (waiting.outside, waiting.collectives, waiting.unknown) == ((None, 2, 0) if None is steps[1] else (1, 1, 0))
+    waits_ns = 81_000 if steps[1] is None else 1_000
+    assert waiting.straggler is not None
+    assert (waiting.straggler.rank, waiting.straggler.caused_wait_ns) == (1, waits_ns)
+    said = "(2 collectives)" if steps[1] is None else "(1 collective, without 1 outside all steps)"
+    assert describe_waiting(waiting)[0].endswith(said)
+
+
+def test_what_a_root_gives_is_waited_for_by_all_however_late_they_are(jobs: Any) -> None:
+    _, waiting = compare_starts(jobs, (0, 50, 52, 54), operation=Operation.BROADCAST, root=3, group_ranks=(0, 1, 2, 3))
+    assert waiting.together == ()
+    assert waiting.straggler is not None
+    assert (waiting.straggler.rank, waiting.straggler.caused_wait_ns) == (3, 54_000 + 4_000 + 2_000)
 
 
 @pytest.mark.parametrize(("late_ns", "is_told"), [(0, False), (3_000, False), (9_000, True)])
