@@ -35,28 +35,28 @@ _WAITS_FOR_ALL: Final = re.compile(r"(?:cuda|hip|musa)DeviceSynchronize|cuCtxSyn
 
 @dataclass(frozen=True)
 class DeviceClock:
-    """What shows that the device's times are off; zeros where nothing does.
+    """What shows that the device's times are off; None where nothing could.
 
     Attributes:
         early: events that begin before the call that launched them, by more than ``BOUND_NS``.
         early_ns: the most by which one does.
         late: events that end after a call that waited for them had returned, by more than that.
         late_ns: the most by which one does.
-        launched: events whose launch is known; without any nothing is known of ``early``.
-        awaited: those of them for which a call waited; without any nothing is known of ``late``.
+        launched: events whose launch is known; None, and so ``early``: there is none.
+        awaited: those of them for which a call waited; None, and so ``late``: there is none.
     """
 
-    early: int = 0
-    early_ns: int = 0
-    late: int = 0
-    late_ns: int = 0
-    launched: int = 0
-    awaited: int = 0
+    early: int | None = None
+    early_ns: int | None = None
+    late: int | None = None
+    late_ns: int | None = None
+    launched: int | None = None
+    awaited: int | None = None
 
     @property
     def is_off(self) -> bool:
         """Whether times of the host and of the device say nothing about each other."""
-        return self.early > 0 or self.late > 0
+        return bool(self.early or self.late)
 
 
 def find_device_clock(trace: Trace, nesting: Nesting) -> DeviceClock:
@@ -72,14 +72,14 @@ def find_device_clock(trace: Trace, nesting: Nesting) -> DeviceClock:
     events, calls = events[is_sure], calls[is_sure]
     early_ns = trace.start_ns[calls] - trace.start_ns[events]
     is_awaited, late_ns = _measure_late(trace, events, calls)
-    return DeviceClock(
-        early=int(np.count_nonzero(early_ns > BOUND_NS)),
-        early_ns=_find_most(early_ns),
-        late=int(np.count_nonzero(late_ns > BOUND_NS)),
-        late_ns=_find_most(late_ns),
-        launched=len(events),
-        awaited=int(np.count_nonzero(is_awaited)),
-    )
+    early = _count_beyond(early_ns) if len(events) else (None, None)
+    late = _count_beyond(late_ns) if is_awaited.any() else (None, None)
+    return DeviceClock(*early, *late, len(events) or None, int(np.count_nonzero(is_awaited)) or None)
+
+
+def _count_beyond(times_ns: Ints) -> tuple[int, int]:
+    """Return how many times are beyond the bound, and the longest of these; 0 where none is."""
+    return int(np.count_nonzero(times_ns > BOUND_NS)), _find_most(times_ns)
 
 
 def _find_most(times_ns: Ints) -> int:

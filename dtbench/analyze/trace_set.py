@@ -312,7 +312,7 @@ def _describe_outside(one: TraceAnalysis) -> Iterable[str]:
 
 def _describe_clock(clock: DeviceClock) -> str:
     """Say by how much the device's clock is off the host's at least, and what is therefore not known."""
-    events = count_things(clock.launched, "event")
+    events = count_things(clock.launched or 0, "event")
     shown = [
         f"{count} of {events} on the device {what}, by up to {format_ns(time_ns)}"
         for count, time_ns, what in (

@@ -116,11 +116,7 @@ def _account_document(account: WindowAccount) -> dict[str, object]:
 
 def _clock_document(clock: DeviceClock) -> object:
     """Give what shows that the device's clock is off; "NaN" where no launch, or no call that waited, tells."""
-    if not clock.launched:
-        return "NaN"
-    early = {"early": clock.early, "early_ns": clock.early_ns, "launched": clock.launched}
-    late = {"late": clock.late, "late_ns": clock.late_ns} if clock.awaited else {"late": None, "late_ns": None}
-    return _numbers({**early, **late, "awaited": clock.awaited or None})
+    return "NaN" if clock.launched is None else _numbers(asdict(clock))
 
 
 def _tax_document(tax: OverlapTax | None) -> object:
