@@ -74,7 +74,8 @@ def find_device_clock(trace: Trace, nesting: Nesting) -> DeviceClock:
     is_awaited, late_ns = _measure_late(trace, events, calls)
     early = _count_beyond(early_ns) if len(events) else (None, None)
     late = _count_beyond(late_ns) if is_awaited.any() else (None, None)
-    return DeviceClock(*early, *late, len(events) or None, int(np.count_nonzero(is_awaited)) or None)
+    awaited = int(np.count_nonzero(is_awaited))
+    return DeviceClock(early[0], early[1], late[0], late[1], len(events) or None, awaited or None)
 
 
 def _count_beyond(times_ns: Ints) -> tuple[int, int]:
