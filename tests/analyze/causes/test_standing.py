@@ -366,3 +366,29 @@ def test_what_a_host_that_sat_in_a_call_left_uncovered_is_no_want_of_bandwidth(s
         compute_next(rank)
 
     assert split(tell) == ({Cause.UNKNOWN: MS // 2}, (MissingInput.HOST,))
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_optimizer_inside_backward_may_have_waited_for_its_gradients(
+    split: Callable[..., Any], *, inside: bool
+) -> None:
+    """DDP with the optimizer in backward: no call of the host tells what its kernels waited for."""
+
+    def forward(rank: "GpuRank") -> None:
+        with rank.around("DistributedDataParallel.forward"):
+            rank.kernel(AHEAD, AHEAD + MS)
+
+    def backward(rank: "GpuRank") -> None:
+        with rank.node("MmBackward0"):
+            rank.kernel(AHEAD + MS, AHEAD + 2 * MS)
+        with rank.node("torch::autograd::AccumulateGrad"):
+            rank.collective(AHEAD + 2 * MS, AHEAD + 3 * MS, operation="allreduce", group="x", seq=1, is_async=True)
+            if inside:
+                with rank.around("Optimizer.step#AdamW.step"):
+                    rank.kernel(AHEAD + 3 * MS, AHEAD + 4 * MS, name="multi_tensor_apply_kernel")
+        with rank.node("MmBackward0"):
+            start_ns = AHEAD + (4 if inside else 3) * MS
+            rank.kernel(start_ns, start_ns + MS)
+
+    expected = ({Cause.UNKNOWN: MS}, (MissingInput.STREAM_WAITS,)) if inside else ({Cause.SERIALIZED: MS}, ())
+    assert split(forward, backward) == expected
