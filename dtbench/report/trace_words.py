@@ -37,7 +37,7 @@ _UNTIED: Final = {
     "without_operator": "launched outside any operator",
 }
 
-_OTHER_ENDS: Final = {MissingInput.RANKS, MissingInput.CLOCKS, MissingInput.EVENTS}
+_OTHER_ENDS: Final = {MissingInput.RANKS, MissingInput.CLOCKS, MissingInput.EVENTS, MissingInput.WAITS}
 """What is missing where it is not known when other ranks began."""
 
 _WAITS: Final = (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD))
