@@ -24,6 +24,8 @@ ENDS_OF_BACKWARD: Final = (
     "FSDP::finalize_backward",
 )
 """What DDP and FSDP2 do when the engine has run all nodes of a backward."""
+OPTIMIZER: Final = "Optimizer."
+"""What the names of torch's ranges around an optimizer's step begin with."""
 _RESOLUTION_NS: Final = 1_000
 """By which a node may end before its last operator starts, in traces that know whole microseconds."""
 Part = tuple[Region, int, int]
@@ -125,7 +127,7 @@ class Turns:
 
     def __init__(self, trace: Trace, nesting: Nesting, nodes: Intervals) -> None:
         self._nodes = nodes
-        is_optimizer = trace.is_named(lambda name: name.startswith("Optimizer."))
+        is_optimizer = trace.is_named(lambda name: name.startswith(OPTIMIZER))
         self.optimizers_ns = sort_starts(trace, is_optimizer & ~is_on_device(trace))
         events = np.flatnonzero(is_engine_node(trace))
         makers = find_forwards(trace, nesting, events)

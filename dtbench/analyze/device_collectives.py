@@ -31,6 +31,7 @@ from dtbench.analyze.purposes import (
     check_experts,
     find_data_parallel,
     find_purpose,
+    is_data_parallels,
     is_functional,
     is_of_training,
 )
@@ -381,9 +382,11 @@ class _Describer:
 
     def tell_functional(self, nesting: Nesting) -> None:
         """Find out what functional collectives carry, before any is described."""
-        issues = []
+        issues, data_groups = [], set()
         for index, event in enumerate(self._pieces.event.tolist()):
             context, issue = self._contexts[index], int(self._pieces.issue[index])
+            if is_data_parallels(context.operation, context.above):
+                data_groups.add(self._find_said(self._read_all(index, event)).group or context.group)
             is_one = issue != NOTHING and any(is_functional(name) for name in context.above)
             if not is_one or not is_of_training(context.above, self._regions[index]):
                 continue
@@ -392,7 +395,7 @@ class _Describer:
             operation = self._find_operation(said, context, event)
             size_bytes = _find_bytes(context, said, operation, everything)
             issues.append(FunctionalIssue(issue, operation, said.group or context.group, size_bytes))
-        self._functional = find_functional(self._trace, nesting, issues)
+        self._functional = find_functional(self._trace, nesting, issues, data_groups)
 
     @staticmethod
     def _find_said(everything: Sequence[Details]) -> Details:

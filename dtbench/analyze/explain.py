@@ -16,7 +16,7 @@ from dtbench.analyze.set_clocks import leave_out_cut, leave_out_settings
 from dtbench.analyze.step_shifts import describe_step_shifts, find_step_shifts, renumber_steps
 from dtbench.analyze.told_purposes import find_told_purposes, give_purposes
 from dtbench.analyze.trace_analysis import TraceAnalysis
-from dtbench.vocabulary import POINT_TO_POINT, WAIT_FOR_ALL, Cause, MissingInput
+from dtbench.vocabulary import GIVEN_BY_ROOT, POINT_TO_POINT, ROOTED, Cause, MissingInput
 
 
 @dataclass(frozen=True)
@@ -131,12 +131,16 @@ def _find_lack(
     one rank alone would show is no more likely. None: it does not wait for other ranks. A job of which no trace tells
     how many ranks it has (``job_size`` is None) may have others.
     """
-    is_sent = collective.operation in POINT_TO_POINT
-    if not is_sent and (collective.operation not in WAIT_FOR_ALL or collective.group_size == 1):
+    waits_for_nobody = (
+        collective.group_size == 1 or (is_matched and _has_told_root(collective)) or _leaves_alone(collective, one)
+    )
+    if waits_for_nobody and collective.operation not in POINT_TO_POINT:
         return None
     if not _are_there(collective, one, over_ranks, job_size):
         return MissingInput.RANKS
     is_apart = bool(_members_of(collective, one, over_ranks) & over_ranks.clocks.out_of_step)
+    if not is_apart and (collective.operation is None or (collective.operation in ROOTED and is_matched)):
+        return MissingInput.WAITS
     return MissingInput.CLOCKS if is_matched or is_apart else MissingInput.EVENTS
 
 
@@ -165,6 +169,19 @@ def _ask_for_no_rank(split: CauseSplit) -> CauseSplit:
             for part, missing in zip(split.parts, others, strict=True)
         )
     )
+
+
+def _has_told_root(collective: Collective) -> bool:
+    """Tell whether a root is named: what waits for it or for the others, the ranks together have shown."""
+    return collective.operation in ROOTED and collective.root is not None
+
+
+def _leaves_alone(collective: Collective, one: TraceAnalysis) -> bool:
+    """Tell whether a rank surely waits for nobody: it gives to the others as root, or gives its part to the root."""
+    if not _has_told_root(collective) or collective.root is None or collective.root >= len(collective.group_ranks):
+        return False
+    is_root = collective.group_ranks[collective.root] == one.rank
+    return is_root == (collective.operation in GIVEN_BY_ROOT)
 
 
 def _withhold(split: CauseSplit, lack: MissingInput) -> CauseSplit:

@@ -10,11 +10,12 @@ Counts alone do not tell a gather of parameters (SimpleFSDP) from one of activat
 sequence, keys and values of context parallelism): in both backward answers each gather with a reduce-scatter. What is
 reduced of a parameter, though, is handed over at once: the engine runs nodes that accumulate gradients before all
 others, so that as many follow the node as it reduced. A compiled backward that also has gradients of its own to hand
-over, or reduces several at once, shows that of none.
+over, or reduces several at once, shows that of none. Among ranks over which DDP or FSDP communicate nothing is a
+product's part.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,13 +51,17 @@ class FunctionalIssue:
     size_bytes: int | None
 
 
-def find_functional(trace: Trace, nesting: Nesting, issues: Iterable[FunctionalIssue]) -> dict[str, Functional]:
+def find_functional(
+    trace: Trace, nesting: Nesting, issues: Iterable[FunctionalIssue], data_groups: Collection[str] = ()
+) -> dict[str, Functional]:
     """Tell what functional collectives carry, by group.
 
     Args:
         trace: the events.
         nesting: its nesting.
         issues: all functional ones, but those for clipping, optimizer or state dict.
+        data_groups: over which DDP or FSDP reduce and gather: nothing is left partial among these ranks, whatever a
+            forward sums over them.
     """
     by_group: dict[str, list[FunctionalIssue]] = {}
     for issue in issues:
@@ -64,7 +69,11 @@ def find_functional(trace: Trace, nesting: Nesting, issues: Iterable[FunctionalI
     if not by_group:
         return {}
     engine = _Engine(trace, nesting)
-    return {group: _tell(engine, members) for group, members in by_group.items()}
+    of_data = {trace.group_ranks.get(group, group) for group in data_groups if group}
+    return {
+        group: Functional.UNKNOWN if trace.group_ranks.get(group, group) in of_data else _tell(engine, members)
+        for group, members in by_group.items()
+    }
 
 
 def _tell(engine: "_Engine", issues: Sequence[FunctionalIssue]) -> Functional:

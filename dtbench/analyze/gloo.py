@@ -41,6 +41,7 @@ from dtbench.analyze.purposes import (
     find_data_parallel,
     find_purpose,
     find_unit,
+    is_data_parallels,
     is_fsdps,
     is_functional,
     is_of_training,
@@ -89,7 +90,8 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
     )
     sent = [(issue.event, issue.operation, evidence.above(issue.event)) for issue in issues]
     shown = replace(shown, has_stages=shows_stages(trace, sent))
-    carried = find_functional(trace, nesting, _find_functional_issues(evidence, issues, matches))
+    data_groups = {_said_group(one) for one in issues if is_data_parallels(one.operation, evidence.above(one.event))}
+    carried = find_functional(trace, nesting, _find_functional_issues(evidence, issues, matches), data_groups)
     found = [
         _describe(evidence, issue, matches.get(issue.event), shown, carried.get(_said_group(issue), Functional.UNKNOWN))
         for issue in issues

@@ -117,6 +117,14 @@ def find_data_parallel(
     return DataParallel(is_labelled, has_fsdp, has_reducer)
 
 
+def is_data_parallels(operation: Operation | None, above: Sequence[str]) -> bool:
+    """Tell whether DDP's reducer or FSDP issued a collective: its ranks work on other data with the same parameters."""
+    if any(is_functional(name) for name in above):
+        return False
+    is_reducers = operation is Operation.ALL_REDUCE and _any_fits(above, ACCUMULATES)
+    return is_reducers or any(is_fsdps(name) for name in above)
+
+
 def find_purpose(
     axis: Axis | None,
     operation: Operation | None,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dtbench.analyze.collectives import Collective
-from dtbench.analyze.intervals import Intervals, clip, unite
+from dtbench.analyze.intervals import Intervals, clip, intersect, unite
 from dtbench.vocabulary import Purpose
 
 Waits = Mapping[Purpose, Intervals]
@@ -40,3 +40,15 @@ def find_device_waits(collectives: Sequence[Collective]) -> Waits:
 def wait_time_ns(waits: Waits, purpose: Purpose, start_ns: int, end_ns: int) -> int:
     """Give the time a consumer waited for a purpose inside a window."""
     return clip(waits[purpose], start_ns, end_ns).length_ns if purpose in waits else 0
+
+
+def measure_beside(waits: Waits, purpose: Purpose, compute: Intervals) -> tuple[int, int]:
+    """Return the time a consumer waited for a purpose, and the part of it in which others computed.
+
+    Args:
+        waits: of one rank.
+        purpose: of the collectives waited for.
+        compute: time in which compute ran, on any lane.
+    """
+    mine = waits.get(purpose)
+    return (0, 0) if mine is None else (mine.length_ns, intersect(mine, compute).length_ns)

@@ -29,6 +29,10 @@ _MISSING: Final = {
         " ends tell how far clocks are apart."
     ),
     MissingInput.EVENTS: "Record the same steps on all ranks, as a whole.",
+    MissingInput.WAITS: (
+        "The trace does not tell which ranks it waits for: say which collective it is, by its kernel's name"
+        " (`--patterns`), issue sends and receives one by one, or record with a torch that names roots."
+    ),
     MissingInput.LAUNCH: "Profile one step more, so that the call that launched it lies inside the trace.",
     MissingInput.QUEUE: "Record it in a run of dtbench, or with `dtbench.capture`, which say which came after which.",
     MissingInput.GRAPH_ORDER: "Profile a step without captured graphs.",

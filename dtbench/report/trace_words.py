@@ -14,6 +14,7 @@ from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
+from dtbench.analyze.waits import find_device_waits, measure_beside
 from dtbench.report.advice import Advice, advise, of_traces
 from dtbench.report.causes import MISSING_WORDS, describe_exposed_owner, describe_leading
 from dtbench.report.doubts import NO_CONSUMER, doubt_lines
@@ -37,8 +38,11 @@ _UNTIED: Final = {
     "without_operator": "launched outside any operator",
 }
 
-_OTHER_ENDS: Final = {MissingInput.RANKS, MissingInput.CLOCKS, MissingInput.EVENTS}
+_OTHER_ENDS: Final = {MissingInput.RANKS, MissingInput.CLOCKS, MissingInput.EVENTS, MissingInput.WAITS}
 """What is missing where it is not known when other ranks began."""
+
+_MUCH_BESIDE: Final = 0.05
+"""Part of a wait from which compute beside it is told: copies into buffers on other streams take less."""
 
 _WAITS: Final = (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD))
 
@@ -227,12 +231,21 @@ def _wait_words(traces: TraceSet, row: MeanPurpose, mean: MeanTime) -> str:
     if row.wait_ns is not None:
         least, per = "at least " if mean.lost else "", "step" if mean.are_steps else "trace"
         share = format_fraction(divide(row.wait_ns, mean.overlap.step_ns))
-        return f"{name_part(row.wait_part)}{least}{format_ns(row.wait_ns)} per {per} ({share})"
+        beside = _beside_words(traces, row.purpose)
+        return f"{name_part(row.wait_part)}{least}{format_ns(row.wait_ns)} per {per} ({share}){beside}"
     if row.comm_ns is None and all(one.set_steps is None for one in traces.analyses):
         return "n/a: its collectives were issued and not seen to run"
     if any(one.is_wait_doubtful and one.purpose is row.purpose for rank in traces.analyses for one in rank.collectives):
         return f"n/a: missing: {MISSING_WORDS[MissingInput.STREAM_WAITS]}"
     return f"n/a: {NO_CONSUMER if mean.overlap.is_decided else _name_lack(traces)}"
+
+
+def _beside_words(traces: TraceSet, purpose: Purpose) -> str:
+    """Say how much of what the main stream waited is no standstill of the device, as its other streams computed."""
+    ranks = [one for one in traces.analyses if one.timeline.is_device]
+    found = [measure_beside(find_device_waits(one.collectives), purpose, one.timeline.compute) for one in ranks]
+    share = divide(sum(beside_ns for _, beside_ns in found), sum(wait_ns for wait_ns, _ in found))
+    return f", {format_fraction(share)} of it while other streams computed" if share >= _MUCH_BESIDE else ""
 
 
 def _bubble_lines(traces: TraceSet, mean: MeanTime) -> list[str]:

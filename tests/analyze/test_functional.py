@@ -201,3 +201,35 @@ def test_what_lies_between_who_asks_and_a_functional_collective_owns_nothing(
         )
     )
     assert [(str(made.purpose), made.owner) for made in one.collectives] == [("other", "my.dispatch")]
+
+
+@pytest.mark.parametrize(("group", "expected"), [("0", "other"), ("1", "other"), ("2", "tensor")])
+def test_a_sum_over_the_ranks_that_share_gradients_completes_no_product(
+    draw: Callable[..., Path], group: str, expected: str
+) -> None:
+    """A codebook's statistics over the ranks of DDP, by its group or another of the same ranks; else partial sums."""
+
+    def says(of: str) -> str:
+        return (
+            '{"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 512, "Out msg nelems": 512, '
+            f'"Group size": 2, "Process Group Name": "{of}", "Process Group Description": "undefined"}}'
+        )
+
+    ranks = {"0": [0, 1], "1": [0, 1], "2": [0, 2]}
+    path = draw(
+        f"""
+        step ProfilerStep#1                 @1  |=====================|
+        op aten::mm                         @1  |=                    |
+        op {SUM}                            @1  | ==                  |
+        op c10d::allreduce_                 @1  | =                   |
+        op {NODE}AccumulateGrad             @2  |       ==            |
+        op c10d::allreduce_                 @2  |        =            |
+        call cudaLaunchKernel               @1  |ab                   |
+        call cudaLaunchKernel               @2  |        c            |
+        kernel gemm                         @s7 |  aa                 |
+        kernel ncclDevKernel_AllReduce      @s9 |    bb               | {says(group)}
+        kernel ncclDevKernel_AllReduce      @s9 |          cc         | {says("0")}
+        """,
+        distributedInfo={"rank": 0, "pg_config": [{"pg_name": name, "ranks": of} for name, of in ranks.items()]},
+    )
+    assert [str(made.purpose) for made in analyze_trace(read_trace(path)).collectives] == [expected, "grad_reduce"]

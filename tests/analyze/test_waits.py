@@ -3,9 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from dtbench.analyze.collectives import Collective
+from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import analyze_trace
+from dtbench.report.trace_words import answer_lines
 
 BUCKET = "dtbench::collective group=0 seq={seq} op=all_reduce bytes=8 axis=replicate async=1 owner=bucket {bucket}"
 GATHER = "dtbench::collective group=1 seq=1 op=all_gather bytes=8 axis=shard async=0 owner="
@@ -247,3 +251,26 @@ def test_a_wait_begins_no_earlier_than_the_launch_of_the_kernel_that_waits(draw:
         kernel ncclDevKernel_AllGather    @s20 |    bbbbbbb         |
         """)
     assert waits(path) == {"unshard": 2000}
+
+
+@pytest.mark.parametrize(
+    ("beside", "words"), [("    dd", ", 50.0 % of it while other streams computed"), ("dd    ", "")]
+)
+def test_a_wait_of_the_main_stream_during_which_others_computed_is_said_to_be_one(
+    draw: Callable[..., Path], beside: str, words: str
+) -> None:
+    """A branch of the model runs backward on a stream of its own while the main one waits for gradients."""
+    said = '{"Collective name": "allreduce", "Process Group Name": "0", "Group size": 2, "Seq": 1}'
+    path = draw(f"""
+        step ProfilerStep#1                                     @1 |====================|
+        range DistributedDataParallel.forward                   @1 |=                   |
+        op autograd::engine::evaluate_function: AccumulateGrad  @1 |  ==                |
+        op c10d::allreduce_                                     @1 |  =                 |
+        call cudaLaunchKernel                                   @1 |a bdc               |
+        kernel gemm                                             @7 |  aaaaaa            |
+        kernel ncclDevKernel_AllReduce                          @8 |        bbbb        | {said}
+        kernel gemm                                             @9 |    {beside}          |
+        kernel adam                                             @7 |            cccc    |
+        """)
+    (line,) = (line for line in answer_lines(analyze_traces([path])) if line.startswith("gradient wait"))
+    assert line.endswith(f"%){words}")

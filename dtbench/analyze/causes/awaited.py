@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.backwards import engine_nodes
+from dtbench.analyze.backwards import OPTIMIZER, engine_nodes, is_on_device, sort_starts
 from dtbench.analyze.causes.ready import find_copy_outs
 from dtbench.analyze.collectives import Collective, Regions
 from dtbench.analyze.intervals import Intervals, Ints
@@ -172,13 +172,21 @@ class _Waits:
         return Awaited(_first_from(self._fsdp1_unshards, issue_ns), is_known=True)
 
     def _after_backward(self, issue_ns: int, *, is_known: bool) -> Awaited | None:
-        """Give the end of the last node of autograd's engine in the backward pass that issued then; None: not known."""
+        """Give the end of the last node of autograd's engine in the backward pass that issued then; None: not known.
+
+        An optimizer that steps inside one of its nodes waits for the gradients that it takes, and what was launched
+        there may have: then only calls of the host tell.
+        """
         place = self._regions.place_at(issue_ns)
         if place is None or self._regions.regions[place] is not Region.BACKWARD:
             return None
         ends_ns = self._nodes.ends_ns
         last = int(ends_ns.searchsorted(int(self._regions.ends_ns[place]), side="right")) - 1
-        return Awaited(max(issue_ns, int(ends_ns[last])), is_known) if last >= 0 else None
+        if last < 0:
+            return None
+        beyond_ns = int(ends_ns[last])
+        first, beyond = self._steps_inside.searchsorted((issue_ns, beyond_ns)).tolist()
+        return Awaited(max(issue_ns, beyond_ns), is_known and (self._records or first == beyond))
 
     @cached_property
     def _is_ddp(self) -> bool:
@@ -187,6 +195,13 @@ class _Waits:
     @cached_property
     def _nodes(self) -> Intervals:
         return engine_nodes(self._trace, handing_over=True)
+
+    @cached_property
+    def _steps_inside(self) -> Ints:
+        """When optimizers began to step inside nodes of autograd's engine, rising."""
+        is_step = self._trace.is_named(lambda name: name.startswith(OPTIMIZER)) & ~is_on_device(self._trace)
+        starts_ns = sort_starts(self._trace, is_step)
+        return starts_ns[self._nodes.covers(starts_ns)]
 
     @cached_property
     def _copy_outs(self) -> Mapping[str, Ints]:

@@ -27,16 +27,17 @@ import numpy as np
 
 from dtbench.analyze.backwards import engine_nodes
 from dtbench.analyze.collectives import Collective, Regions
-from dtbench.analyze.intervals import Bools, Intervals, Ints
+from dtbench.analyze.intervals import Bools, Intervals, Ints, unite
 from dtbench.analyze.kinds.categories import DEVICE_RANGE
 from dtbench.analyze.main_lane import find_main_lane
 from dtbench.analyze.nesting import Nesting
-from dtbench.analyze.purposes import find_unit, is_fsdps
+from dtbench.analyze.purposes import FSDP1_GRADIENTS, find_unit, is_fsdps
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import ROOT
 from dtbench.vocabulary import Axis, Purpose, Region
 
 # Nodes that only hand a finished gradient over: what DDP's hook (inside AccumulateGrad) and DTensor's conversions run.
+_FSDP_REDUCES: Final = ("FSDP::post_backward", FSDP1_GRADIENTS)
 _COPY_OUT: Final = re.compile(r"FSDP::all_gather_copy_out(?: \((.*)\))?")
 
 
@@ -230,12 +231,15 @@ def find_copy_outs(trace: Trace) -> dict[str, Ints]:
 def _computed_times(trace: Trace, work: Work, collectives: Sequence[Collective]) -> dict[int, int]:
     """Give, for reductions of gradients, the end of the last compute before the issue that made any gradient.
 
-    That is compute launched in a node of autograd's engine other than those that hand finished gradients over. Where
-    several reductions have the same, nothing was computed between them.
+    That is compute of any stream (autograd runs a node on the stream of its forward) launched in a node of the engine
+    other than those that hand finished gradients over; on a device not by FSDP, which copies gradients into buffers on
+    a stream of its own. Where several reductions have the same, nothing was computed between them.
     """
-    nodes = engine_nodes(trace, handing_over=False)
-    computing = np.flatnonzero(nodes.covers(work.launches_ns))
-    launches_ns, ends_ns = work.launches_ns[computing], work.ends_ns[computing]
+    is_computing = engine_nodes(trace, handing_over=False).covers(work.any_launches_ns)
+    if work.is_device:
+        is_computing &= ~_fsdps_reductions(trace).covers(work.any_launches_ns)
+    computing = np.flatnonzero(is_computing)
+    launches_ns, ends_ns = work.any_launches_ns[computing], work.any_ends_ns[computing]
     found: dict[int, int] = {}
     for index, collective in enumerate(collectives):
         if collective.purpose is Purpose.GRAD_REDUCE and collective.issue_ns is not None:
@@ -243,3 +247,10 @@ def _computed_times(trace: Trace, work: Work, collectives: Sequence[Collective])
             if place >= 0:
                 found[index] = int(ends_ns[place])
     return found
+
+
+def _fsdps_reductions(trace: Trace) -> Intervals:
+    """Give the time in which FSDP's hooks reduce gradients on the host."""
+    events = np.flatnonzero(trace.is_named(lambda name: name.startswith(_FSDP_REDUCES)))
+    events = events[~trace.is_one_of((DEVICE_RANGE,))[events]]
+    return unite(trace.start_ns[events], trace.end_ns[events])

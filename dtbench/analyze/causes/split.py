@@ -27,8 +27,8 @@ cause               takes at most                                      needs
 ``late_issue``      compute between ready and issue                    issue, ready
 ``late_ready``      compute of the backward pass before it was ready   issue, region, the engine's nodes
 ``sync_op``         everything                                         issued blocking
-``tail``            everything                                         issue, region, a host that did not sit in a call
-``needed_at_once``  everything                                         issue, ready, a host that did not wait for others
+``tail``            everything                                         issue, region, a host that launched in time
+``needed_at_once``  everything                                         issue, ready, a host that launched in time
 ``bandwidth``       everything                                         all of the above; no compute stood launched of
                                                                        which nobody knows what it waited for
 ``unknown``         everything                                         names what was missing
@@ -239,7 +239,7 @@ class _Splitter:
             return 0
         if one.purpose is not Purpose.GRAD_REDUCE and (self._is_hidden_in_part or self._is_much(one.blocked_ns)):
             return 0
-        if self._may_have_held or self._is_launched_before_wait:
+        if self._may_have_held or self._is_launched_before_wait or self._is_nobodys:
             return 0
         return 0 if self._is_much(self.surroundings.launched_after_ns(one, region)) else self.exposed_ns
 
@@ -253,7 +253,7 @@ class _Splitter:
         one = self.collective
         if one.ready_ns is None or one.purpose is Purpose.GRAD_REDUCE or not self._has_order:
             return 0
-        if self._may_have_held or self._is_launched_before_wait or self._is_much(self._blocked_ns):
+        if self._may_have_held or self._is_launched_before_wait or self._is_much(self._blocked_ns) or self._is_nobodys:
             return 0
         known = self.surroundings.region_of(one) is not None
         return self.exposed_ns if known and not self._is_hidden_in_part else 0
@@ -324,6 +324,19 @@ class _Splitter:
         """Time in which the host could launch nothing to run beside it because it waited for something else."""
         return self.collective.blocked_ns if self.collective.first_wait_ns is None else 0
 
+    @cached_property
+    def _is_nobodys(self) -> bool:
+        """Whether nothing can have waited for it on a device: the host launched what may need it after its end.
+
+        Then neither its length nor its place made anything late, but what kept the host.
+        """
+        one = self.collective
+        if not self.surroundings.is_device or one.issue_ns is None or one.is_captured or one.first_wait_ns is not None:
+            return False
+        if one.awaited_ns is not None and one.awaited_ns >= one.end_ns:
+            return True
+        return one.is_wait_seen and not self.surroundings.launches_between(one.issue_ns, one.end_ns)
+
     @property
     def _has_idle_host(self) -> bool:
         """Whether it ran beside nothing on a device, because the host launched what it could only after its end."""
@@ -362,7 +375,7 @@ class _Splitter:
                 MissingInput.REGION,
             ),
             (self._may_have_held, MissingInput.STREAM_WAITS),
-            (self._has_idle_host or self._was_short_enough, MissingInput.HOST),
+            (self._has_idle_host or self._is_nobodys or self._was_short_enough, MissingInput.HOST),
             (self._has_lost, MissingInput.LOST),
         )
         return tuple(missing for lacks, missing in rules if lacks)

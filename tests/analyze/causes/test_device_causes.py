@@ -551,6 +551,40 @@ def buckets_ready_at_the_end(maker: "Maker") -> "Story":
     )  # fmt: skip
 
 
+def layers_on_two_streams(maker: "Maker") -> "Story":
+    """DDP over branches: backward of all but one runs on a second stream, and each bucket follows its own layer."""
+    layer, length = maker.some(60, 120), maker.some(150, 250)
+    size = maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        with rank.around("ProfilerStep#3"):
+            with rank.region("forward"):
+                forward_of_ddp(rank)
+            rank.thread = 2
+            with rank.region("backward"):
+                now = AHEAD
+                for index, stream in enumerate((7, 9, 9)):
+                    own = layer if index else 4 * layer  # most of it on the main stream
+                    with rank.node("MmBackward0"):
+                        rank.kernel(now, now + own, stream=stream)
+                    now += own + 1200
+                    bucket(rank, index, (now, now + length))
+                    now += length
+                    if index < 2:  # the host is late with the next layer
+                        rank.host_ns = now + 12_000
+                        now += 36_000
+                copy_out(rank, now)
+            rank.thread = 1
+            with rank.region("optimizer"):
+                rank.kernel(now + 4800, now + 9600)
+        ranks.append(rank.events)
+    return maker.story(
+        name="layers_on_two_streams", ranks=ranks, target=("dp", 52), injected="tail",
+        expected=[{"tail": length}] * size, others={("dp", 50): {"unknown": length}},
+    )  # fmt: skip
+
+
 def bucket_beside_an_idle_host(maker: "Maker") -> "Story":
     """While a bucket runs, the host launches nothing; the next layer could have computed."""
     length, size = maker.some(50, 200), maker.size()
@@ -824,6 +858,7 @@ STORIES: tuple[Stories, ...] = (
     bucket_without_launch,
     bucket_beside_an_idle_host,
     buckets_ready_at_the_end,
+    layers_on_two_streams,
     bucket_whose_host_was_late_for_a_while,
     last_bucket_before_more_compute,
     one_unit_reduced_twice,

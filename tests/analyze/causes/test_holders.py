@@ -109,7 +109,7 @@ def test_a_cause_is_no_surer_where_the_names_of_groups_are_missing(recorded: Pat
     assert MissingInput.QUEUE not in told
     assert told[Cause.QUEUED] > untold[Cause.QUEUED] == 0
     assert untold[MissingInput.QUEUE] > 0.9 * told[Cause.QUEUED]
-    assert untold[Cause.BANDWIDTH] < 1.1 * told[Cause.BANDWIDTH]
+    assert untold[Cause.BANDWIDTH] < 1.2 * told[Cause.BANDWIDTH]  # clocks are not aligned: less of it is skew
     assert Cause.SERIALIZED not in untold
 
 

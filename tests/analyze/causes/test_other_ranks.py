@@ -9,7 +9,7 @@ import pytest
 from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.trace_words import answer_lines
-from dtbench.vocabulary import MissingInput
+from dtbench.vocabulary import Cause, MissingInput
 from tests.analyze.test_set_clocks import draw as draw_steps
 
 JOB = {"world_size": 2, "pg_config": [{"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]}]}
@@ -104,3 +104,44 @@ def test_where_ends_say_that_clocks_may_be_off_by_much_of_a_collective_nobody_wa
     said = " ".join(answer_lines(traces))
     assert "in 8 collectives that ranks have in common, clocks disagree by too much" in said
     assert "transfer" not in said
+
+
+@pytest.mark.parametrize(
+    ("kernel", "collective", "of_both"),
+    [
+        ("ncclDevKernel_SendRecv", "", ("unknown", (MissingInput.WAITS,))),
+        ("mscclKernel_Sum_half", "", ("unknown", (MissingInput.WAITS,))),
+        ("ncclDevKernel_Broadcast", "broadcast", ("unknown", (MissingInput.WAITS,))),
+        ("ncclDevKernel_AllReduce", "allreduce", ("needed_at_once", ())),
+    ],
+)
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_what_may_have_waited_for_another_rank_is_not_called_needed_at_once(
+    draw: Callable[..., Path], kernel: str, collective: str, of_both: object, world_size: int
+) -> None:
+    """Rank 1 comes late; of a coalesced send and receive, or a kernel that nobody knows, no trace tells who waits."""
+    told = said(1).replace("allreduce", collective).replace('"Group size": 2', f'"Group size": {world_size}')
+    traces = analyze_traces(
+        [
+            draw(
+                f"""
+                step ProfilerStep#1             @1 |====================|
+                op c10d::some_                  @1 | ==                 |
+                op aten::mm                     @1 |    =               |
+                call cudaLaunchKernel           @1 |ab  c               |
+                call cudaStreamWaitEvent        @1 |   =                |
+                kernel gemm                     @7 |{begin}             |
+                kernel {kernel}                 @8 |  {comm}            | {told if collective else ""}
+                kernel gemm                     @7 |          cc        |
+                """,
+                f"rank{rank}.json",
+                distributedInfo={"rank": rank, "world_size": world_size},
+                host_name="one",
+            )
+            for rank, (begin, comm) in enumerate((("  a    ", " bbbbbbb"), ("  aaaaa", "     bbb")))
+        ]
+    )
+    for one in traces.analyses:
+        (split,) = one.splits
+        parts = [(str(part.cause), part.missing) for part in split.parts if part.cause is not Cause.SKEW]
+        assert parts == [of_both if world_size == 2 else ("unknown", (MissingInput.RANKS,))]

@@ -366,3 +366,81 @@ def test_what_a_host_that_sat_in_a_call_left_uncovered_is_no_want_of_bandwidth(s
         compute_next(rank)
 
     assert split(tell) == ({Cause.UNKNOWN: MS // 2}, (MissingInput.HOST,))
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_optimizer_inside_backward_may_have_waited_for_its_gradients(
+    split: Callable[..., Any], *, inside: bool
+) -> None:
+    """DDP with the optimizer in backward: no call of the host tells what its kernels waited for."""
+
+    def forward(rank: "GpuRank") -> None:
+        with rank.around("DistributedDataParallel.forward"):
+            rank.kernel(AHEAD, AHEAD + MS)
+
+    def backward(rank: "GpuRank") -> None:
+        with rank.node("MmBackward0"):
+            rank.kernel(AHEAD + MS, AHEAD + 2 * MS)
+        with rank.node("torch::autograd::AccumulateGrad"):
+            rank.collective(AHEAD + 2 * MS, AHEAD + 3 * MS, operation="allreduce", group="x", seq=1, is_async=True)
+            if inside:
+                with rank.around("Optimizer.step#AdamW.step"):
+                    rank.kernel(AHEAD + 3 * MS, AHEAD + 4 * MS, name="multi_tensor_apply_kernel")
+        with rank.node("MmBackward0"):
+            start_ns = AHEAD + (4 if inside else 3) * MS
+            rank.kernel(start_ns, start_ns + MS)
+
+    expected = ({Cause.UNKNOWN: MS}, (MissingInput.STREAM_WAITS,)) if inside else ({Cause.SERIALIZED: MS}, ())
+    assert split(forward, backward) == expected
+
+
+@pytest.mark.parametrize(
+    ("launched_ns", "expected"),
+    [
+        (AHEAD + 5 * MS, ({Cause.UNKNOWN: MS}, (MissingInput.HOST,))),
+        (AHEAD + MS // 2, ({Cause.NEEDED_AT_ONCE: MS}, ())),
+    ],
+    ids=["after its end", "while it ran"],
+)
+def test_a_gather_whose_unit_was_launched_after_its_end_was_needed_by_nobody(
+    split: Callable[..., Any], launched_ns: int, expected: object
+) -> None:
+    def tell(rank: "GpuRank") -> None:
+        with rank.around("FSDP::all_gather (layers.0)"):
+            rank.collective(AHEAD, AHEAD + MS, operation="_allgather_base", group="x", seq=1, is_async=True)
+        rank.host_ns = launched_ns
+        with rank.around("FSDP::all_gather_copy_out (layers.0)"):
+            rank.wait_on_stream()
+            start_ns = max(rank.host_ns + 6_000, AHEAD + MS + 6_000)
+            rank.kernel(start_ns, start_ns + MS)
+
+    assert split(tell) == expected
+
+
+@pytest.mark.parametrize(
+    ("launched_ns", "expected"),
+    [
+        (AHEAD + 5 * MS, ({Cause.UNKNOWN: MS}, (MissingInput.HOST,))),
+        (AHEAD + 2 * MS + MS // 2, ({Cause.TAIL: MS}, ())),
+    ],
+    ids=["after its end", "while it ran"],
+)
+def test_a_last_bucket_that_ended_before_the_optimizer_was_launched_held_nobody_up(
+    split: Callable[..., Any], launched_ns: int, expected: object
+) -> None:
+    def forward(rank: "GpuRank") -> None:
+        with rank.around("DistributedDataParallel.forward"):
+            rank.kernel(AHEAD, AHEAD + MS)
+
+    def backward(rank: "GpuRank") -> None:
+        with rank.node("MmBackward0"):
+            rank.kernel(AHEAD + MS, AHEAD + 2 * MS)
+        with rank.node("torch::autograd::AccumulateGrad"):
+            rank.collective(AHEAD + 2 * MS, AHEAD + 3 * MS, operation="allreduce", group="x", seq=1, is_async=True)
+        rank.wait_on_stream()
+        rank.host_ns = launched_ns
+        with rank.around("Optimizer.step#AdamW.step"):
+            start_ns = max(rank.host_ns + 6_000, AHEAD + 3 * MS + 6_000)
+            rank.kernel(start_ns, start_ns + MS, name="multi_tensor_apply_kernel")
+
+    assert split(forward, backward) == expected
