@@ -174,6 +174,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
         environment=next(iter(written.values()), run.environment),
         unlike=tuple(name_unlike(written, settings)),
         launches=tuple(launch for launch, doubt in measured if doubt is None),
+        unseen=sum(one.tables.unseen_collectives for one in counted),
         notes=(
             *(
                 f"{cell.name} launch{index} of {record.run_id} is left out: {sentence}"
@@ -258,6 +259,7 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         environment=known.environment,
         machine=first.machine,
         launches=tuple(named),
+        unseen=sum(side.unseen for side in sides),
         notes=(
             *(note for side in sides for note in side.notes),
             *([f"nobody knows on which machine and software {', '.join(silent)} ran"] if silent else []),

@@ -16,7 +16,7 @@ from dtbench.analyze.wrong_results import find_wrong_results
 from dtbench.plan import Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
-from dtbench.report.doubts import NO_CONSUMER, NO_FINDING, NOT_WHOLE, say_doubts
+from dtbench.report.doubts import NO_CONSUMER, NO_FINDING, NOT_SEEN, NOT_WHOLE, say_doubts
 from dtbench.report.larger_losses import describe_copies, describe_host
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
@@ -234,6 +234,8 @@ def advice_sentences(cell: CellSummary) -> list[str]:
         return []
     if not has_findings(cell):
         return [NOT_WHOLE if cell.rank_doubts else NO_FINDING] if cell.owners else []
+    if cell.unseen_collectives:
+        return [NOT_SEEN] if cell.owners else []
     losses = [of_run(row) for row in cell.owners]
     comm_ns = max((rank.comm_ns for rank in cell.ranks), default=NAN)
     found = advise(losses, describe_cell(cell), step_ns=profiled_step_ns(cell), comm_ns=comm_ns)

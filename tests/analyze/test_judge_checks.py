@@ -313,6 +313,34 @@ def test_a_mean_of_some_ranks_is_not_judged_and_says_of_which(name: str, known: 
     assert judge(check, part) == (NOT_JUDGED, "known of rank 0 alone, of 2")
 
 
+@pytest.mark.parametrize(
+    "check",
+    [
+        bound("exposed_step_fraction", at_most=0.9),
+        bound("purposes.grad_reduce.exposed_ns", at_most_ms=99),
+        bound("ranks.mean.idle_ns", at_most_ms=99),
+        {"kind": "cause", "leads": "late_ready", "purpose": "grad_reduce", "cell": "plain"},
+    ],
+)
+def test_numbers_that_leave_out_collectives_that_nobody_saw_run_are_not_judged(check: dict[str, object]) -> None:
+    assert judge(check)[0] is PASSED
+    unseen = change(unseen_collectives=2)
+    assert judge(check, unseen) == (NOT_JUDGED, "2 collectives were launched and not seen to run")
+    assert judge(bound("step_time.median", at_most_ms=100), unseen)[0] is PASSED
+    assert judge(bound("ranks.mean.step_ns", at_most_ms=100), unseen)[0] is PASSED
+
+
+def test_an_answer_says_of_a_number_that_more_was_launched_than_was_seen() -> None:
+    checklist = Checklist.model_validate(
+        {"answer": "{exposed_step_fraction} exposed", "checks": (bound("step_time.median", at_most_ms=100),)},
+        strict=False,
+    )
+    for unseen, words in ((0, "30.0 % exposed"), (1, "30.0 % (where 1 collective was launched and not seen to run) ")):
+        found = judge_checklist(checklist, [change(unseen_collectives=unseen)], ())
+        assert found is not None
+        assert str(found.answer).startswith(words)
+
+
 def test_a_cause_known_of_some_ranks_leads_nothing() -> None:
     check: dict[str, object] = {"kind": "cause", "leads": "tail", "cell": "plain"}
     row = owner("a", Cause.TAIL, 20)
@@ -320,6 +348,14 @@ def test_a_cause_known_of_some_ranks_leads_nothing() -> None:
     found = judge(check, change(owners=(row.model_copy(update={"part": RANK_0}),)))
     assert found == (NOT_JUDGED, "known of rank 0 alone, of 2")
     assert judge(check, change(owners=(row,), ranks=RANKS[:1], part=RANK_0))[0] is NOT_JUDGED
+
+
+def test_losses_of_every_launch_are_compared() -> None:
+    check: dict[str, object] = {"kind": "losses", "tolerance": 0.01}
+    same, other = (4.0, 3.5, 3.0, 2.5, 2.0), (4.0, 3.5, 3.0, 2.5, 2.1)
+    for later, outcome in ((same, PASSED), (other, FAILED), ((), NOT_JUDGED)):
+        cell = change(name="async", losses=same, launch_losses=(same, later))
+        assert judge(check, PLAIN, cell)[0] is outcome
 
 
 def test_losses_of_the_first_steps_are_compared_and_no_later_ones() -> None:
