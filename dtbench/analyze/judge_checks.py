@@ -14,6 +14,7 @@ from dtbench.analyze.exposure.agreement import Agreement, judge
 from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.representative import UNSURE, DoubtKind
 from dtbench.analyze.summary import CellSummary
+from dtbench.analyze.told_apart import tell_apart
 from dtbench.analyze.wrong_results import find_wrong_results
 from dtbench.scenario.answer import Slot, fill_slots
 from dtbench.scenario.check_words import describe_check, format_quantity
@@ -369,13 +370,35 @@ def _fill(slot: Slot, cells: Cells) -> str:
 
 
 def _choose_cell(slot: Slot, cells: Cells) -> str:
-    """Name the cell with the lowest or highest number; ``n/a`` where some is of other ranks or launches than others."""
+    """Name the cell with the lowest or highest number, if it can be told from every other.
+
+    ``n/a`` where some is of other ranks or launches than others, or has what was launched and not seen left out.
+    """
     known = {name: find_number(cell, slot.value) for name, cell in cells.items()}
     known = {name: number for name, number in known.items() if not math.isnan(number)}
     if not known or _say_part([(cells[name], slot.value) for name in known]) is not None:
         return "n/a"
     choose = min if slot.how == "lowest" else max
-    return choose(known, key=lambda name: known[name])
+    chosen = choose(known, key=lambda name: known[name])
+    return chosen if _is_told(chosen, known, slot.value, cells) else NOT_TOLD
+
+
+NOT_TOLD = "a cell that cannot be told from others"
+"""Stands for the name of a cell that may have the lowest or highest number by chance."""
+
+
+def _is_told(chosen: str, known: Mapping[str, float], value: ValueName, cells: Cells) -> bool:
+    """Tell whether a cell's number is surely another than that of each other: step times by a test over launches.
+
+    Counts and sizes of what was issued leave nothing to chance; of other numbers no launch's value is there to test by.
+    """
+    others = [name for name in known if name != chosen]
+    if value.quantity in (Quantity.COUNT, Quantity.SIZE) and value.path[0] in ("purposes", "probes", "stages"):
+        return all(known[name] != known[chosen] for name in others)
+    if value.path != ("step_time", "median"):
+        return not others
+    told, *_ = tell_apart([cells[name].launch_medians_ns for name in (chosen, *others)])
+    return len(told) == len(others)
 
 
 def _fill_number(slot: Slot, cells: Cells) -> float:

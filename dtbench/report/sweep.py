@@ -11,6 +11,7 @@ from typing import Final
 
 from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.analyze.told_apart import LEAST_LAUNCHES, tell_apart
 from dtbench.report import estimates, sentences
 from dtbench.report.marks import Marks
 from dtbench.report.sentences import NAN
@@ -30,12 +31,7 @@ NOT_ON_AXIS = "-"
 
 _MOST_VALUE_LENGTH = 18
 _MOST_NOTES = 6
-_BEGIN: Final = {
-    True: "Fastest is",
-    False: "In one launch each, fastest is",
-    None: "Some in one launch alone, fastest is",
-}
-_WITHIN: Final = "within one launch: `--set repeat=3` says whether cells differ from launch to launch"
+_WITHIN: Final = "within one launch: `--set repeat=4` says whether cells differ from launch to launch"
 _SCOPE_WORDS: Final = {
     True: "intervals over launches",
     False: f"intervals {_WITHIN}",
@@ -140,7 +136,7 @@ def place_words(summary: RunSummary, cell: CellSummary) -> str:
 
 
 def finding(summary: RunSummary) -> str:
-    """Say which cell is fastest and by how much, or that the intervals do not tell; cells to be trusted only."""
+    """Say which cell is fastest and by how much, or that launches do not tell; cells to be trusted only."""
     known = [cell for cell in summary.cells if sentences.is_trusted(cell) and not math.isnan(cell.step_time.median)]
     if len(known) < 2:
         return "Nothing is compared: fewer than two cells have numbers that can be trusted"
@@ -150,25 +146,36 @@ def finding(summary: RunSummary) -> str:
 
 
 def _compare(summary: RunSummary, known: Sequence[CellSummary]) -> str:
-    """Say what the intervals of cells tell, which of them is slowest among those that the fastest can be told from."""
+    """Say which cell is fastest and which slowest, as far as launches tell them apart; see ``told_apart.py``."""
     ordered = sorted(known, key=lambda cell: cell.step_time.median)
-    fastest, fast = ordered[0], ordered[0].step_time
-    slower = [cell for cell in ordered if fast.high < cell.step_time.low]
-    if not slower:
-        unknown = [cell for cell in known if math.isnan(cell.step_time.low)]
-        if unknown:
-            places = "; ".join(place_words(summary, cell) for cell in unknown)
-            return f"No difference in step time can be told: no interval is known of {places}"
-        if max(cell.step_time.low for cell in known) <= min(cell.step_time.high for cell in known):
-            return "No difference in step time can be told: all intervals overlap"
-        return f"No cell can be told from the fastest, {place_words(summary, fastest)}: all intervals overlap its own"
-    slowest, slow = slower[-1], slower[-1].step_time
-    alike = len(ordered) - 1 - len(slower)
+    counts = [sum(map(math.isfinite, cell.launch_medians_ns)) for cell in ordered]
+    if sorted(counts)[-2] < LEAST_LAUNCHES:
+        return _say_too_few(summary, ordered, counts)
+    fastest, told = ordered[0], tell_apart([cell.launch_medians_ns for cell in ordered])
+    if not told[0]:
+        some = "" if any(told) else "; nor can any other cell"
+        return f"No cell can be told from the fastest, {place_words(summary, fastest)}{some}"
+    slowest = ordered[max(told[0])]
+    alike = len(ordered) - 1 - len(told[0])
     more = f"; {alike} more cannot be told from the fastest" if alike else ""
     which = "slowest" if slowest is ordered[-1] else "slower"
     places = f"{place_words(summary, fastest)}, {which} {place_words(summary, slowest)}"
-    words = f"{format_ns(fast.median)} against {format_ns(slow.median)} ({slow.median / fast.median:.2f} x)"
-    return f"{_BEGIN[_find_scope(known)]} {places}: {words}{more}"
+    fast_ns, slow_ns = fastest.step_time.median, slowest.step_time.median
+    words = f"{format_ns(fast_ns)} against {format_ns(slow_ns)} ({slow_ns / fast_ns:.2f} x)"
+    return f"Fastest is {places}: {words}{more}"
+
+
+def _say_too_few(summary: RunSummary, ordered: Sequence[CellSummary], counts: Sequence[int]) -> str:
+    """Say between what the medians lie, and that launches are too few to tell the cells apart."""
+    low, high = min(counts), max(counts)
+    each = f"{low} each" if low == high else f"{low} to {high} each"
+    (first, fast_ns), (last, slow_ns) = (
+        (place_words(summary, cell), cell.step_time.median) for cell in (ordered[0], ordered[-1])
+    )
+    return (
+        f"Too few launches to tell which is fastest ({each}, {LEAST_LAUNCHES} are needed); medians from "
+        f"{format_ns(fast_ns)} ({first}) to {format_ns(slow_ns)} ({last}), {slow_ns / fast_ns:.2f} x"
+    )
 
 
 def scope_words(summary: RunSummary) -> str:

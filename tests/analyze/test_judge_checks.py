@@ -425,7 +425,33 @@ def test_the_answer_has_the_numbers_of_the_run() -> None:
         "{hidden_fraction of async}; fastest {lowest step_time.median}, slowest {highest step_time.median}; "
         "{time_to_first_step_ns of plain}, {lowest time_to_first_step_ns}."
     )
-    assert answered(answer).answer == "100 ms, 0.800 x, 20.0 ms, 25.0 %; fastest async, slowest plain; n/a, n/a."
+    which = "a cell that cannot be told from others"
+    told = f"100 ms, 0.800 x, 20.0 ms, 25.0 %; fastest {which}, slowest {which}; n/a, n/a."
+    assert answered(answer).answer == told
+
+
+def test_the_answer_names_a_cell_only_where_launches_tell_it_from_all_others() -> None:
+    checks = (bound("step_time.median", at_most_ms=100),)
+    answer = "{lowest step_time.median}/{highest purposes.grad_reduce.count}/{highest hidden_fraction}"
+    checklist = Checklist.model_validate({"checks": checks, "answer": answer}, strict=False)
+    which = "a cell that cannot be told from others"
+    for count, by_time in ((1, which), (3, which), (4, "async")):
+        cells = [
+            cell.model_copy(
+                update={
+                    "launch_medians_ns": tuple(cell.step_time.median * (1 + 0.001 * place) for place in range(count)),
+                    "hidden_fraction": cell.step_time.median / 1e9,
+                }
+            )
+            for cell in (PLAIN, ASYNC)
+        ]
+        found = judge_checklist(checklist, cells, ())
+        assert found is not None
+        assert found.answer == f"{by_time}/{which}/{which}"  # as many collectives; no launch's hidden share is there
+    row = purpose(Purpose.GRAD_REDUCE, wait_ms=40).model_copy(update={"count": 9})
+    found = judge_checklist(checklist, [PLAIN, ASYNC.model_copy(update={"purposes": (row,)})], ())
+    assert found is not None
+    assert found.answer == f"{which}/async/{which}"
 
 
 def test_there_is_no_answer_where_a_check_failed() -> None:
