@@ -22,12 +22,20 @@ import pyarrow.parquet as pq
 from dtbench.analyze.copies import find_copies, say_copy
 from dtbench.analyze.run_data import refuse_impossible_steps, refuse_lost_steps
 from dtbench.analyze.tables import IS_LEFT_OUT, RUN_STEPS, STEPS
-from dtbench.analyze.undisturbed import describe_left_out, find_left_out
-from dtbench.disturbance import DISTURBED
+from dtbench.analyze.undisturbed import JUDGED, LeftOut, count_left_alone, describe_left_out, find_left_out
+from dtbench.disturbance import DISTURBED, is_enough
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.outline import CellOutline, RunOutline, find_runs_below, read_outline, refuse_incomplete
+from dtbench.store.outline import (
+    CellOutline,
+    RunOutline,
+    find_runs_below,
+    read_outline,
+    refuse_incomplete,
+    refuse_wrong_results,
+)
 from dtbench.store.place import Place, check_place
+from dtbench.units import format_fraction
 from dtbench.vocabulary import Phase
 
 NOTES: Final = "notes"
@@ -63,8 +71,8 @@ class _Launch:
 def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
     """Give every step of every complete launch below a folder, columns as in ``tables.RUN_STEPS``.
 
-    What is left out (launches that failed or did not end, files that are broken, steps that others disturbed) is said
-    in ``attrs["notes"]``, a sentence each.
+    What is left out (launches that failed, did not end or computed something wrong, files that are broken, steps that
+    others disturbed and all of a phase of which they disturbed most) is said in ``attrs["notes"]``, a sentence each.
 
     Args:
         results: folder of all runs, of one scenario's runs, or of one run.
@@ -117,6 +125,7 @@ def _read_run(path: Path) -> list[_Launch | str]:
 def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchFolder) -> _Launch | str:
     try:
         refuse_incomplete(folder)
+        refuse_wrong_results(folder, cell.plan.ranks)
         judged = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
         steps = judged.select(list(STEPS))
         if not _are_possible(judged):
@@ -125,12 +134,33 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
             refuse_lost_steps(folder, steps.to_pandas(), cell.plan.ranks)
     except StoreError as error:
         return str(error)
-    left_out = find_left_out(judged.to_pandas()) if _may_be_disturbed(judged) else {}
-    numbers = list(frozenset().union(*left_out.values()))
+    may_be = _may_be_disturbed(judged)
+    disturbed = find_left_out(judged.to_pandas()) if may_be else {}
+    lost = _find_phases_lost(judged.to_pandas()) if may_be else {}
+    numbers = list(frozenset().union(*disturbed.values(), *lost.values()))
     is_left_out = np.isin(steps["step"].to_numpy(), numbers) if numbers else np.zeros(steps.num_rows, dtype=bool)
     others = "others" if _had_processes(judged) else "other guests"
-    note = f"{folder.path}: {describe_left_out(left_out, others=others)}" if left_out else None
+    told = [*_describe_disturbed(disturbed, lost, others=others)]
+    note = f"{folder.path}: {'; '.join(told)}" if told else None
     return _Launch(run, cell, index, folder, steps, is_left_out, note)
+
+
+def _find_phases_lost(steps: pd.DataFrame) -> LeftOut:
+    """Give all steps of each phase of which others left fewer than half alone, so that nothing is judged by it."""
+    numbers = {phase: frozenset(int(step) for step in steps["step"][steps["phase"] == phase]) for phase in JUDGED}
+    return {
+        phase: found for phase, found in numbers.items() if not is_enough(count_left_alone(steps, phase), len(found))
+    }
+
+
+def _describe_disturbed(disturbed: LeftOut, lost: LeftOut, *, others: str) -> Iterator[str]:
+    """Say which steps are left out as they were disturbed, and which phases altogether."""
+    single = {phase: found for phase, found in disturbed.items() if phase not in lost}
+    if single:
+        yield describe_left_out(single, others=others)
+    for phase, found in lost.items():
+        had = f"{others} had {format_fraction(DISTURBED)} of the cores or more in most"
+        yield f"all {len(found)} {phase} steps are left out, nothing is judged by them: {had}"
 
 
 def _are_whole(steps: pa.Table, ranks: int) -> bool:

@@ -273,3 +273,43 @@ def test_purposes_that_are_lost_are_no_zeros(tmp_path: Path) -> None:
     assert wait_sentence(cell, Purpose.GRAD_REDUCE).startswith("n/a: what communication was for")
     assert math.isnan(find_number(cell, read_value("purposes.unshard.count")))
     assert any("6 of 6 rank steps" in note for note in cell.notes)
+
+
+def test_a_phase_of_which_others_disturbed_most_is_left_out_whole_and_named(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(EXAMPLE, run)
+    path = RunFolder(run).launch("ddp", 0).steps
+    steps = pd.read_parquet(path)
+    profiled = steps["phase"] == "PROFILED"
+    count = steps["step"][profiled].nunique()
+    steps.loc[profiled, "stolen_fraction"] = 0.78
+    steps.to_parquet(path)
+    table = load_run_steps(run)
+    ddp = table[table["cell"] == "ddp"]
+    assert set(ddp["phase"]) == {"WARMUP", "MEASURED"}
+    (note,) = table.attrs["notes"]
+    assert note.endswith(
+        f"all {count} PROFILED steps are left out, nothing is judged by them: other guests had 2.0 % of the cores or "
+        "more in most"
+    )
+    whole = load_run_steps(run, all_steps=True)
+    assert whole["is_left_out"][(whole["cell"] == "ddp") & (whole["phase"] == "PROFILED")].all()
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("correctness", "its results differ from those of a single process"),
+        ("canary", "it reads a collective's result before it is done"),
+    ],
+)
+def test_a_launch_whose_results_are_wrong_is_left_out_and_named(tmp_path: Path, what: str, words: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(EXAMPLE, run)
+    path = RunFolder(run).launch("ddp", 0).rank_record(1)
+    record = json.loads(path.read_text())
+    record[what] = {**(record[what] or {}), "passed": False}
+    path.write_text(json.dumps(record))
+    table = load_run_steps(run)
+    assert "ddp" not in set(table["cell"])
+    assert [note.endswith(words) for note in table.attrs["notes"]] == [True]
