@@ -1,6 +1,7 @@
 """Cells against each other: the table, the plot and TensorBoard's HParams, from coordinates that say where each is."""
 
 import itertools
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -9,17 +10,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.hparams import metadata
+from tensorboard.plugins.hparams import api_pb2, metadata
 
+from dtbench.analyze.representative import Doubt, DoubtKind
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import sweep
+from dtbench.report.hparams import session
 from dtbench.report.markdown import summary_markdown
 from dtbench.report.plots import MOST_CELLS, plot_step_breakdown
+from dtbench.report.run_words import note_words
 from dtbench.report.sweep_plot import MOST_BARS, find_numeric_axis, make_scale, plot_sweep
 from dtbench.report.sweep_table import render_sweep
 from dtbench.report.tensorboard import write_tensorboard
@@ -202,6 +207,35 @@ def test_notes_of_cells_that_are_not_told_in_full_are_told_once(
     assert sweep.note_sentences(make_run(*noisy))[-1] == "and 15 more notes: see --json"
 
 
+def test_cells_in_doubt_have_a_mark_and_no_note_is_lost(make_sweep: Sweep, make_run: Callable[..., RunSummary]) -> None:
+    cells = make_sweep(grid(parallel__bucket_cap_mb=[str(cap) for cap in range(1, 9)])).cells
+    doubted = [
+        cell.model_copy(update={"doubts": (Doubt(DoubtKind.UNLIKE_MEASURED, (1.3 + place / 100,)),)})
+        for place, cell in enumerate(cells[1:])
+    ]
+    summary = make_run(cells[0], *doubted)
+    columns = {column.header: column.words for column in sweep.sweep_columns(summary)}
+    for header in ("exposed comm", "hidden share", "gradient wait"):
+        assert [words.endswith("?") for words in columns[header]] == [False, *[True] * 7]
+    assert columns["unshard wait"] == ("none",) * 8
+    line = "? PROFILED steps of this cell may not stand for the run: no finding, see its notes"
+    assert line in shown(summary, 160)
+    assert line not in shown(make_run(*cells), 160)
+    assert len([note for note in note_words(summary) if "may not stand" in note]) == 7
+    crosses = [sum(str(one.get_gid()) == "doubtful" for one in axes.lines) for axes in plot_sweep(summary).axes]
+    assert crosses == [0, 7]
+
+
+def test_an_interval_that_is_not_known_is_not_drawn(make_sweep: Sweep, make_run: Callable[..., RunSummary]) -> None:
+    first, *others = make_sweep(CAPS).cells
+    unknown = first.step_time.model_copy(update={"low": math.nan, "high": math.nan})
+    figure = plot_sweep(make_run(first.model_copy(update={"step_time": unknown}), *others))
+    (bars,) = [one for one in figure.axes[0].collections if str(one.get_gid()).startswith("interval")]
+    assert isinstance(bars, LineCollection)
+    lengths = [float(segment[1][1] - segment[0][1]) for segment in bars.get_segments() if len(segment)]
+    assert [round(length, 6) for length in lengths if not math.isnan(length)] == [4.0, 4.0, 4.0]
+
+
 def test_a_run_that_was_resumed_says_so(make_run: Callable[..., RunSummary]) -> None:
     once = make_run(resumed_unix_ns=(1,))
     words = "stopped and resumed once: launches before and after are not interleaved with each other"
@@ -377,6 +411,23 @@ def test_the_hparams_page_gets_axes_as_settings_and_numbers_as_results(
     tags = read_back(folder).Tags()["scalars"]
     assert {info.name.tag for info in found.metric_infos} <= set(tags)
     assert metadata.SESSION_END_INFO_TAG in read_back(folder).summary_metadata
+
+
+def test_a_cell_that_must_not_be_trusted_is_no_success_on_the_hparams_page(
+    make_ddp: Callable[..., CellSummary],
+) -> None:
+    good = make_ddp()
+    assert good.correctness is not None
+    wrong = good.correctness.model_copy(update={"passed": False})
+    for update, status in (
+        ({}, api_pb2.STATUS_SUCCESS),
+        ({"rank_doubts": ("rank 1 has no record",)}, api_pb2.STATUS_UNKNOWN),
+        ({"correctness": wrong}, api_pb2.STATUS_FAILURE),
+        ({"status": RunStatus.RUNNING}, api_pb2.STATUS_RUNNING),
+    ):
+        _, end = session(good.model_copy(update=update), {good.name: {}})
+        found = metadata.parse_session_end_info_plugin_data(end.metadata.plugin_data.content)
+        assert found.status == status
 
 
 def test_without_axes_the_fields_that_differ_are_the_settings(
