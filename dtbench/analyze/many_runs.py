@@ -35,7 +35,6 @@ from dtbench.store.outline import (
     refuse_wrong_results,
 )
 from dtbench.store.place import Place, check_place
-from dtbench.units import format_fraction
 from dtbench.vocabulary import Phase
 
 NOTES: Final = "notes"
@@ -72,7 +71,8 @@ def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
     """Give every step of every complete launch below a folder, columns as in ``tables.RUN_STEPS``.
 
     What is left out (launches that failed, did not end or computed something wrong, files that are broken, steps that
-    others disturbed and all of a phase of which they disturbed most) is said in ``attrs["notes"]``, a sentence each.
+    others disturbed), and of which phases they left too few alone for anything to be judged, is said in
+    ``attrs["notes"]``, a sentence each.
 
     Args:
         results: folder of all runs, of one scenario's runs, or of one run.
@@ -135,32 +135,23 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
     except StoreError as error:
         return str(error)
     may_be = _may_be_disturbed(judged)
-    disturbed = find_left_out(judged.to_pandas()) if may_be else {}
-    lost = _find_phases_lost(judged.to_pandas()) if may_be else {}
-    numbers = list(frozenset().union(*disturbed.values(), *lost.values()))
+    left_out = find_left_out(judged.to_pandas()) if may_be else {}
+    numbers = list(frozenset().union(*left_out.values()))
     is_left_out = np.isin(steps["step"].to_numpy(), numbers) if numbers else np.zeros(steps.num_rows, dtype=bool)
     others = "others" if _had_processes(judged) else "other guests"
-    told = [*_describe_disturbed(disturbed, lost, others=others)]
+    told = [*_describe_disturbed(judged.to_pandas(), left_out, others=others)] if may_be else []
     note = f"{folder.path}: {'; '.join(told)}" if told else None
     return _Launch(run, cell, index, folder, steps, is_left_out, note)
 
 
-def _find_phases_lost(steps: pd.DataFrame) -> LeftOut:
-    """Give all steps of each phase of which others left fewer than half alone, so that nothing is judged by it."""
-    numbers = {phase: frozenset(int(step) for step in steps["step"][steps["phase"] == phase]) for phase in JUDGED}
-    return {
-        phase: found for phase, found in numbers.items() if not is_enough(count_left_alone(steps, phase), len(found))
-    }
-
-
-def _describe_disturbed(disturbed: LeftOut, lost: LeftOut, *, others: str) -> Iterator[str]:
-    """Say which steps are left out as they were disturbed, and which phases altogether."""
-    single = {phase: found for phase, found in disturbed.items() if phase not in lost}
-    if single:
-        yield describe_left_out(single, others=others)
-    for phase, found in lost.items():
-        had = f"{others} had {format_fraction(DISTURBED)} of the cores or more in most"
-        yield f"all {len(found)} {phase} steps are left out, nothing is judged by them: {had}"
+def _describe_disturbed(steps: pd.DataFrame, left_out: LeftOut, *, others: str) -> Iterator[str]:
+    """Say which steps are left out as they were disturbed, and of which phases so many were that nothing is judged."""
+    if left_out:
+        yield describe_left_out(left_out, others=others)
+    for phase in JUDGED:
+        alone, count = count_left_alone(steps, phase), steps["step"][steps["phase"] == phase].nunique()
+        if not is_enough(alone, count):
+            yield f"nothing is judged by its {phase} steps: {others} left {alone} of {count} alone"
 
 
 def _are_whole(steps: pa.Table, ranks: int) -> bool:
