@@ -296,7 +296,7 @@ def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
 
 
 def _load_notes(profiler_cost: Interval) -> list[str]:
-    """Say when the machine changed between phases: a profiler never makes steps faster."""
+    """Say when PROFILED steps were faster: no profiler makes them so, and what did is not known."""
     if not profiler_cost.high < 1:
         return []
-    return ["PROFILED steps were faster than MEASURED ones: the machine's load changed between the phases"]
+    return ["PROFILED steps were faster than MEASURED ones, which no profiler makes them: why is not known"]

@@ -9,7 +9,7 @@ from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.summary import CellSummary, OwnerSummary
 from dtbench.disturbance import DISTURBED
 from dtbench.scenario.values import Quantity, ValueName
-from dtbench.vocabulary import Cause, Purpose
+from dtbench.vocabulary import Cause, Estimate, Purpose
 
 _OF_STATE: Final = ("stages", "state_steps")
 
@@ -54,6 +54,17 @@ def find_part(cell: CellSummary, name: ValueName) -> KnownPart | None:
             return _find_part_of_member(cell, group, member, field)
         case _:
             return _find_part_of_field(cell, name.path[0])
+
+
+def is_bound(cell: CellSummary, name: ValueName) -> bool:
+    """Tell whether a number is only a bound, as collectives were launched that nobody saw run: it leaves them out."""
+    if not cell.unseen_collectives or name.path[-1] in ("step_ns", "compute_ns"):
+        return False
+    return name.path[0] in _OF_COLLECTIVES or name.path[:2] == ("exposure", Estimate.TRACE)
+
+
+_OF_COLLECTIVES: Final = ("hidden_fraction", "exposed_step_fraction", "purposes", "causes", "owners", "ranks")
+"""First parts of the names of what is read off the collectives of traces."""
 
 
 def _find_part_of_field(cell: CellSummary, field: str) -> KnownPart | None:

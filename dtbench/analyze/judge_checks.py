@@ -6,14 +6,15 @@ So is every check on a cell whose results are wrong, or of which others left few
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from dtbench.analyze.cell_notes import describe_disturbed, find_disturbed_kind
-from dtbench.analyze.cell_numbers import exposed_by_cause, find_number, find_part, find_part_of_causes
+from dtbench.analyze.cell_numbers import exposed_by_cause, find_number, find_part, find_part_of_causes, is_bound
 from dtbench.analyze.exposure.agreement import Agreement, judge
 from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.representative import UNSURE, DoubtKind
 from dtbench.analyze.summary import CellSummary
+from dtbench.analyze.told_apart import tell_apart
 from dtbench.analyze.wrong_results import find_wrong_results
 from dtbench.scenario.answer import Slot, fill_slots
 from dtbench.scenario.check_words import describe_check, format_quantity
@@ -35,7 +36,7 @@ from dtbench.scenario.values import Quantity, ValueName, read_value
 from dtbench.store.check_records import CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.rank_records import ReceiptOutcome
 from dtbench.store.records import RunStatus
-from dtbench.units import format_fraction, format_ns
+from dtbench.units import count_things, format_fraction, format_ns
 from dtbench.vocabulary import Cause
 
 FIRST_LOSSES = 5
@@ -205,9 +206,19 @@ def _judge_number(check: Bound, cell: str, cells: Cells) -> _Finding:
 
 
 def _say_part(numbers: Sequence[tuple[CellSummary, ValueName]]) -> str | None:
-    """Say of what the first number is that some rank of some launch has no part in; None: all have in all."""
-    parts = (_spell_part(find_part(cell, name)) for cell, name in numbers)
+    """Say of what the first number is that leaves a rank of some launch, or what was not seen, out; None: none does."""
+    parts = (
+        _say_unseen(cell) if is_bound(cell, name) else _spell_part(find_part(cell, name)) for cell, name in numbers
+    )
     return next((part for part in parts if part is not None), None)
+
+
+def _say_unseen(cell: CellSummary) -> str | None:
+    """Say that collectives were launched that nobody saw run; None: all were seen."""
+    if not cell.unseen_collectives:
+        return None
+    were = "was" if cell.unseen_collectives == 1 else "were"
+    return f"{count_things(cell.unseen_collectives, 'collective')} {were} launched and not seen to run"
 
 
 def _spell_part(part: KnownPart | None) -> str | None:
@@ -240,18 +251,23 @@ def _judge_order(check: Order, cells: Cells) -> _Finding:
 
 
 def _judge_losses(check: EqualLosses, cells: Cells) -> _Finding:
-    first, *others = [cells[name].losses[:FIRST_LOSSES] for name in check.cells or cells]
-    differences = [
-        abs(mine - theirs) / max(abs(mine), abs(theirs)) if mine != theirs else 0.0
-        for losses in others
-        for mine, theirs in zip(first, losses, strict=False)
-    ]
-    is_known = all(len(losses) == FIRST_LOSSES and all(map(math.isfinite, losses)) for losses in (first, *others))
-    if not is_known:
+    """Compare the losses of all launches of these cells with each other: the worst pair counts."""
+    recorded = [losses[:FIRST_LOSSES] for name in check.cells or cells for losses in _losses_of(cells[name])]
+    if not all(len(losses) == FIRST_LOSSES and all(map(math.isfinite, losses)) for losses in recorded):
         return NOT_JUDGED, "losses are not known"
-    largest = max(differences, default=0.0)
+    largest = max((_differ(of_step) for of_step in zip(*recorded, strict=True)), default=0.0)
     outcome = PASSED if largest <= check.tolerance else FAILED
     return outcome, f"largest relative difference {format_quantity(largest, Quantity.ERROR)}"
+
+
+def _losses_of(cell: CellSummary) -> Sequence[Sequence[float]]:
+    return cell.launch_losses or (cell.losses,)
+
+
+def _differ(losses: Sequence[float]) -> float:
+    """Return the largest difference between any two losses of a step, over the larger of these two."""
+    pairs = combinations(dict.fromkeys(losses), 2)
+    return max((abs(one - other) / max(abs(one), abs(other)) for one, other in pairs), default=0.0)
 
 
 def _judge_prediction(cell: CellSummary) -> _Finding:
@@ -280,7 +296,8 @@ def _is_no_finding(cell: CellSummary) -> bool:
 def _judge_cause(check: LeadingCause, cell: CellSummary) -> _Finding:
     if _is_no_finding(cell):
         return NOT_JUDGED, "no finding: PROFILED steps may not stand for others"
-    if (part := _spell_part(find_part_of_causes(cell, check.purpose))) is not None:
+    part = _say_unseen(cell) or _spell_part(find_part_of_causes(cell, check.purpose))
+    if part is not None:
         return NOT_JUDGED, part
     return _judge_leading(check, cell)
 
@@ -307,6 +324,8 @@ def _judge_leading(check: LeadingCause, cell: CellSummary) -> _Finding:
 def _judge_estimates(cell: CellSummary) -> _Finding:
     if cell.exposure is None:
         return NOT_JUDGED, "not estimated"
+    if (unseen := _say_unseen(cell)) is not None:  # the trace's is too small
+        return NOT_JUDGED, unseen
     mean = cell.exposure.rows[0]
     known = [one for one in mean.estimates if not math.isnan(one.mean_ns)]
     got = ", ".join(f"{one.estimate} {format_ns(one.mean_ns)}" for one in known) or "none is known"
@@ -345,19 +364,42 @@ def _fill(slot: Slot, cells: Cells) -> str:
     if slot.how in ("lowest", "highest"):
         return _choose_cell(slot, cells)
     quantity = Quantity.RATIO if slot.how == "over" else slot.value.quantity
-    parts = (find_part(cells[name], slot.value) for name in slot.cells or [next(iter(cells))])
-    part = next((f" (of {part})" for part in parts if part is not None), "")
-    return f"{format_quantity(_fill_number(slot, cells), quantity)}{part}"
+    named = [cells[name] for name in slot.cells or [next(iter(cells))]]
+    part = next((f" (of {part})" for cell in named if (part := find_part(cell, slot.value)) is not None), "")
+    bound = next((f" (where {_say_unseen(cell)})" for cell in named if is_bound(cell, slot.value)), "")
+    return f"{format_quantity(_fill_number(slot, cells), quantity)}{part}{bound}"
 
 
 def _choose_cell(slot: Slot, cells: Cells) -> str:
-    """Name the cell with the lowest or highest number; ``n/a`` where some is of other ranks or launches than others."""
+    """Name the cell with the lowest or highest number, if it can be told from every other.
+
+    ``n/a`` where some is of other ranks or launches than others, or has what was launched and not seen left out.
+    """
     known = {name: find_number(cell, slot.value) for name, cell in cells.items()}
     known = {name: number for name, number in known.items() if not math.isnan(number)}
     if not known or _say_part([(cells[name], slot.value) for name in known]) is not None:
         return "n/a"
     choose = min if slot.how == "lowest" else max
-    return choose(known, key=lambda name: known[name])
+    chosen = choose(known, key=lambda name: known[name])
+    return chosen if _is_told(chosen, known, slot.value, cells) else NOT_TOLD
+
+
+NOT_TOLD = "a cell that cannot be told from others"
+"""Stands for the name of a cell that may have the lowest or highest number by chance."""
+
+
+def _is_told(chosen: str, known: Mapping[str, float], value: ValueName, cells: Cells) -> bool:
+    """Tell whether a cell's number is surely another than that of each other: step times by a test over launches.
+
+    Counts and sizes of what was issued leave nothing to chance; of other numbers no launch's value is there to test by.
+    """
+    others = [name for name in known if name != chosen]
+    if value.quantity in (Quantity.COUNT, Quantity.SIZE) and value.path[0] in ("purposes", "probes", "stages"):
+        return all(known[name] != known[chosen] for name in others)
+    if value.path != ("step_time", "median"):
+        return not others
+    told, *_ = tell_apart([cells[name].launch_medians_ns for name in (chosen, *others)])
+    return len(told) == len(others)
 
 
 def _fill_number(slot: Slot, cells: Cells) -> float:

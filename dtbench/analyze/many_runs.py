@@ -23,11 +23,18 @@ from dtbench.analyze.copies import find_copies, mark, say_copy
 from dtbench.analyze.lost_steps import count_planned, say_lost
 from dtbench.analyze.run_data import refuse_impossible_steps, refuse_lost_steps
 from dtbench.analyze.tables import IS_LEFT_OUT, RUN_STEPS, STEPS
-from dtbench.analyze.undisturbed import describe_left_out, find_left_out
-from dtbench.disturbance import DISTURBED
+from dtbench.analyze.undisturbed import JUDGED, LeftOut, count_left_alone, describe_left_out, find_left_out
+from dtbench.disturbance import DISTURBED, is_enough
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.outline import CellOutline, RunOutline, find_runs_below, read_outline, refuse_incomplete
+from dtbench.store.outline import (
+    CellOutline,
+    RunOutline,
+    find_runs_below,
+    read_outline,
+    refuse_incomplete,
+    refuse_wrong_results,
+)
 from dtbench.store.place import Place, check_place
 from dtbench.vocabulary import Phase
 
@@ -70,8 +77,9 @@ class _Launch:
 def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
     """Give every step of every complete launch below a folder, columns as in ``tables.RUN_STEPS``.
 
-    What is left out (launches that failed or did not end, files that are broken, steps that others disturbed) is said
-    in ``attrs["notes"]``, a sentence each.
+    What is left out (launches that failed, did not end or computed something wrong, files that are broken, steps that
+    others disturbed), and of which phases they left too few alone for anything to be judged, is said in
+    ``attrs["notes"]``, a sentence each.
 
     Args:
         results: folder of all runs, of one scenario's runs, or of one run.
@@ -134,6 +142,7 @@ def _read_run(path: Path) -> list[_Launch | str]:
 def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchFolder) -> _Launch | str:
     try:
         refuse_incomplete(folder)
+        refuse_wrong_results(folder, cell.plan.ranks)
         judged = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
         steps = judged.select(list(STEPS))
         if not _are_possible(judged):
@@ -142,15 +151,27 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
             refuse_lost_steps(folder, steps.to_pandas(), cell.plan.ranks)
     except StoreError as error:
         return str(error)
-    left_out = find_left_out(judged.to_pandas()) if _may_be_disturbed(judged) else {}
+    may_be = _may_be_disturbed(judged)
+    left_out = find_left_out(judged.to_pandas()) if may_be else {}
     numbers = list(frozenset().union(*left_out.values()))
     is_left_out = np.isin(steps["step"].to_numpy(), numbers) if numbers else np.zeros(steps.num_rows, dtype=bool)
     others = "others" if _had_processes(judged) else "other guests"
-    note = f"{folder.path}: {describe_left_out(left_out, others=others)}" if left_out else None
+    told = [*_describe_disturbed(judged.to_pandas(), left_out, others=others)] if may_be else []
+    note = f"{folder.path}: {'; '.join(told)}" if told else None
     planned = count_planned(cell.plan)
     lost = [] if _are_all(steps, cell.plan.ranks, planned) else say_lost(steps.to_pandas(), planned)
     said = tuple(f"{folder.path}: {sentence}" for sentence in lost)
     return _Launch(run, cell, index, folder, steps, is_left_out, said, note)
+
+
+def _describe_disturbed(steps: pd.DataFrame, left_out: LeftOut, *, others: str) -> Iterator[str]:
+    """Say which steps are left out as they were disturbed, and of which phases so many were that nothing is judged."""
+    if left_out:
+        yield describe_left_out(left_out, others=others)
+    for phase in JUDGED:
+        alone, count = count_left_alone(steps, phase), steps["step"][steps["phase"] == phase].nunique()
+        if not is_enough(alone, count):
+            yield f"nothing is judged by its {phase} steps: {others} left {alone} of {count} alone"
 
 
 def _are_whole(steps: pa.Table, ranks: int) -> bool:

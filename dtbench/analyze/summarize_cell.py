@@ -110,6 +110,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         compilation=slowest_compilation(ranks),
         correctness=worst_correctness(ranks),
         losses=_mean_losses(first),
+        launch_losses=tuple(_mean_losses(launch.ranks) for launch in launches),
         unread_events=sum(launch.tables.unread_events for launch in launches),
         unknown_names=sum_names(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),

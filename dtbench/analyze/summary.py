@@ -305,7 +305,8 @@ class CellSummary(Record):
         gradient_waits: of parameters whose gradients came unfinished to their hooks, where these had a probe.
         compilation: of the rank where it took longest; None for a model that is not compiled.
         cpu_ns_per_step: CPU time of a rank's process per MEASURED step, median; NaN where it was not read.
-        losses: mean over data-parallel ranks, as recorded.
+        losses: mean over data-parallel ranks, as recorded, of the first launch that recorded any.
+        launch_losses: the same of each launch; none where it recorded none.
         unread_events: events of the traces that could not be read, summed.
         unknown_names: (name, count) of device events that no rule knows.
         exposure: None where only the trace was asked.
@@ -361,6 +362,7 @@ class CellSummary(Record):
     compilation: Compilation | None = None
     correctness: CorrectnessResult | None
     losses: tuple[FloatOrNan, ...]
+    launch_losses: tuple[tuple[FloatOrNan, ...], ...] = ()
     unread_events: int
     unknown_names: tuple[tuple[str, int], ...]
     trace_paths: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Sides of traces that are parts of what ran: some ranks of a job, collectives that were not seen to run, or no steps.
+"""Sides that are parts of what ran: traces of some ranks of a job, collectives that were not seen to run, or no steps.
 
 Means over other ranks are other numbers, an owner of a rank that is not there is not zero, what was launched and not
 seen to run did not take no time, and whole traces are as long as somebody recorded. So of what traces tell nothing is

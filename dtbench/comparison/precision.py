@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.analyze.run_data import read_timed_steps
+from dtbench.analyze.shift import mean_half_width
 from dtbench.analyze.statistics import summarize
 from dtbench.analyze.summarize_cell import job_step_times
-from dtbench.comparison.shift import mean_half_width
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.records import CellRecord
 from dtbench.vocabulary import Phase

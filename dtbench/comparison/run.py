@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from dtbench.analyze.reader.header import PROFILERS
+from dtbench.analyze.told_apart import LEAST_LAUNCHES
 from dtbench.comparison.changes import MOST_OWNERS, compare_metrics
 from dtbench.comparison.collectives import find_collective_changes
 from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Outcome, Side
@@ -19,7 +20,7 @@ from dtbench.comparison.seen import find_not_known, say_not_known
 from dtbench.comparison.sentence import Findings, write_sentence
 from dtbench.comparison.settings import find_treatment
 from dtbench.comparison.sides import ONLY, Sides, is_saved, read_sides
-from dtbench.comparison.statistics import LEAST_LAUNCHES, noise_floor
+from dtbench.comparison.statistics import noise_floor
 from dtbench.comparison.telling import say_silent
 from dtbench.comparison.torch_defaults import say_new_defaults
 from dtbench.comparison.untold import say_untold

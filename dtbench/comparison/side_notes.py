@@ -48,6 +48,13 @@ def say_warmup(end: WarmupEnd | None) -> Iterator[str]:
         yield f"warm-up NOT settled after {count_things(end.steps, 'step')}: {end.reason}"
 
 
+def say_resumed(resumed_unix_ns: Sequence[int]) -> Iterator[str]:
+    """Say that a run was stopped and gone on with: launches from before and after it lie apart."""
+    if resumed_unix_ns:
+        times = "once" if len(resumed_unix_ns) == 1 else f"{len(resumed_unix_ns)} times"
+        yield f"its run was stopped and resumed {times}: launches of before and after did not take turns"
+
+
 def say_together(notes: Sequence[str]) -> Iterator[str]:
     """Give notes that several launches have once."""
     named: dict[str, list[str]] = {}

@@ -25,7 +25,7 @@ from dtbench.comparison.measure import measure_launch, measure_traces, spell_dou
 from dtbench.comparison.metrics import STEP_TIME
 from dtbench.comparison.rounds import find_copy
 from dtbench.comparison.settings import find_treatment, flatten
-from dtbench.comparison.side_notes import name_lacking, name_unlike, say_together, say_warmup
+from dtbench.comparison.side_notes import name_lacking, name_unlike, say_resumed, say_together, say_warmup
 from dtbench.errors import ComparisonError, StoreError
 from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.sweep import name_some
@@ -174,6 +174,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
         environment=next(iter(written.values()), run.environment),
         unlike=tuple(name_unlike(written, settings)),
         launches=tuple(launch for launch, doubt in measured if doubt is None),
+        unseen=sum(one.tables.unseen_collectives for one in counted),
         notes=(
             *(
                 f"{cell.name} launch{index} of {record.run_id} is left out: {sentence}"
@@ -185,6 +186,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
                 if doubt is not None
             ),
             *name_lacking(data),
+            *say_resumed(record.resumed_unix_ns),
             *say_warmup(whole.warmup),
             *say_together([note for note in whole.notes if note not in said]),
             *([f"nobody knows on which machine and software {', '.join(silent)} ran"] if silent and written else []),
@@ -262,6 +264,7 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         environment=known.environment,
         machine=first.machine,
         launches=tuple(named),
+        unseen=sum(side.unseen for side in sides),
         notes=(
             *(note for side in sides for note in side.notes),
             *([f"nobody knows on which machine and software {', '.join(silent)} ran"] if silent else []),

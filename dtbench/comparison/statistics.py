@@ -34,9 +34,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dtbench.analyze.statistics import SEED, bounds, resample_medians
-from dtbench.comparison.comparison import Outcome
-from dtbench.comparison.shift import (
+from dtbench.analyze.shift import (
     LEVEL,
     Shift,
     shift_of_means,
@@ -45,9 +43,9 @@ from dtbench.comparison.shift import (
     shift_within_rounds,
     spread,
 )
-
-LEAST_LAUNCHES: Final = 4
-"""On a side: of three against three no rank test can say anything, and a t-test finds only what is large."""
+from dtbench.analyze.statistics import SEED, bounds, resample_medians
+from dtbench.analyze.told_apart import LEAST_LAUNCHES
+from dtbench.comparison.comparison import Outcome
 
 _LEAST_TO_NAME_OUTLIERS: Final = 5
 _OUTLIER_Z: Final = 3.5
@@ -152,16 +150,6 @@ def _decide(found: SampleComparison, level: float, threshold: float) -> Outcome:
     if not does_not_matter:
         return Outcome.NOT_ESTABLISHED
     return Outcome.BELOW_THRESHOLD if found.p_value < level else Outcome.NO_DIFFERENCE
-
-
-def correct(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Correct for the number of tests (Holm, Scandinavian Journal of Statistics 6, 1979); NaN stays, and is no test."""
-    order = sorted((p_value, place) for place, p_value in enumerate(p_values) if not math.isnan(p_value))
-    corrected, largest = [math.nan] * len(p_values), 0.0
-    for rank, (p_value, place) in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - rank) * p_value))
-        corrected[place] = largest
-    return tuple(corrected)
 
 
 def share_level(p_values: Sequence[float]) -> tuple[float, ...]:

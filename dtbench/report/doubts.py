@@ -13,6 +13,8 @@ NO_FINDING = "Whose it is and why is of these steps alone: no finding, and no ad
 
 NOT_WHOLE = "Files of ranks are missing or do not belong together: no finding, and no advice follows from it."
 
+NOT_SEEN = "Of what was seen to run alone, and more was launched: no advice follows from it."
+
 
 def say_doubts(doubts: Sequence[Doubt]) -> str | None:
     """Say in a clause of the answer that, and why, the steps may not stand for others; None: nothing speaks against it.

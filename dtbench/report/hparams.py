@@ -12,6 +12,8 @@ from tensorboard.plugins.hparams import api_pb2, metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
 from dtbench.analyze.summary import CellSummary
+from dtbench.analyze.wrong_results import find_wrong_results
+from dtbench.report.sentences import is_trusted
 from dtbench.report.settings import Settings
 from dtbench.store.records import RunStatus
 
@@ -32,6 +34,7 @@ _STATUS: Final = {
     RunStatus.FAILED: api_pb2.STATUS_FAILURE,
     RunStatus.RUNNING: api_pb2.STATUS_RUNNING,
 }
+_UNTRUSTED: Final = {**_STATUS, RunStatus.COMPLETE: api_pb2.STATUS_UNKNOWN}
 
 
 def experiment(settings: Settings, metrics: Iterable[tuple[str, str]]) -> Summary.Value:
@@ -58,11 +61,18 @@ def session(cell: CellSummary, settings: Settings) -> tuple[Summary.Value, Summa
     start = SessionStartInfo(group_name=cell.name)
     for name, text in settings[cell.name].items():
         start.hparams[name].CopyFrom(_value(text, is_number=_is_number(name, settings)))
-    end = SessionEndInfo(status=_STATUS[cell.status])
+    end = SessionEndInfo(status=_find_status(cell))
     return (
         _summary(metadata.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=start)),
         _summary(metadata.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=end)),
     )
+
+
+def _find_status(cell: CellSummary) -> "api_pb2.Status.ValueType":
+    """Return how a cell ended; no success where its results are wrong or nothing may be judged by its numbers."""
+    if cell.status is RunStatus.COMPLETE and find_wrong_results(cell) is not None:
+        return api_pb2.STATUS_FAILURE
+    return _STATUS[cell.status] if is_trusted(cell) else _UNTRUSTED[cell.status]
 
 
 def _summary(tag: str, data: HParamsPluginData) -> Summary.Value:

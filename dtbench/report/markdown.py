@@ -31,7 +31,7 @@ def summary_markdown(summary: RunSummary) -> str:
         blocks.append(escape_markdown(summary.repeat_end))
     if summary.checks is not None:
         blocks += checklist_markdown(summary.checks)
-    blocks += [sweep_markdown(summary), *(escape_markdown(line) for line in sweep.mark_cells(summary).lines)]
+    blocks += [sweep_markdown(summary), *(escape_markdown(line) for line in sweep.mark_lines(summary))]
     if len(summary.cells) > 1:
         constant = sweep.constant_words(summary)
         words = [

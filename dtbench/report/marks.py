@@ -24,7 +24,7 @@ class Marks:
 
     def mark(self, words: str, part: KnownPart | None) -> str:
         """Return a number with its mark; as it is where it is known of all, or of nothing."""
-        return words if part is None or words in ("n/a", "none") else f"{words}{self.by_part[part]}"
+        return words if part is None or words == "none" or words.startswith("n/a") else f"{words}{self.by_part[part]}"
 
     @property
     def lines(self) -> tuple[str, ...]:

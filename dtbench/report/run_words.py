@@ -45,7 +45,7 @@ def _cell_lines(cell: CellSummary) -> list[str]:
 
 def note_words(summary: RunSummary) -> tuple[str, ...]:
     """Say what a reader of the numbers must know, with the cells that it is about."""
-    return (*sweep.note_sentences(summary), *(words for _, words in sentences.run_warnings(summary)))
+    return (*sweep.all_notes(summary), *(words for _, words in sentences.run_warnings(summary)))
 
 
 def tables(summary: RunSummary) -> list[Section]:
@@ -70,7 +70,7 @@ def cells_section(summary: RunSummary) -> Section:
             for place in shown
         ],
         notes=(
-            *sweep.mark_cells(summary).lines,
+            *sweep.mark_lines(summary),
             sweep.scope_words(summary).replace("`", ""),
             *([f"and {rest} more cells"] if rest else []),
         ),

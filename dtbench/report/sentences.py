@@ -16,7 +16,7 @@ from dtbench.analyze.wrong_results import find_wrong_results
 from dtbench.plan import Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
-from dtbench.report.doubts import NO_CONSUMER, NO_FINDING, NOT_WHOLE, say_doubts
+from dtbench.report.doubts import NO_CONSUMER, NO_FINDING, NOT_SEEN, NOT_WHOLE, say_doubts
 from dtbench.report.larger_losses import describe_copies, describe_host
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
@@ -235,6 +235,8 @@ def advice_sentences(cell: CellSummary) -> list[str]:
         return []
     if not has_findings(cell):
         return [NOT_WHOLE if cell.rank_doubts else NO_FINDING] if cell.owners else []
+    if cell.unseen_collectives:
+        return [NOT_SEEN] if cell.owners else []
     losses = [of_run(row) for row in cell.owners]
     comm_ns = max((rank.comm_ns for rank in cell.ranks), default=NAN)
     found = advise(losses, describe_cell(cell), step_ns=profiled_step_ns(cell), comm_ns=comm_ns)
@@ -266,9 +268,10 @@ def _why_never_gathered(parallel: Parallel) -> str:
 
 
 def _count_planned(cell: CellSummary, purpose: Purpose) -> int:
-    if not isinstance(cell.plan, Plan):
-        return 0
-    return sum(traffic.count for traffic in cell.plan.traffic or () if traffic.purpose is purpose)
+    """Return what the plan expects per step, or the ranks do where the plan itself cannot know."""
+    of_ranks = [row.planned_count or 0 for row in cell.purposes if row.purpose is purpose]
+    of_plan = (cell.plan.traffic or ()) if isinstance(cell.plan, Plan) else ()
+    return max(sum(one.count for one in of_plan if one.purpose is purpose), *of_ranks, 0)
 
 
 def parallel_words(cell: CellSummary) -> str:
@@ -354,6 +357,12 @@ def range_words(low_ns: float, high_ns: float) -> str:
     return f"{format_ns(low_ns)} to {format_ns(high_ns)}"
 
 
+def profiler_words(cell: CellSummary) -> str:
+    """Say how much longer a step takes under the profiler, of the launches that were timed."""
+    words = profiler_cost_words(cell.profiler_cost)
+    return words if words == "n/a" else f"{name_part(cell.timed_part)}{words}"
+
+
 def profiler_cost_words(ratio: Interval) -> str:
     """Say how much longer a step takes under the profiler."""
     if math.isnan(ratio.median):
@@ -393,10 +402,23 @@ def compilation_words(cell: CellSummary) -> str | None:
 
 
 def throughput_words(cell: CellSummary) -> str:
-    """Give tokens per second of the whole job."""
+    """Give tokens per second of the whole job, of the launches that were timed."""
+    words = tokens_word(cell)
+    return words if math.isnan(cell.tokens_per_second) else f"{name_part(cell.timed_part)}{words} tokens/s"
+
+
+def tokens_word(cell: CellSummary) -> str:
+    """Give the same for a column whose header says what it is."""
     if not math.isnan(cell.tokens_per_second):
-        return f"{format_count(cell.tokens_per_second)} tokens/s"
+        return format_count(cell.tokens_per_second)
     return "n/a (say tokens_per_step)" if cell.plan.tokens_per_step is None else "n/a"
+
+
+def cpu_time_words(cell: CellSummary) -> str:
+    """Give the CPU time of a rank in a MEASURED step, of the launches that were timed."""
+    if math.isnan(cell.cpu_ns_per_step):
+        return "n/a"
+    return f"{name_part(cell.timed_part)}{format_ns(cell.cpu_ns_per_step)} per step and rank"
 
 
 def memory_words(cell: CellSummary) -> str:

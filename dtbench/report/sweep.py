@@ -10,7 +10,9 @@ from statistics import fmean
 from typing import Final
 
 from dtbench.analyze.known_part import KnownPart
+from dtbench.analyze.representative import UNSURE
 from dtbench.analyze.summary import CellSummary, RunSummary
+from dtbench.analyze.told_apart import LEAST_LAUNCHES, tell_apart
 from dtbench.report import estimates, sentences
 from dtbench.report.marks import Marks
 from dtbench.report.sentences import NAN
@@ -29,13 +31,9 @@ NOT_ON_AXIS = "-"
 """The value of a cell on an axis that it leaves out."""
 
 _MOST_VALUE_LENGTH = 18
+_DOUBT: Final = "?"
 _MOST_NOTES = 6
-_BEGIN: Final = {
-    True: "Fastest is",
-    False: "In one launch each, fastest is",
-    None: "Some in one launch alone, fastest is",
-}
-_WITHIN: Final = "within one launch: `--set repeat=3` says whether cells differ from launch to launch"
+_WITHIN: Final = "within one launch: `--set repeat=4` says whether cells differ from launch to launch"
 _SCOPE_WORDS: Final = {
     True: "intervals over launches",
     False: f"intervals {_WITHIN}",
@@ -94,12 +92,14 @@ def sweep_columns(summary: RunSummary) -> tuple[Column, ...]:
         return marks.mark(sentences.format_ms(time_ns, decimals), part)
 
     def wait(purpose: Purpose) -> tuple[str, ...]:
-        return tuple(
-            marks.mark(_wait_words(cell, purpose, decimals), sentences.wait_part(cell, purpose)) for cell in cells
-        )
+        waits = ((cell, _wait_words(cell, purpose, decimals), sentences.wait_part(cell, purpose)) for cell in cells)
+        return tuple(_mark_doubt(cell, marks.mark(words, part)) for cell, words, part in waits)
 
     def exposed(cell: CellSummary) -> str:
-        return sentences.bound_below(cell, ms(exposed_ns(cell), cell.part))
+        return _mark_doubt(cell, sentences.bound_below(cell, ms(exposed_ns(cell), cell.part)))
+
+    def hidden(cell: CellSummary) -> str:
+        return _mark_doubt(cell, marks.mark(format_fraction(cell.hidden_fraction), cell.part))
 
     ranks = tuple(str(cell.plan.ranks) for cell in cells)
     are_estimated = any(cell.exposure is not None for cell in cells)
@@ -107,11 +107,11 @@ def sweep_columns(summary: RunSummary) -> tuple[Column, ...]:
         *([Column("ranks", ranks)] if len(set(ranks)) > 1 else []),
         Column("step time", tuple(ms(cell.step_time.median, cell.timed_part) for cell in cells)),
         Column("95 % interval", tuple(_interval_words(cell, decimals) for cell in cells)),
-        Column("tokens per s", tuple(sentences.throughput_words(cell).removesuffix(" tokens/s") for cell in cells)),
+        Column("tokens per s", tuple(marks.mark(sentences.tokens_word(cell), cell.timed_part) for cell in cells)),
         Column("gradient wait", wait(Purpose.GRAD_REDUCE)),
         Column("unshard wait", wait(Purpose.UNSHARD)),
         Column("exposed comm", tuple(exposed(cell) for cell in cells)),
-        Column("hidden share", tuple(marks.mark(format_fraction(cell.hidden_fraction), cell.part) for cell in cells)),
+        Column("hidden share", tuple(hidden(cell) for cell in cells)),
         *([Column(ESTIMATES, tuple(estimates.agreement_word(cell) for cell in cells))] if are_estimated else []),
         Column(CHECK, tuple(sentences.check_word(cell) for cell in cells)),
     )
@@ -122,6 +122,21 @@ def mark_cells(summary: RunSummary) -> Marks:
     waits = (Purpose.GRAD_REDUCE, Purpose.UNSHARD)
     parts = ((cell.timed_part, cell.part, *(sentences.wait_part(cell, one) for one in waits)) for cell in summary.cells)
     return Marks.of(part for of_cell in parts for part in of_cell)
+
+
+def mark_lines(summary: RunSummary) -> tuple[str, ...]:
+    """Say what every mark of these columns says, those of cells in doubt among them."""
+    doubt = f"{_DOUBT} PROFILED steps of this cell may not stand for the run: no finding, see its notes"
+    return (*mark_cells(summary).lines, *([doubt] if any(map(is_doubted, summary.cells)) else []))
+
+
+def is_doubted(cell: CellSummary) -> bool:
+    """Tell whether PROFILED steps of a cell do not stand for others, so that no number of them tells cells apart."""
+    return any(doubt.kind not in UNSURE for doubt in cell.doubts)
+
+
+def _mark_doubt(cell: CellSummary, words: str) -> str:
+    return f"{words}{_DOUBT}" if is_doubted(cell) and words not in ("n/a", "none") else words
 
 
 def exposed_ns(cell: CellSummary) -> float:
@@ -140,7 +155,7 @@ def place_words(summary: RunSummary, cell: CellSummary) -> str:
 
 
 def finding(summary: RunSummary) -> str:
-    """Say which cell is fastest and by how much, or that the intervals do not tell; cells to be trusted only."""
+    """Say which cell is fastest and by how much, or that launches do not tell; cells to be trusted only."""
     known = [cell for cell in summary.cells if sentences.is_trusted(cell) and not math.isnan(cell.step_time.median)]
     if len(known) < 2:
         return "Nothing is compared: fewer than two cells have numbers that can be trusted"
@@ -150,25 +165,36 @@ def finding(summary: RunSummary) -> str:
 
 
 def _compare(summary: RunSummary, known: Sequence[CellSummary]) -> str:
-    """Say what the intervals of cells tell, which of them is slowest among those that the fastest can be told from."""
+    """Say which cell is fastest and which slowest, as far as launches tell them apart; see ``told_apart.py``."""
     ordered = sorted(known, key=lambda cell: cell.step_time.median)
-    fastest, fast = ordered[0], ordered[0].step_time
-    slower = [cell for cell in ordered if fast.high < cell.step_time.low]
-    if not slower:
-        unknown = [cell for cell in known if math.isnan(cell.step_time.low)]
-        if unknown:
-            places = "; ".join(place_words(summary, cell) for cell in unknown)
-            return f"No difference in step time can be told: no interval is known of {places}"
-        if max(cell.step_time.low for cell in known) <= min(cell.step_time.high for cell in known):
-            return "No difference in step time can be told: all intervals overlap"
-        return f"No cell can be told from the fastest, {place_words(summary, fastest)}: all intervals overlap its own"
-    slowest, slow = slower[-1], slower[-1].step_time
-    alike = len(ordered) - 1 - len(slower)
+    counts = [sum(map(math.isfinite, cell.launch_medians_ns)) for cell in ordered]
+    if sorted(counts)[-2] < LEAST_LAUNCHES:
+        return _say_too_few(summary, ordered, counts)
+    fastest, told = ordered[0], tell_apart([cell.launch_medians_ns for cell in ordered])
+    if not told[0]:
+        some = "" if any(told) else "; nor can any other cell"
+        return f"No cell can be told from the fastest, {place_words(summary, fastest)}{some}"
+    slowest = ordered[max(told[0])]
+    alike = len(ordered) - 1 - len(told[0])
     more = f"; {alike} more cannot be told from the fastest" if alike else ""
     which = "slowest" if slowest is ordered[-1] else "slower"
     places = f"{place_words(summary, fastest)}, {which} {place_words(summary, slowest)}"
-    words = f"{format_ns(fast.median)} against {format_ns(slow.median)} ({slow.median / fast.median:.2f} x)"
-    return f"{_BEGIN[_find_scope(known)]} {places}: {words}{more}"
+    fast_ns, slow_ns = fastest.step_time.median, slowest.step_time.median
+    words = f"{format_ns(fast_ns)} against {format_ns(slow_ns)} ({slow_ns / fast_ns:.2f} x)"
+    return f"Fastest is {places}: {words}{more}"
+
+
+def _say_too_few(summary: RunSummary, ordered: Sequence[CellSummary], counts: Sequence[int]) -> str:
+    """Say between what the medians lie, and that launches are too few to tell the cells apart."""
+    low, high = min(counts), max(counts)
+    each = f"{low} each" if low == high else f"{low} to {high} each"
+    (first, fast_ns), (last, slow_ns) = (
+        (place_words(summary, cell), cell.step_time.median) for cell in (ordered[0], ordered[-1])
+    )
+    return (
+        f"Too few launches to tell which is fastest ({each}, {LEAST_LAUNCHES} are needed); medians from "
+        f"{format_ns(fast_ns)} ({first}) to {format_ns(slow_ns)} ({last}), {slow_ns / fast_ns:.2f} x"
+    )
 
 
 def scope_words(summary: RunSummary) -> str:
@@ -177,16 +203,21 @@ def scope_words(summary: RunSummary) -> str:
 
 
 def note_sentences(summary: RunSummary) -> tuple[str, ...]:
-    """Give what was noted about cells that are not told in full, each once, with the cells that it is about."""
+    """Give the first of ``all_notes``, for where there is little room, and how many more there are."""
+    found = all_notes(summary)
+    rest = len(found) - _MOST_NOTES
+    return (*found[:_MOST_NOTES], *([f"and {rest} more notes: see --json"] if rest > 0 else []))
+
+
+def all_notes(summary: RunSummary) -> tuple[str, ...]:
+    """Give what was noted about cells, each once, with the cells that it is about; what is about all first."""
     found: dict[str, list[str]] = {}
     for cell in summary.cells:
         for note in sentences.cell_notes(cell):
             found.setdefault(note, []).append(cell.name)
     everywhere = [note for note, names in found.items() if len(names) == len(summary.cells)]
     some = [f"{_name_first(names)}: {note}" for note, names in found.items() if len(names) < len(summary.cells)]
-    shown = [*everywhere, *some][:_MOST_NOTES]
-    rest = len(found) - len(shown)
-    return (*shown, *([f"and {rest} more notes: see --json"] if rest else []))
+    return (*everywhere, *some)
 
 
 def _name_first(names: list[str]) -> str:

@@ -4,7 +4,7 @@ Both start at zero: a sweep whose cells hardly differ has to look so.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from dtbench.report.plots_drawing import (
 from dtbench.report.plots_sweep_map import fits_map, plot_sweep_map
 from dtbench.report.sweep import SweepAxis
 from dtbench.scenario.axes import UNSET
+from dtbench.scenario.sweep import name_some
 from dtbench.units import NS_PER_MS, count_things, is_or_are
 from dtbench.vocabulary import Purpose
 
@@ -150,7 +151,7 @@ def _plot_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
         _draw_step_times(left, line)
         exposed = [sweep.exposed_ns(cell) / NS_PER_MS for cell in line.cells]
         _draw_line(right, line, exposed)
-        _mark_doubtful(right, line, exposed)
+        _mark_doubtful(right, line, exposed, sweep.is_doubted)
     for axes in (left, right):
         axes.set_ylim(0, None)
         top = axes.get_ylim()[1]
@@ -178,12 +179,12 @@ def _draw_step_times(axes: Axes, line: Line) -> None:
     _draw_line(axes, line, medians)
     bars = axes.errorbar(line.positions, medians, yerr=(low, high), fmt="none", ecolor=line.colour, capsize=3)
     bars.lines[2][0].set_gid(f"interval {line.label}")
-    _mark_doubtful(axes, line, medians)
+    _mark_doubtful(axes, line, medians, lambda _: False)
 
 
 def _length_ms(length_ns: float) -> float:
-    """Give an arm of an error bar; none where the interval is unknown."""
-    return 0.0 if math.isnan(length_ns) else max(0.0, length_ns) / NS_PER_MS
+    """Give an arm of an error bar; NaN, which is not drawn, where the interval is unknown."""
+    return math.nan if math.isnan(length_ns) else max(0.0, length_ns) / NS_PER_MS
 
 
 def _draw_line(axes: Axes, line: Line, heights: Sequence[float]) -> None:
@@ -199,8 +200,9 @@ def _draw_line(axes: Axes, line: Line, heights: Sequence[float]) -> None:
         point.set_gid(f"unset {line.label}")
 
 
-def _mark_doubtful(axes: Axes, line: Line, heights: Sequence[float]) -> None:
-    places = [place for place, cell in enumerate(line.cells) if not sentences.is_trusted(cell)]
+def _mark_doubtful(axes: Axes, line: Line, heights: Sequence[float], is_doubted: Callable[[CellSummary], bool]) -> None:
+    """Cross out what must not be trusted, and what is doubted beside that."""
+    places = [place for place, cell in enumerate(line.cells) if not sentences.is_trusted(cell) or is_doubted(cell)]
     for place in places:
         (cross,) = axes.plot(
             line.positions[place], heights[place], marker="x", markersize=11, color="#CC0000", zorder=5
@@ -323,5 +325,7 @@ def _draw_cell(axes: Axes, cell: CellSummary, position: int) -> list[Part]:
 def _footnote(summary: RunSummary) -> str:
     crosses = "; red crosses: see the report's column check"
     doubtful = any(not sentences.is_trusted(cell) for cell in summary.cells)
+    doubted = [cell.name for cell in summary.cells if sweep.is_doubted(cell)]
+    unlike = f"; PROFILED steps of {name_some(doubted)} may not stand for the run" if doubted else ""
     parts = "".join(f"; {cell.name}: bar of {cell.part}" for cell in summary.cells if cell.part is not None)
-    return sweep.scope_words(summary).replace("`", "") + (crosses if doubtful else "") + parts
+    return sweep.scope_words(summary).replace("`", "") + (crosses if doubtful else "") + unlike + parts

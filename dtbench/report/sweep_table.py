@@ -74,7 +74,7 @@ def _break(name: str) -> str:
 
 def render_sweep(summary: RunSummary) -> RenderableType:
     """Give the cells against each other: the table, what it shows, and over what its intervals hold."""
-    marks = (Plain(line, style="yellow") for line in sweep.mark_cells(summary).lines)
+    marks = (Plain(line, style="yellow") for line in sweep.mark_lines(summary))
     parts: list[RenderableType] = [SweepTable(summary), *marks, Plain(sweep.finding(summary), style="bold")]
     constant = sweep.constant_words(summary)
     if constant:

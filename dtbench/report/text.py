@@ -142,10 +142,10 @@ def render_step(cell: CellSummary) -> RenderableType:
     rows = [
         ("step time", sentences.step_time_words(cell)),
         ("throughput", f"{sentences.throughput_words(cell)}, MFU {sentences.utilization_words(cell)}"),
-        ("profiler", sentences.profiler_cost_words(cell.profiler_cost)),
+        ("profiler", sentences.profiler_words(cell)),
         ("first step", sentences.first_step_words(cell)),
         ("memory peak", sentences.memory_words(cell)),
-        ("CPU time", f"{format_ns(cell.cpu_ns_per_step)} per step and rank"),
+        ("CPU time", sentences.cpu_time_words(cell)),
     ]
     if (words := sentences.compilation_words(cell)) is not None:
         rows.append(("compiling", words))

@@ -145,7 +145,8 @@ class MeasuredSide(Record):
         ranks: of traces: those whose there are; None: all of the job.
         world_size: ranks of the job; None: not told.
         has_steps: of traces: they tell steps; else all numbers are of whole traces, however long these are.
-        unseen: collectives that were launched and not seen to run: numbers of traces are "at least" then.
+        unseen: collectives that were launched and not seen to run, over launches and ranks: what traces tell is "at
+            least" then. Baselines of cells that were saved before this was kept have 0.
         doubts: why its PROFILED steps may not stand for others, clauses; where there are any, no row has a cause.
     """
 

@@ -51,7 +51,17 @@ class _LaunchOutline(msgspec.Struct, frozen=True):
     reason: str | None
 
 
-_O = TypeVar("_O", RunOutline, _LaunchOutline)
+class _Checked(msgspec.Struct, frozen=True):
+    passed: bool | None = None
+
+
+class _RankOutline(msgspec.Struct, frozen=True):
+    format_version: int = FORMAT_VERSION
+    correctness: _Checked | None = None
+    canary: _Checked | None = None
+
+
+_O = TypeVar("_O", RunOutline, _LaunchOutline, _RankOutline)
 
 
 def find_runs_below(folder: Path) -> list[Path]:
@@ -133,6 +143,23 @@ def refuse_incomplete(folder: LaunchFolder) -> None:
     refuse_strange_launch(folder.launch, folder, outline.cell, outline.index)
     if outline.status is not RunStatus.COMPLETE:
         raise StoreError(f"{folder.path}: the launch is {outline.status.value}: {outline.reason or 'nobody said why'}")
+
+
+def refuse_wrong_results(folder: LaunchFolder, ranks: int) -> None:
+    """Return if no rank's record says that a launch computed something else than it should; none may be there.
+
+    Raises:
+        StoreError: one says so, or is broken.
+    """
+    for rank in range(ranks):
+        file = folder.rank_record(rank)
+        if not file.exists():
+            continue
+        found = _read(file, _RankOutline)
+        if found.correctness is not None and found.correctness.passed is False:
+            raise StoreError(f"{folder.path}: its results differ from those of a single process")
+        if found.canary is not None and found.canary.passed is False:
+            raise StoreError(f"{folder.path}: it reads a collective's result before it is done")
 
 
 def _read(path: Path, outline: type[_O]) -> _O:

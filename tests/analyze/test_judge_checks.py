@@ -313,6 +313,34 @@ def test_a_mean_of_some_ranks_is_not_judged_and_says_of_which(name: str, known: 
     assert judge(check, part) == (NOT_JUDGED, "known of rank 0 alone, of 2")
 
 
+@pytest.mark.parametrize(
+    "check",
+    [
+        bound("exposed_step_fraction", at_most=0.9),
+        bound("purposes.grad_reduce.exposed_ns", at_most_ms=99),
+        bound("ranks.mean.idle_ns", at_most_ms=99),
+        {"kind": "cause", "leads": "late_ready", "purpose": "grad_reduce", "cell": "plain"},
+    ],
+)
+def test_numbers_that_leave_out_collectives_that_nobody_saw_run_are_not_judged(check: dict[str, object]) -> None:
+    assert judge(check)[0] is PASSED
+    unseen = change(unseen_collectives=2)
+    assert judge(check, unseen) == (NOT_JUDGED, "2 collectives were launched and not seen to run")
+    assert judge(bound("step_time.median", at_most_ms=100), unseen)[0] is PASSED
+    assert judge(bound("ranks.mean.step_ns", at_most_ms=100), unseen)[0] is PASSED
+
+
+def test_an_answer_says_of_a_number_that_more_was_launched_than_was_seen() -> None:
+    checklist = Checklist.model_validate(
+        {"answer": "{exposed_step_fraction} exposed", "checks": (bound("step_time.median", at_most_ms=100),)},
+        strict=False,
+    )
+    for unseen, words in ((0, "30.0 % exposed"), (1, "30.0 % (where 1 collective was launched and not seen to run) ")):
+        found = judge_checklist(checklist, [change(unseen_collectives=unseen)], ())
+        assert found is not None
+        assert str(found.answer).startswith(words)
+
+
 def test_a_cause_known_of_some_ranks_leads_nothing() -> None:
     check: dict[str, object] = {"kind": "cause", "leads": "tail", "cell": "plain"}
     row = owner("a", Cause.TAIL, 20)
@@ -320,6 +348,14 @@ def test_a_cause_known_of_some_ranks_leads_nothing() -> None:
     found = judge(check, change(owners=(row.model_copy(update={"part": RANK_0}),)))
     assert found == (NOT_JUDGED, "known of rank 0 alone, of 2")
     assert judge(check, change(owners=(row,), ranks=RANKS[:1], part=RANK_0))[0] is NOT_JUDGED
+
+
+def test_losses_of_every_launch_are_compared() -> None:
+    check: dict[str, object] = {"kind": "losses", "tolerance": 0.01}
+    same, other = (4.0, 3.5, 3.0, 2.5, 2.0), (4.0, 3.5, 3.0, 2.5, 2.1)
+    for later, outcome in ((same, PASSED), (other, FAILED), ((), NOT_JUDGED)):
+        cell = change(name="async", losses=same, launch_losses=(same, later))
+        assert judge(check, PLAIN, cell)[0] is outcome
 
 
 def test_losses_of_the_first_steps_are_compared_and_no_later_ones() -> None:
@@ -389,7 +425,33 @@ def test_the_answer_has_the_numbers_of_the_run() -> None:
         "{hidden_fraction of async}; fastest {lowest step_time.median}, slowest {highest step_time.median}; "
         "{time_to_first_step_ns of plain}, {lowest time_to_first_step_ns}."
     )
-    assert answered(answer).answer == "100 ms, 0.800 x, 20.0 ms, 25.0 %; fastest async, slowest plain; n/a, n/a."
+    which = "a cell that cannot be told from others"
+    told = f"100 ms, 0.800 x, 20.0 ms, 25.0 %; fastest {which}, slowest {which}; n/a, n/a."
+    assert answered(answer).answer == told
+
+
+def test_the_answer_names_a_cell_only_where_launches_tell_it_from_all_others() -> None:
+    checks = (bound("step_time.median", at_most_ms=100),)
+    answer = "{lowest step_time.median}/{highest purposes.grad_reduce.count}/{highest hidden_fraction}"
+    checklist = Checklist.model_validate({"checks": checks, "answer": answer}, strict=False)
+    which = "a cell that cannot be told from others"
+    for count, by_time in ((1, which), (3, which), (4, "async")):
+        cells = [
+            cell.model_copy(
+                update={
+                    "launch_medians_ns": tuple(cell.step_time.median * (1 + 0.001 * place) for place in range(count)),
+                    "hidden_fraction": cell.step_time.median / 1e9,
+                }
+            )
+            for cell in (PLAIN, ASYNC)
+        ]
+        found = judge_checklist(checklist, cells, ())
+        assert found is not None
+        assert found.answer == f"{by_time}/{which}/{which}"  # as many collectives; no launch's hidden share is there
+    row = purpose(Purpose.GRAD_REDUCE, wait_ms=40).model_copy(update={"count": 9})
+    found = judge_checklist(checklist, [PLAIN, ASYNC.model_copy(update={"purposes": (row,)})], ())
+    assert found is not None
+    assert found.answer == f"{which}/async/{which}"
 
 
 def test_there_is_no_answer_where_a_check_failed() -> None:

@@ -273,3 +273,35 @@ def test_purposes_that_are_lost_are_no_zeros(tmp_path: Path) -> None:
     assert wait_sentence(cell, Purpose.GRAD_REDUCE).startswith("n/a: what communication was for")
     assert math.isnan(find_number(cell, read_value("purposes.unshard.count")))
     assert any("6 of 6 rank steps" in note for note in cell.notes)
+
+
+def test_a_phase_of_which_others_disturbed_most_is_named(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(EXAMPLE, run)
+    path = RunFolder(run).launch("ddp", 0).steps
+    steps = pd.read_parquet(path)
+    profiled = steps["phase"] == "PROFILED"
+    count = steps["step"][profiled].nunique()
+    steps.loc[profiled, "stolen_fraction"] = 0.78
+    steps.to_parquet(path)
+    (note,) = load_run_steps(run).attrs["notes"]
+    assert note.endswith(f"nothing is judged by its PROFILED steps: other guests left 0 of {count} alone")
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("correctness", "its results differ from those of a single process"),
+        ("canary", "it reads a collective's result before it is done"),
+    ],
+)
+def test_a_launch_whose_results_are_wrong_is_left_out_and_named(tmp_path: Path, what: str, words: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(EXAMPLE, run)
+    path = RunFolder(run).launch("ddp", 0).rank_record(1)
+    record = json.loads(path.read_text())
+    record[what] = {**(record[what] or {}), "passed": False}
+    path.write_text(json.dumps(record))
+    table = load_run_steps(run)
+    assert "ddp" not in set(table["cell"])
+    assert [note.endswith(words) for note in table.attrs["notes"]] == [True]

@@ -10,9 +10,9 @@ from dtbench.analyze.statistics import summarize, summarize_launches, summarize_
 
 
 def test_median_and_quartiles_are_of_the_data() -> None:
-    interval = summarize([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert (interval.quartile1, interval.median, interval.quartile3, interval.count) == (2.0, 3.0, 4.0, 5)
-    assert 1.0 <= interval.low <= 3.0 <= interval.high <= 5.0
+    interval = summarize([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    assert (interval.quartile1, interval.median, interval.quartile3, interval.count) == (2.5, 4.0, 5.5, 7)
+    assert 1.0 <= interval.low <= 4.0 <= interval.high <= 7.0
 
 
 def test_the_same_data_give_the_same_interval() -> None:
@@ -76,3 +76,20 @@ def test_intervals_over_launches_cover_the_truth_far_better_than_pooled_steps() 
         covered["launches"] += over.low <= 100 <= over.high
     assert covered["pooled"] < 40
     assert covered["launches"] > 45
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_an_interval_of_few_values_holds_as_often_as_it_says(count: int) -> None:
+    rng = np.random.default_rng(2)
+    of_steps = of_launches = 0
+    for _ in range(200):
+        values = (100 * np.exp(rng.normal(0, 0.02, count))).tolist()
+        within, over = summarize(values), summarize_launches([[value] * 3 for value in values])
+        of_steps += within.low <= 100 <= within.high
+        of_launches += over.low <= 100 <= over.high
+    assert min(of_steps, of_launches) >= 186  # of 190, less 1.3 standard errors
+
+
+def test_an_interval_of_few_values_below_zero_is_no_logarithm() -> None:
+    found = summarize([-1.0, 0.0, 1.0])
+    assert (found.low, found.high) == pytest.approx((-2.484, 2.484), abs=0.001)

@@ -104,7 +104,7 @@ def pool(run: Path, cell: str) -> float:
     """Give the p-value of all steps of all launches, tested as if they were independent."""
     import numpy as np
 
-    from dtbench.comparison.shift import shift_of_means
+    from dtbench.analyze.shift import shift_of_means
 
     first, other = (np.log([time_ns for launch in read_steps(run, one) for time_ns in launch]) for one in (FIRST, cell))
     return shift_of_means(first, other).p_value

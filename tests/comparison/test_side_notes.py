@@ -1,5 +1,6 @@
 """What stands beside the numbers of a side: each thing once, and only what is so."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -53,3 +54,11 @@ def test_a_comparison_carries_the_notes_of_the_plans_what_is_of_both_once() -> N
         "fsdp2_tp: 4 ranks share 2 cores: ranks wait for each other's turns, and that shows as host time",
         f"both: {LINKED_NOTE}",
     ]
+
+
+def test_a_run_that_was_resumed_is_said_not_to_have_taken_turns_there(run: RunFolder) -> None:
+    record = json.loads(run.run.read_text())
+    run.run.write_text(json.dumps({**record, "resumed_unix_ns": [1]}))
+    (found,) = compare_all([str(run.path)], results=run.path.parent)
+    note = "both: its run was stopped and resumed once: launches of before and after did not take turns"
+    assert note in found.notes

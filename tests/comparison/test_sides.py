@@ -15,6 +15,7 @@ from rich.console import Console
 from dtbench.analyze.run import summarize_only_cell, summarize_run
 from dtbench.analyze.run_data import read_run_data
 from dtbench.comparison.baselines import describe_baselines, remove_baseline, save_baseline
+from dtbench.comparison.comparison import Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.run import compare_all, compare_paths
 from dtbench.comparison.sides import read_sides
@@ -52,6 +53,23 @@ def test_a_cell_is_named_in_every_way_that_help_says(two_cells: Path, results: P
     sides = read_sides(named.format(run=two_cells), results)
     assert list(sides) == ["slow"]
     assert [launch.name.split()[-1] for launch in sides["slow"].launches] == [f"launch{index}" for index in range(4)]
+
+
+def test_what_a_cell_with_unseen_collectives_tells_of_communication_is_not_compared(
+    two_cells: Path, results: Path
+) -> None:
+    named = (f"{two_cells}:plain", f"{two_cells}:slow")
+    bound = read_bound("exposed_comm > 900 %")
+    assert judge(bound, compare_paths(*named, results=results)).kept is Kept.KEPT
+    path = RunFolder(two_cells).launch("slow", 2).overlap
+    overlap = pd.read_parquet(path)
+    overlap.attrs["unseen_collectives"] = 3
+    overlap.to_parquet(path)
+    found = compare_paths(*named, results=results)
+    assert "3 collectives of slow were launched and not seen to run" in found.sentence
+    assert judge(bound, found).kept is Kept.UNDECIDED
+    step = next(one for one in found.metrics if one.metric == "step_time")
+    assert step.outcome is Outcome.HIGHER
 
 
 def test_one_run_alone_is_its_cells_against_the_first(two_cells: Path, results: Path) -> None:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dtbench.analyze.shift import LEVEL
+from dtbench.analyze.told_apart import correct
 from dtbench.comparison.comparison import Outcome
-from dtbench.comparison.shift import LEVEL
 from dtbench.comparison.statistics import (
     SampleComparison,
     compare_samples,
-    correct,
     find_outliers,
     noise_floor,
     share_level,
@@ -204,12 +204,6 @@ def test_the_same_data_give_the_same_answer_in_any_unit() -> None:
     one, other = compare(TEN, candidate), compare([1e6 * v for v in TEN], [1e6 * v for v in candidate])
     assert (other.ratio, other.low, other.high) == pytest.approx((one.ratio, one.low, one.high))
     assert compare(TEN, candidate) == one
-
-
-def test_p_values_are_corrected_for_their_number() -> None:
-    assert correct([0.01, 0.04, NAN, 0.03]) == pytest.approx((0.03, 0.06, NAN, 0.06), nan_ok=True)
-    assert correct([0.9, 0.5]) == (1.0, 1.0)
-    assert correct([]) == ()
 
 
 def test_levels_are_what_the_correction_leaves() -> None:

@@ -21,10 +21,20 @@ from dtbench.report import run_words, sweep
 from dtbench.report.board.overview import make_overview
 from dtbench.report.markdown import owners_markdown, sweep_markdown
 from dtbench.report.owner_table import tabulate_run_owners
-from dtbench.report.sentences import advice_sentences, answer_sentence, lead_waits, step_time_words
+from dtbench.report.sentences import (
+    advice_sentences,
+    answer_sentence,
+    cpu_time_words,
+    lead_waits,
+    profiler_words,
+    step_time_words,
+    throughput_words,
+    wait_word,
+)
 from dtbench.report.text import render_cell, render_run
 from dtbench.scenario.checklist import Checklist
 from dtbench.store.check_records import CheckOutcome
+from dtbench.vocabulary import Purpose
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 LAUNCHES = 4
@@ -205,3 +215,23 @@ def test_an_answer_says_of_what_its_numbers_are(run: RunSummary) -> None:
 def test_the_waits_that_lead_say_it(run: RunSummary) -> None:
     assert dict(lead_waits(run.cells[0]))["gradient wait"].startswith("of launch0 alone, of 4: 74.9 ms per step")
     assert KnownPart() != run.cells[0].part
+
+
+def test_numbers_of_measured_steps_say_of_which_launches_they_are(make_ddp: Callable[..., CellSummary]) -> None:
+    part = KnownPart(launches=(0, 1, 2), of_launches=4, has_every_rank=False)
+    whole = make_ddp(update={"tokens_per_second": 4450.0, "cpu_ns_per_step": 3e6})
+    some = whole.model_copy(update={"timed_part": part})
+    for say in (throughput_words, profiler_words, cpu_time_words):
+        assert say(some) == f"of launches 0-2 alone, of 4: {say(whole)}"
+        assert "alone" not in say(whole)
+
+
+def test_what_ranks_planned_and_nobody_saw_is_not_none(make_ddp: Callable[..., CellSummary]) -> None:
+    cell = make_ddp()
+    assert wait_word(cell, Purpose.UNSHARD) == "none"
+    row = cell.purposes[0].model_copy(
+        update={"purpose": Purpose.UNSHARD, "count": 0, "planned_count": 9, "wait_ns": None, "matches_plan": False}
+    )
+    lost = cell.model_copy(update={"purposes": (*cell.purposes, row)})
+    assert wait_word(lost, Purpose.UNSHARD) == "n/a"
+    assert dict(lead_waits(lost))["unshard wait"] == "n/a: the plan expects 9 collectives per step, none was seen"

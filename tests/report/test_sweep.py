@@ -10,17 +10,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.hparams import metadata
+from tensorboard.plugins.hparams import api_pb2, metadata
 
+from dtbench.analyze.representative import Doubt, DoubtKind
 from dtbench.analyze.summary import CellSummary, RunSummary
 from dtbench.report import sweep
+from dtbench.report.hparams import session
 from dtbench.report.markdown import summary_markdown
 from dtbench.report.plots import MOST_CELLS, plot_step_breakdown
+from dtbench.report.run_words import note_words
 from dtbench.report.sweep_plot import MOST_BARS, find_numeric_axis, make_scale, plot_sweep
 from dtbench.report.sweep_table import render_sweep
 from dtbench.report.tensorboard import write_tensorboard
@@ -43,11 +47,19 @@ def make_sweep(make_run: Callable[..., RunSummary], make_ddp: Callable[..., Cell
             interval = {"median": median, "low": median - 2 * MS, "high": median + 2 * MS}
             step_time = make_ddp().step_time.model_copy(update=interval)
             name = ".".join(re.sub(r"[^a-z0-9-]", "_", value.lower()) for value in point.values())
-            own = {"name": name, "coordinates": dict(point), "step_time": step_time}
+            own: dict[str, object] = {"name": name, "coordinates": dict(point), "step_time": step_time}
+            launches = changes.get("launches", (0,))
+            assert isinstance(launches, tuple)
+            own["launch_medians_ns"] = spread_around(median, len(launches))
             cells.append(make_ddp(update={**own, **changes}))
         return make_run(*cells)
 
     return make
+
+
+def spread_around(median_ns: float, launches: int) -> tuple[float, ...]:
+    """Give medians of launches, 0.2 % apart from each other."""
+    return tuple(median_ns * (1 + 0.002 * (place - (launches - 1) / 2)) for place in range(launches))
 
 
 def grid(**axes: list[str]) -> list[dict[str, str]]:
@@ -81,7 +93,7 @@ def test_no_value_is_broken_and_no_line_is_too_long(make_sweep: Sweep, width: in
     pythons = ["/opt/torch-2.11/bin/python", "/opt/torch-2.13/bin/python"]
     lines = shown(make_sweep(grid(strategy=["ddp", "fsdp2"], **{variable: ["0", "1"]}, python=pythons)), width)
     assert max(len(line) for line in lines) <= width
-    rows = [line for line in lines if line.startswith(("ddp", "fsdp2"))]
+    rows = [line for line in lines if re.match(r"(ddp|fsdp2)  ", line)]
     assert len(rows) == (16 if width == 80 else 8)
     assert all(re.match(r"(ddp|fsdp2) +[01] +torch-2\.1[13] +", row) for row in rows)
     assert sum("98.0-102.0" in row for row in rows) == 1
@@ -99,45 +111,41 @@ def test_a_cell_that_leaves_an_axis_out_has_a_dash_there(make_sweep: Sweep) -> N
     assert any(line.split()[:2] == ["ddp", "-"] for line in lines)
 
 
+def with_launches(cell: CellSummary, median_ms: float, spread: float = 1.0, count: int = 4) -> CellSummary:
+    medians_ns = tuple(median_ms * MS + spread * (one - median_ms * MS) for one in spread_around(median_ms * MS, count))
+    step_time = cell.step_time.model_copy(update={"median": median_ms * MS})
+    launches = tuple(range(count))
+    return cell.model_copy(update={"launch_medians_ns": medians_ns, "launches": launches, "step_time": step_time})
+
+
 def test_the_fastest_cell_is_named_with_those_that_cannot_be_told_from_it(
     make_sweep: Sweep, make_run: Callable[..., RunSummary]
 ) -> None:
-    summary = make_sweep(CAPS)
-    words = "astest is bucket_cap_mb unset, slowest bucket_cap_mb 64: 100 ms against 130 ms (1.30 x)"
-    assert sweep.finding(make_sweep(CAPS, launches=(0, 1))) == f"F{words}"
-    words = f"In one launch each, f{words}"
+    summary = make_sweep(CAPS, launches=(0, 1, 2, 3))
+    words = "Fastest is bucket_cap_mb unset, slowest bucket_cap_mb 64: 100 ms against 130 ms (1.30 x)"
     assert sweep.finding(summary) == words
-    close = summary.cells[1].step_time.model_copy(update={"low": 101.5 * MS})
-    alike = summary.cells[1].model_copy(update={"step_time": close})
+    alike = with_launches(summary.cells[1], 100.2)
     assert sweep.finding(make_run(summary.cells[0], alike, *summary.cells[2:])) == (
         f"{words}; 1 more cannot be told from the fastest"
     )
-    assert sweep.finding(make_run(summary.cells[0], alike)).startswith("No difference in step time can be told")
-
-
-def with_interval(cell: CellSummary, low_ms: float, median_ms: float, high_ms: float) -> CellSummary:
-    interval = {"low": low_ms * MS, "median": median_ms * MS, "high": high_ms * MS}
-    return cell.model_copy(update={"step_time": cell.step_time.model_copy(update=interval)})
-
-
-def test_what_intervals_tell_is_said_of_those_that_tell_it(
-    make_sweep: Sweep, make_run: Callable[..., RunSummary]
-) -> None:
-    first, second, third, _ = make_sweep(CAPS, launches=(0, 1)).cells
-    first, second = with_interval(first, 99.5, 100, 100.5), with_interval(second, 109.8, 110, 110.2)
-    wide = with_interval(third, 90, 112, 131)  # not told from the others, which are told from each other
-    assert sweep.finding(make_run(first, second, wide)) == (
+    wide = with_launches(summary.cells[3], 130, spread=200)  # a median of 130 ms, and no more is known of it
+    assert sweep.finding(make_run(*summary.cells[:2], wide)) == (
         "Fastest is bucket_cap_mb unset, slower bucket_cap_mb 1: 100 ms against 110 ms (1.10 x); "
         "1 more cannot be told from the fastest"
     )
-    fast = with_interval(third, 90, 99, 131)  # the fastest is told from neither
-    assert sweep.finding(make_run(first, second, fast)) == (
-        "No cell can be told from the fastest, bucket_cap_mb 4: all intervals overlap its own"
+    same = "No cell can be told from the fastest, bucket_cap_mb unset"
+    assert sweep.finding(make_run(summary.cells[0], alike)) == f"{same}; nor can any other cell"
+    fast = with_launches(summary.cells[2], 99, spread=200)
+    assert sweep.finding(make_run(*summary.cells[:2], fast)) == (
+        "No cell can be told from the fastest, bucket_cap_mb 4"
     )
-    assert sweep.finding(make_run(first, wide)) == "No difference in step time can be told: all intervals overlap"
-    bare = with_interval(second, math.nan, 460, math.nan)
-    assert sweep.finding(make_run(first, bare)) == (
-        "No difference in step time can be told: no interval is known of bucket_cap_mb 1"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_below_four_launches_no_cell_is_called_fastest(make_sweep: Sweep, count: int) -> None:
+    assert sweep.finding(make_sweep(CAPS, launches=tuple(range(count)))) == (
+        f"Too few launches to tell which is fastest ({count} each, 4 are needed); medians from 100 ms "
+        "(bucket_cap_mb unset) to 130 ms (bucket_cap_mb 64), 1.30 x"
     )
 
 
@@ -145,8 +153,8 @@ def test_launches_are_said_where_cells_have_unlike_numbers_of_them(
     make_sweep: Sweep, make_run: Callable[..., RunSummary]
 ) -> None:
     once, again, *_ = make_sweep(CAPS).cells
-    summary = make_run(once, again.model_copy(update={"launches": (0, 1, 2, 3)}))
-    assert sweep.finding(summary).startswith("Some in one launch alone, fastest is ")
+    summary = make_run(once, with_launches(again, 110))
+    assert sweep.finding(summary).startswith("Too few launches to tell which is fastest (1 to 4 each, 4 are needed)")
     assert sweep.scope_words(summary).startswith(
         "intervals over launches, of cells with one launch within one launch: "
     )
@@ -155,9 +163,9 @@ def test_launches_are_said_where_cells_have_unlike_numbers_of_them(
 def test_a_cell_that_must_not_be_trusted_is_never_the_fastest(
     make_sweep: Sweep, make_run: Callable[..., RunSummary]
 ) -> None:
-    failed, *others = make_sweep(CAPS).cells
+    failed, *others = make_sweep(CAPS, launches=(0, 1, 2, 3)).cells
     summary = make_run(failed.model_copy(update={"status": RunStatus.FAILED}), *others)
-    assert "fastest is bucket_cap_mb 1, " in sweep.finding(summary)
+    assert "Fastest is bucket_cap_mb 1, " in sweep.finding(summary)
     assert sweep.finding(summary).endswith("; 1 of 4 cells left out, without numbers to be trusted")
     assert (
         sweep.finding(make_run(failed)) == "Nothing is compared: fewer than two cells have numbers that can be trusted"
@@ -165,7 +173,7 @@ def test_a_cell_that_must_not_be_trusted_is_never_the_fastest(
 
 
 def test_intervals_within_one_launch_are_not_sold_as_more(make_sweep: Sweep) -> None:
-    assert "--set repeat=3" in sweep.scope_words(make_sweep(CAPS))
+    assert "--set repeat=4" in sweep.scope_words(make_sweep(CAPS))
     assert sweep.scope_words(make_sweep(CAPS, launches=(0, 1))) == "intervals over launches"
 
 
@@ -197,6 +205,35 @@ def test_notes_of_cells_that_are_not_told_in_full_are_told_once(
     assert "- 1 and 1 more: odd" in summary_markdown(summary)
     noisy = [first.model_copy(update={"notes": tuple(f"note {number}" for number in range(20))}), second, *others]
     assert sweep.note_sentences(make_run(*noisy))[-1] == "and 15 more notes: see --json"
+
+
+def test_cells_in_doubt_have_a_mark_and_no_note_is_lost(make_sweep: Sweep, make_run: Callable[..., RunSummary]) -> None:
+    cells = make_sweep(grid(parallel__bucket_cap_mb=[str(cap) for cap in range(1, 9)])).cells
+    doubted = [
+        cell.model_copy(update={"doubts": (Doubt(DoubtKind.UNLIKE_MEASURED, (1.3 + place / 100,)),)})
+        for place, cell in enumerate(cells[1:])
+    ]
+    summary = make_run(cells[0], *doubted)
+    columns = {column.header: column.words for column in sweep.sweep_columns(summary)}
+    for header in ("exposed comm", "hidden share", "gradient wait"):
+        assert [words.endswith("?") for words in columns[header]] == [False, *[True] * 7]
+    assert columns["unshard wait"] == ("none",) * 8
+    line = "? PROFILED steps of this cell may not stand for the run: no finding, see its notes"
+    assert line in shown(summary, 160)
+    assert line not in shown(make_run(*cells), 160)
+    assert len([note for note in note_words(summary) if "may not stand" in note]) == 7
+    crosses = [sum(str(one.get_gid()) == "doubtful" for one in axes.lines) for axes in plot_sweep(summary).axes]
+    assert crosses == [0, 7]
+
+
+def test_an_interval_that_is_not_known_is_not_drawn(make_sweep: Sweep, make_run: Callable[..., RunSummary]) -> None:
+    first, *others = make_sweep(CAPS).cells
+    unknown = first.step_time.model_copy(update={"low": math.nan, "high": math.nan})
+    figure = plot_sweep(make_run(first.model_copy(update={"step_time": unknown}), *others))
+    (bars,) = [one for one in figure.axes[0].collections if str(one.get_gid()).startswith("interval")]
+    assert isinstance(bars, LineCollection)
+    lengths = [float(segment[1][1] - segment[0][1]) for segment in bars.get_segments() if len(segment)]
+    assert [round(length, 6) for length in lengths if not math.isnan(length)] == [4.0, 4.0, 4.0]
 
 
 def test_a_run_that_was_resumed_says_so(make_run: Callable[..., RunSummary]) -> None:
@@ -374,6 +411,23 @@ def test_the_hparams_page_gets_axes_as_settings_and_numbers_as_results(
     tags = read_back(folder).Tags()["scalars"]
     assert {info.name.tag for info in found.metric_infos} <= set(tags)
     assert metadata.SESSION_END_INFO_TAG in read_back(folder).summary_metadata
+
+
+def test_a_cell_that_must_not_be_trusted_is_no_success_on_the_hparams_page(
+    make_ddp: Callable[..., CellSummary],
+) -> None:
+    good = make_ddp()
+    assert good.correctness is not None
+    wrong = good.correctness.model_copy(update={"passed": False})
+    for update, status in (
+        ({}, api_pb2.STATUS_SUCCESS),
+        ({"rank_doubts": ("rank 1 has no record",)}, api_pb2.STATUS_UNKNOWN),
+        ({"correctness": wrong}, api_pb2.STATUS_FAILURE),
+        ({"status": RunStatus.RUNNING}, api_pb2.STATUS_RUNNING),
+    ):
+        _, end = session(good.model_copy(update=update), {good.name: {}})
+        found = metadata.parse_session_end_info_plugin_data(end.metadata.plugin_data.content)
+        assert found.status == status
 
 
 def test_without_axes_the_fields_that_differ_are_the_settings(

@@ -104,7 +104,7 @@ def _sweep_table(summary: RunSummary) -> Table:
     )
     constant = sweep.constant_words(summary)
     in_all = [f"in all cells: {constant}"] if constant else []
-    said = [*sweep.mark_cells(summary).lines, *in_all, sweep.scope_words(summary)]
+    said = [*sweep.mark_lines(summary), *in_all, sweep.scope_words(summary)]
     return Table(
         title="All cells, per step; times in ms",
         columns=headers([*lead, *names, *(column.header for column in columns)], text=len(lead) + len(names)),
@@ -261,10 +261,10 @@ def _step_facts(cell: CellSummary) -> Iterator[Fact]:
     yield Fact("step time", sentences.step_time_words(cell))
     if len(cell.launches) > 1:
         yield Fact("launches", ", ".join(format_ns(median) for median in cell.launch_medians_ns) + " (medians)")
-    yield Fact("profiler", sentences.profiler_cost_words(cell.profiler_cost))
+    yield Fact("profiler", sentences.profiler_words(cell))
     yield Fact("first step", sentences.first_step_words(cell))
     yield Fact("memory peak", sentences.memory_words(cell))
-    yield Fact("CPU time", f"{format_ns(cell.cpu_ns_per_step)} per step and rank")
+    yield Fact("CPU time", sentences.cpu_time_words(cell))
     if (words := sentences.compilation_words(cell)) is not None:
         yield Fact("compiling", words)
 

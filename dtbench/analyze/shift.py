@@ -1,7 +1,7 @@
 """Four tests of whether one sample lies higher than another, each with the interval that its own p-value implies.
 
 Written out rather than called, because the p-value and the interval of a test must never contradict each other, also
-with ties and few values; ``tests/comparison/test_shift.py`` holds the p-values against scipy's. (``scipy.special``
+with ties and few values; ``tests/analyze/test_shift.py`` holds the p-values against scipy's. (``scipy.special``
 alone also loads five times faster than ``scipy.stats``.) Of each interval: a shift lies outside exactly if the test,
 asked about data moved by it, would give a p-value below ``level``, which is less than ``LEVEL`` where several numbers
 are tested. All values finite.

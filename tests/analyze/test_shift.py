@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dtbench.comparison.shift import (
+from dtbench.analyze.shift import (
     LEVEL,
     Shift,
     mean_half_width,
