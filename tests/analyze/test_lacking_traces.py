@@ -79,6 +79,7 @@ def test_the_document_says_nan_where_nothing_is_known(
         "names_on_comm_lanes",
         "owners",
         "waiting",
+        "late_together",
         "notes",
         "doubts",
         "collectives",
