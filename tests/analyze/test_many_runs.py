@@ -54,7 +54,8 @@ def make_run(tmp_path: Path) -> MakeRun:
         folder = RunFolder(tmp_path / "results" / scenario / run_id)
         cell = example.cells[0]
         assert isinstance(cell, CellRecord)
-        changes = {"launches": tuple(range(len(statuses))), "coordinates": coordinates or {}}
+        plan = cell.plan.model_copy(update={"measured_steps": 1, "profiled_steps": 0})  # as ``steps_of`` has them
+        changes = {"launches": tuple(range(len(statuses))), "coordinates": coordinates or {}, "plan": plan}
         cells = (cell.model_copy(update=changes),)
         named = {"name": scenario, "run_id": run_id, "cells": cells, "status": status}
         write_record(folder.run, example.model_copy(update=named))

@@ -96,17 +96,42 @@ def test_a_server_that_fails_is_an_error_with_its_code() -> None:
         signal.signal(signal.SIGTERM, handler)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 128 + signal.SIGTERM)])
-def test_a_signal_ends_the_server_too_and_quietly(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    alive = tmp_path / "alive"
-    child = f"import pathlib, time; pathlib.Path({str(alive)!r}).touch(); time.sleep(60)"
-    program = f"from dtbench.cli.tensorboard import serve; import sys; serve([sys.executable, '-c', {child!r}])"
-    started = time.monotonic()
-    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
-        while not alive.exists():
-            assert time.monotonic() - started < 30
-            time.sleep(0.02)
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGINT, 0, ""), (signal.SIGTERM, 143, "stopped\n"), (signal.SIGHUP, 129, "stopped\n")],
+)
+def test_a_signal_ends_the_server_too_and_quietly(tmp_path: Path, number: signal.Signals, code: int, said: str) -> None:
+    with start_serving(tmp_path) as process:
         process.send_signal(number)
         _, stderr = process.communicate(timeout=30)  # the server holds the pipe: this would hang if it lived on
     assert process.returncode == code
-    assert stderr == ""
+    assert stderr == said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGQUIT])
+def test_a_server_dies_with_a_command_that_cannot_end_it(tmp_path: Path, number: signal.Signals) -> None:
+    with start_serving(tmp_path) as process:
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    assert process.returncode == -number
+
+
+def start_serving(folder: Path) -> "subprocess.Popen[str]":
+    """Start a command that serves; gives it when its server runs."""
+    alive = folder / "alive"
+    child = f"import pathlib, time; pathlib.Path({str(alive)!r}).touch(); time.sleep(60)"
+    program = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # these tests may run under nohup themselves
+        "from dtbench.cli.main import heed_signals, make_app, run_app\n"
+        "from dtbench.cli.tensorboard import serve\n"
+        f"app = make_app([('look', lambda: serve([sys.executable, '-c', {child!r}]))])\n"
+        "with heed_signals(to_the_end=True):\n    run_app(app, ['look'])"
+    )
+    started = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+    while not alive.exists():
+        assert time.monotonic() - started < 30
+        time.sleep(0.02)
+    return process

@@ -182,7 +182,7 @@ def test_a_group_is_described_by_what_all_of_it_share() -> None:
 
 
 def test_of_steps_that_nobody_could_try_no_number_is_told() -> None:
-    scenario, plan = SimpleNamespace(correctness=SimpleNamespace(canary=True)), SimpleNamespace(device=DeviceKind.CUDA)
+    scenario, plan = SimpleNamespace(wants_canary=True), SimpleNamespace(device=DeviceKind.CUDA)
     bench: Any = SimpleNamespace(scenario=scenario, plan=plan)
     step: Any = None
     found = look_for_missing_waits(bench, step)
