@@ -55,9 +55,14 @@ def test_the_first_that_fails_ends_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("seen")
-def test_what_follows_by_itself_is_not_told(tmp_path: Path) -> None:
-    follows = "import os, time; time.sleep(0.5); os._exit(9)"
-    with RankProcesses(ranks(tmp_path, follows, "import time; time.sleep(0.2); 1/0", SLEEPS)) as processes:
+def test_what_follows_by_itself_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_processes, "SETTLE_S", 4.0)
+    sign = tmp_path / "sign"
+    leads = f"import pathlib; pathlib.Path({str(sign)!r}).touch(); 1/0"
+    follows = (
+        f"import os, pathlib, time\nwhile not pathlib.Path({str(sign)!r}).exists(): time.sleep(0.01)\ntime.sleep(1)"
+    )
+    with RankProcesses(ranks(tmp_path, f"{follows}\nos._exit(9)", leads, SLEEPS)) as processes:
         failed = processes.wait()
     assert [(one.rank, one.exit_code, one.was_told) for one in failed] == [
         (1, 1, False),
