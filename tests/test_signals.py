@@ -34,7 +34,11 @@ print("after", signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
 
 def run(*numbers: signal.Signals, patience_s: float = 5, closes_s: float = 1.0, ignored: str = "") -> list[str]:
     """Run the program; send it signals one after another, 0.2 s apart."""
-    begin = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # the tests may run under nohup
+    begin = (  # the tests may run under nohup, or behind a shell's `&`
+        "import signal\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    )
     ignore = begin + (f"signal.signal(signal.{ignored}, signal.SIG_IGN)\n" if ignored else "")
     command = [sys.executable, "-c", ignore + PROGRAM, str(patience_s), str(closes_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:

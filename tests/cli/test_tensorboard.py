@@ -123,7 +123,9 @@ def start_serving(folder: Path) -> "subprocess.Popen[str]":
     child = f"import pathlib, time; pathlib.Path({str(alive)!r}).touch(); time.sleep(60)"
     program = (
         "import signal, sys\n"
-        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # the tests may run under nohup
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # the tests may run under nohup, or behind a shell's `&`
+        "signal.signal(signal.SIGQUIT, signal.SIG_DFL)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from dtbench.cli.main import heed_signals, make_app, run_app\n"
         "from dtbench.cli.tensorboard import serve\n"
         f"app = make_app([('look', lambda: serve([sys.executable, '-c', {child!r}]))])\n"
