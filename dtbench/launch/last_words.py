@@ -29,6 +29,8 @@ _PEER_LOST: Final = re.compile(
     r"|Timed out waiting \d+ ?ms for (recv|send)|Connection refused|failed to recv, got 0 bytes"
 )
 """What gloo, NCCL and torch's store say where the other end of a connection is gone."""
+_OF_BACKENDS: Final = re.compile(r"gloo|transport/|NCCL|nccl|TCPStore|\bDist[A-Z]\w+Error|\bCollectiveError")
+"""What shows that it is they who say so: a data loader's server may close its connection, too."""
 
 
 def read_lines(path: Path) -> list[str]:
@@ -72,5 +74,5 @@ def has_traceback(path: Path) -> bool:
 
 
 def has_lost_peer(said: str) -> bool:
-    """Tell whether an error is that the other end of a connection was gone."""
-    return _PEER_LOST.search(said) is not None
+    """Tell whether an error is a backend's that the other end of its connection was gone."""
+    return _PEER_LOST.search(said) is not None and _OF_BACKENDS.search(said) is not None

@@ -87,6 +87,12 @@ def test_what_lost_its_peer_is_never_the_culprit_of_another_end(folder: LaunchFo
     assert blame.failures[1].what == "raised because a peer was gone"
 
 
+def test_a_connection_of_the_training_script_is_no_peer(folder: LaunchFolder) -> None:
+    """A data loader's server closed its connection; then another rank crashed as its peer was gone."""
+    leave_failure(folder, 1, at_ms=100, said="ConnectionResetError: [Errno 104] Connection reset by peer")
+    assert culprits(find(folder, at(0, SEGFAULT, 400), at(1, 1, 500))) == [(1, "raised")]
+
+
 def test_where_all_lost_their_peers_they_are_named_for_it(folder: LaunchFolder) -> None:
     leave_failure(folder, 0, at_ms=100, said=PEER_LOST)
     leave_failure(folder, 1, at_ms=110, said=PEER_LOST)
