@@ -89,10 +89,10 @@ def make_environment(order: WorkerOrder) -> Mapping[str, str]:
     """
     threads = str(order.plan.threads_per_rank)
     added = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": threads}
-    added[LAUNCHER_VARIABLE] = str(os.getpid())
     if order.plan.device is DeviceKind.CPU and sys.platform in ("linux", "darwin"):
         added["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
-    return {**added, **os.environ, "OPENBLAS_NUM_THREADS": threads, **order.scenario.env}
+    own = {LAUNCHER_VARIABLE: str(os.getpid()), "OPENBLAS_NUM_THREADS": threads}
+    return {**added, **os.environ, **own, **order.scenario.env}
 
 
 def _close_stopped(order: WorkerOrder, folder: LaunchFolder, reason: str, began_ns: int) -> None:
