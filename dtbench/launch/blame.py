@@ -3,7 +3,9 @@
 ============  =====================================================  ==========================================
 end           what it is                                             can follow from another rank's end
 ============  =====================================================  ==========================================
-held up       killed by the launcher: it hung or was stopped         no, unless another had raised before
+held up       killed by the launcher: it hung                        no, unless another had raised before
+stopped       stood still, by a signal or a debugger, when the       no; since when is not known, so whoever
+              first ended or when the launcher lost patience         made a mistake meanwhile is named with it
 from outside  a signal that no mistake of its own sends, an exit     no
               without an error or with a code of its own
 mistake       an exception, a crash                                  yes: torch and gloo fall over lost peers
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from dtbench.launch.killed import OWN_MISTAKES, RAISED, describe_signal
+from dtbench.launch.killed import OWN_MISTAKES, RAISED, STOPPED, describe_signal
 from dtbench.launch.last_words import find_failure, has_lost_peer, has_traceback, read_last_lines
 from dtbench.launch.rank_processes import RESOLUTION_NS, Ended
 from dtbench.launch.watch import look
@@ -57,6 +59,11 @@ class _End:
     failure: RankFailure
     kind: _Kind
     began_ns: int
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its process stood still: since when, nobody knows."""
+        return self.failure.what == STOPPED
 
 
 @dataclass(frozen=True)
@@ -113,11 +120,16 @@ def find_culprits(
         return Blame(())
     culprits = _find_first(ends)
     rest = sorted((end for end in ends if end not in culprits), key=lambda end: (end.kind, end.began_ns))
-    why_several = "none of them came further than the others"
-    if culprits[0].kind is not _Kind.HELD_UP:
-        apart_ns = culprits[-1].began_ns - culprits[0].began_ns
-        why_several = f"within {format_ns(apart_ns)} of each other, so nobody knows which was first"
-    return Blame(tuple(end.failure for end in (*culprits, *rest)), len(culprits), why_several)
+    return Blame(tuple(end.failure for end in (*culprits, *rest)), len(culprits), _say_why_several(culprits))
+
+
+def _say_why_several(culprits: Sequence[_End]) -> str:
+    if culprits[0].kind is _Kind.HELD_UP:
+        return "none of them came further than the others"
+    if culprits[-1].is_stopped:
+        return "since when it stood still is not known, so nobody knows which was first"
+    apart_ns = culprits[-1].began_ns - culprits[0].began_ns
+    return f"within {format_ns(apart_ns)} of each other, so nobody knows which was first"
 
 
 def _find_first(ends: Sequence[_End]) -> list[_End]:
@@ -131,7 +143,8 @@ def _find_first(ends: Sequence[_End]) -> list[_End]:
         return [end for end in of_kind if end.kind is _Kind.HELD_UP]
     tied = [end for end in of_kind if end.began_ns - of_kind[0].began_ns <= RESOLUTION_NS]
     outside_ns = min((end.began_ns for end in tied if end.kind is _Kind.FROM_OUTSIDE), default=None)
-    return [end for end in tied if outside_ns is None or end.began_ns <= outside_ns or end.kind is _Kind.FROM_OUTSIDE]
+    first = [end for end in tied if outside_ns is None or end.began_ns <= outside_ns or end.kind is _Kind.FROM_OUTSIDE]
+    return [*first, *(end for end in of_kind if end.is_stopped and end not in first)]
 
 
 def is_early(folder: LaunchFolder, rank: int) -> bool:
@@ -169,14 +182,18 @@ def _name_end(
     held_up: Mapping[int, str],
     oom_kills: int | None,
 ) -> tuple[_Kind, str]:
+    if held_up.get(one.rank) == STOPPED:  # whatever it said once it went on, told to end
+        return _Kind.HELD_UP, STOPPED
     if said is not None and one.exit_code:  # gloo may abort a process that leaves because of an exception, or hold it
         return (_Kind.PEER_LOST, _PEER_LOST) if has_lost_peer(said.detail) else (_Kind.MISTAKE, RAISED)
     if one.rank in held_up:
         return _Kind.HELD_UP, held_up[one.rank]
     if one.was_told:
         return _Kind.TOLD, _TOLD
-    if one.exit_code < 0:
-        return _name_signal(-one.exit_code, oom_kills)
+    return _name_signal(-one.exit_code, oom_kills) if one.exit_code < 0 else _name_exit(folder, one)
+
+
+def _name_exit(folder: LaunchFolder, one: Ended) -> tuple[_Kind, str]:
     if one.exit_code and has_traceback(folder.log(one.rank)):  # it raised before it could say so
         return _Kind.MISTAKE, RAISED
     return _Kind.FROM_OUTSIDE, _LEFT_WITH.format(one.exit_code) if one.exit_code else _LEFT

@@ -18,7 +18,7 @@ from dtbench.store.write import write_record
 from dtbench.vocabulary import Stage, StatePart
 
 HUNG: Final = "hung"
-STOPPED: Final = "stood still, stopped by a signal or a debugger,"
+STOPPED: Final = "stood still, stopped by a signal or a debugger"
 RAISED: Final = "raised"
 
 

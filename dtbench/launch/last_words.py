@@ -26,7 +26,8 @@ _FATAL, _CURRENT_THREAD, _TRACEBACK = "Fatal Python error", "Current thread 0x",
 _PEER_LOST: Final = re.compile(
     r"Connection closed by peer|Connection reset by peer|Broken pipe|Socket closed|Connection was likely closed"
     r"|connection to (the )?peer|remote process exited|ncclRemoteError|recvValue failed|sendBytes failed"
-    r"|Timed out waiting \d+ ?ms for (recv|send)|Connection refused|failed to recv, got 0 bytes"
+    r"|Timed out waiting \d+ ?ms for (recv|send)|wait timeout after \d+ ?ms"
+    r"|Connection refused|failed to recv, got 0 bytes"
 )
 """What gloo, NCCL and torch's store say where the other end of a connection is gone."""
 _OF_BACKENDS: Final = re.compile(r"gloo|transport/|NCCL|nccl|TCPStore|\bDist[A-Z]\w+Error|\bCollectiveError")

@@ -51,7 +51,7 @@ def launch_ranks(
         with Watch(
             folder, ranks=plan.ranks, device=plan.device, stall_timeout_ns=plan.stall_timeout_ns, on_look=on_look
         ) as watch:
-            ended = _run_ranks(order, folder, worker)
+            ended = _run_ranks(order, folder, worker, on_failure=watch.note_stopped)
     except KeyboardInterrupt as stop:
         with suppress(StoreError):  # a full disk must not hide who stopped it
             _close_stopped(order, folder, describe_stop(stop), began_ns)
@@ -62,7 +62,9 @@ def launch_ranks(
         _close_failed(order, folder, blame, began_ns)
 
 
-def _run_ranks(order: WorkerOrder, folder: LaunchFolder, worker: Sequence[str]) -> tuple[Ended, ...]:
+def _run_ranks(
+    order: WorkerOrder, folder: LaunchFolder, worker: Sequence[str], *, on_failure: Callable[[], None]
+) -> tuple[Ended, ...]:
     """Run the worker once per rank; gives how each process ended, in order of time."""
     python, *arguments = worker
     command = (order.scenario.python or python, *arguments, "--order", str(folder.order))
@@ -76,6 +78,7 @@ def _run_ranks(order: WorkerOrder, folder: LaunchFolder, worker: Sequence[str]) 
             ],
             is_urgent=is_urgent,
             has_failed=lambda one: one.exit_code != 0 or is_early(folder, one.rank),
+            on_failure=on_failure,
         )
         with processes:
             processes.wait()

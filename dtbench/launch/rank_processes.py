@@ -71,11 +71,13 @@ class RankProcesses:
         ended: in order of time.
         is_urgent: asked while ranks are ending: nobody wants to wait for them any more.
         has_failed: whether a rank that has ended should not have, or not like this.
+        on_failure: called once, when the first has failed and none of the others has been told.
     """
 
     ranks: Sequence[RankProcess]
     is_urgent: Callable[[], bool] = lambda: False
     has_failed: Callable[[Ended], bool] = lambda one: one.exit_code != 0
+    on_failure: Callable[[], None] = lambda: None
     ended: list[Ended] = field(default_factory=list)
     _started: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     _told: set[int] = field(default_factory=set)
@@ -129,6 +131,7 @@ class RankProcesses:
         while self.running and not any(map(self.has_failed, self.ended)):
             self._look(None)
         if any(map(self.has_failed, self.ended)):
+            self.on_failure()
             self._look_until(time.monotonic_ns() + round(SETTLE_S * NS_PER_S))
             self.end()
         return tuple(filter(self.has_failed, self.ended))

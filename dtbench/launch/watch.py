@@ -76,6 +76,11 @@ class Watch:
         self._stop.set()
         self._thread.join()
 
+    def note_stopped(self) -> None:
+        """Note which ranks stand still, stopped, now that another has failed: it may have waited for them."""
+        with suppress(OSError, StoreError):
+            self.held_up |= dict.fromkeys(find_stopped(look(self._folder, self._ranks)), STOPPED)
+
     def _run(self) -> None:
         suspects: tuple[int, ...] = ()
         while not self._stop.wait(POLL_S):

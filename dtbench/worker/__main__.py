@@ -111,7 +111,8 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
     carrier = make_carrier(order, folder)
     parallel = order.scenario.parallel
     offloads = isinstance(parallel, Fsdp2) and parallel.cpu_offload
-    with process_group(order.plan, recorder, rank, carrier, shares_host_tensors=offloads):
+    group = process_group(order.plan, recorder, rank, carrier, shares_host_tensors=offloads)
+    with carrier.blaming_failures(), group:
         found = Session(order, rank, recorder, journal, events.say, carrier).run()
         journal.set_state(RankState.FINISHING, time.time_ns())
         write_record(folder.rank_record(rank.rank), found)

@@ -22,12 +22,16 @@ SENTENCE = "planted: the data loader lost its file"
 
 
 def raise_in_main_thread() -> None:
-    """Raise between two instructions of the thread that trains, as soon as it runs Python."""
+    """Raise between two instructions of the thread that trains, as soon as it runs Python where errors count."""
 
     def fail(_number: int, _frame: FrameType | None) -> None:
         raise RuntimeError(SENTENCE)
 
+    def try_again(_ignored: object) -> None:
+        threading.Timer(0.001, FATES["raise"]).start()
+
     signal.signal(signal.SIGUSR2, fail)
+    sys.unraisablehook = try_again
 
 
 HOARD: list[bytearray] = []

@@ -13,7 +13,7 @@ from tests.faults.faulty_rank import FATES, PHASES
 
 pytestmark = [pytest.mark.ranks, pytest.mark.skipif(not can_fork(), reason="faults are planted by Linux's means")]
 
-SLICE = (0, 8 + 1, 16 + 2, 24 + 3, 32 + 4, 40 + 5, 48 + 6, 7)
+SLICE = (0, 1, 8 + 1, 16 + 2, 24 + 3, 32 + 4, 40 + 5, 48 + 6, 7)
 
 
 def test_the_slice_has_every_kind_and_every_phase() -> None:

@@ -117,6 +117,34 @@ def test_what_held_up_the_others_is_the_culprit_though_it_was_killed_last(folder
         assert culprits(blame) == [(1, what)]
 
 
+TIMED_OUT = (
+    "RuntimeError: Timed out waiting 6000ms for recv operation to complete, gloo",
+    "torch.distributed.DistStoreError: wait timeout after 6000ms, keys: /default_pg/0//cpu//0/1",
+)
+
+
+@pytest.mark.parametrize("said", TIMED_OUT)
+def test_who_gave_up_on_a_stopped_rank_is_not_the_culprit(folder: LaunchFolder, said: str) -> None:
+    """The stopped one goes on when it is told to end, and may have lost its peer by then."""
+    leave_failure(folder, 0, at_ms=10, said=said)
+    leave_failure(folder, 1, at_ms=40, said=PEER_LOST)
+    blame = find(folder, at(0, 1, 10), at(1, 1, 50, was_told=True), held_up={1: STOPPED})
+    assert culprits(blame) == [(1, STOPPED)]
+
+
+def test_a_mistake_while_another_rank_stood_still_names_both(folder: LaunchFolder) -> None:
+    leave_failure(folder, 0, at_ms=10)
+    blame = find(folder, at(0, 1, 10), at(1, TERMINATED, 900, was_told=True), held_up={1: STOPPED})
+    assert culprits(blame) == [(0, "raised"), (1, STOPPED)]
+    assert "since when it stood still is not known" in blame.sentence
+
+
+@pytest.mark.parametrize("said", TIMED_OUT)
+def test_giving_up_on_a_peer_follows_from_its_end(folder: LaunchFolder, said: str) -> None:
+    leave_failure(folder, 0, at_ms=10, said=said)
+    assert culprits(find(folder, at(0, 1, 10), at(1, KILLED, 900))) == [(1, "killed by SIGKILL")]
+
+
 def test_a_rank_that_raised_and_cannot_leave_is_no_hang_and_holds_up_the_others(folder: LaunchFolder) -> None:
     """Python's end may take long where memory is short; the peer that waits for it is as silent."""
     leave_failure(folder, 0, at_ms=10)

@@ -55,6 +55,17 @@ def test_the_first_that_fails_ends_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("seen")
+def test_how_the_others_stand_can_be_seen_before_any_is_told(tmp_path: Path) -> None:
+    stood: list[str] = []
+    stops = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+    fails = "import time; time.sleep(1); raise SystemExit(3)"
+    with RankProcesses(ranks(tmp_path, stops, fails)) as processes:
+        processes.on_failure = lambda: stood.append(psutil.Process(processes.pids[0]).status())
+        processes.wait()
+    assert stood == [psutil.STATUS_STOPPED]
+
+
+@pytest.mark.usefixtures("seen")
 def test_what_follows_by_itself_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank_processes, "SETTLE_S", 4.0)
     sign = tmp_path / "sign"

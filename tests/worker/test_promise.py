@@ -17,6 +17,7 @@ from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.promise import Promise
 
 GONE = "Connection closed by peer [127.0.0.1]:4711"
+GONE_PATTERN = "a collective failed: Connection closed by peer"
 NETWORK = EmulatedNetwork(kind="emulated", latency_us=1.0, bandwidth_gb_per_s=1.0)
 LABEL = CollectiveLabel(
     group="0", seq=1, operation=Operation.SEND, size_bytes=4, axis=Axis.REPLICATE, is_async=True, owner=""
@@ -63,10 +64,21 @@ def test_after_a_collective_failed_none_is_issued_and_no_step_counts(tmp_path: P
     work = carried.carry(LABEL, (0, 1), lambda: SimpleNamespace(wait=fail), [torch.zeros(1)], is_named=False)
     with pytest.raises(RuntimeError, match="Connection closed by peer"):
         work.get_future().wait()
-    with pytest.raises(link.CollectiveError, match="a collective failed: Connection closed by peer"):
+    with pytest.raises(link.CollectiveError, match=GONE_PATTERN):
         carrier.check()
     with pytest.raises(link.CollectiveError, match="a collective failed"):
         carried.carry(LABEL, (0, 1), pytest.fail, [torch.zeros(1)], is_named=False)
+
+
+def test_what_follows_from_outputs_that_nobody_filled_is_said_to_be_the_collectives_failure(tmp_path: Path) -> None:
+    """As torch's check of DDP's parameters does, which reads the sizes of a rank that is gone."""
+    carried = link.Link(NETWORK, tmp_path)
+    work = carried.carry(LABEL, (0, 1), lambda: SimpleNamespace(wait=fail), [torch.zeros(1)], is_named=False)
+    work.wait()
+    with pytest.raises(link.CollectiveError, match=GONE_PATTERN), Carrier(carried).blaming_failures():
+        raise RuntimeError("value cannot be converted to type int without overflow")
+    with pytest.raises(ValueError, match="mine"), Carrier(link.Link(NETWORK, tmp_path)).blaming_failures():
+        raise ValueError("mine")
 
 
 def test_who_blocks_is_told_at_once(tmp_path: Path) -> None:

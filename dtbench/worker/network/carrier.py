@@ -125,6 +125,19 @@ class Carrier:
         if isinstance(self.link, Link):  # NCCL's own watchdog ends a rank
             self.link.check()
 
+    @contextmanager
+    def blaming_failures(self) -> Iterator[None]:
+        """Put a collective's failure in the place of whatever followed from it, from outputs that nobody filled.
+
+        Raises:
+            CollectiveError: something was raised within, and a collective had failed.
+        """
+        try:
+            yield
+        except Exception:
+            self.check()
+            raise
+
     def _send(self, issued: Issued, start: Start) -> Any:
         if self.link is None:
             return start()
