@@ -27,6 +27,7 @@ from dtbench.store.records import WorkerOrder
 from dtbench.store.state_records import StageRecord, StateStepsRecord
 from dtbench.store.traffic_records import ExpectedTraffic, ProcessGroupInfo
 from dtbench.store.write import write_record
+from dtbench.units import NS_PER_S
 from dtbench.vocabulary import Purpose
 from dtbench.worker.batches import Batch, Batches
 from dtbench.worker.building import make_model, make_train_step
@@ -70,7 +71,7 @@ from dtbench.worker.state_dict.beside import Beside
 from dtbench.worker.state_dict.foreseen import Foreseen
 from dtbench.worker.state_dict.pipeline import Pipeline
 from dtbench.worker.state_dict.stages import Holder
-from dtbench.worker.state_dict.together import Together, close_groups
+from dtbench.worker.state_dict.together import Together, close_groups, find_patience_s
 from dtbench.worker.steps import PhaseResult, Phases, StepLoop
 from dtbench.worker.train import TrainStep, read_training_receipts
 from dtbench.worker.warmup import WarmupJudge
@@ -204,6 +205,7 @@ class Session:
         step, *_ = done
         if self._rank.rank == 0:  # before a stage that may kill this rank
             write_record(self._folder.environment, read_environment())
+        patience_s = find_patience_s(self._plan.stall_timeout_ns / NS_PER_S)
         holder = Holder(step.parallel.model, step.parallel.parameters, step.optimizer, asked.strict)
         pipeline = Pipeline(
             asked=asked,
@@ -213,7 +215,7 @@ class Session:
             recorder=self._recorder,
             journal=self._journal,
             say=self._say,
-            together=Together(self._find_store(), self._rank.rank, self._plan.ranks, close_groups),
+            together=Together(self._find_store(), self._rank.rank, self._plan.ranks, close_groups, patience_s),
             carrier=self._carrier,
             foreseen=Foreseen(self._folder.rank_in_stage(self._rank.rank), self._conclude(*done)),
             numbers=itertools.count(first),

@@ -27,8 +27,8 @@ from dtbench.launch import local, watch
 from dtbench.launch.forked.servers import serve_forks
 from dtbench.store.finish import gather_steps
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.read import read_launch, read_steps
-from tests.faults.faulty_rank import FATES, PHASES
+from dtbench.store.read import read_launch, read_rank_records, read_steps
+from tests.faults.faulty_rank import FATES, PHASES, SENTENCE
 
 HERE: Final = Path(__file__).parent
 ROWS: Final = HERE / "outcomes.jsonl"
@@ -157,7 +157,10 @@ def judge(
     named = tuple(int(rank) for rank in re.findall(r"rank (\d+) [^;\n]*?, last seen", record.reason or ""))
     named = named or tuple(failure.rank for failure in failures[:1])
     mine = next((failure.what for failure in failures if failure.rank == fault.rank), "")
-    was_met = bool(failures)
+    rows = _find_stages_told(launch)
+    named = named or rows
+    mine = mine or (SAID["raise"] if fault.rank in rows else "")
+    was_met = bool(failures or rows)
     journalled, kept = len(gather_steps(launch, ranks=range(2))), len(read_steps(launch))
     wrong = [f"left behind: {what}" for what in left]
     if was_met and fault.rank not in named:
@@ -184,6 +187,13 @@ def judge(
         took_s=round(took_s, 1),
         wrong=tuple(wrong),
         was_met=was_met,
+    )
+
+
+def _find_stages_told(launch: LaunchFolder) -> tuple[int, ...]:
+    """Give the ranks whose stage ended with the planted error: that is a row, and the launch does not fail."""
+    return tuple(
+        one.rank for one in read_rank_records(launch) if any(SENTENCE in (stage.raised or "") for stage in one.stages)
     )
 
 

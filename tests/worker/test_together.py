@@ -8,7 +8,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 import torch.distributed as dist
 
-from dtbench.worker.state_dict.together import StageRaisedError, StageStuckError, Together, describe_error
+from dtbench.worker.state_dict.together import (
+    StageRaisedError,
+    StageStuckError,
+    Together,
+    describe_error,
+    find_patience_s,
+)
 
 
 def run_ranks(
@@ -65,6 +71,14 @@ def test_a_rank_whose_peers_do_not_come_at_all_says_what_it_raised() -> None:
     together = Together(dist.HashStore(), 0, 2, close=lambda: None, patience_s=0.05)
     with pytest.raises(StageStuckError, match=r"^RuntimeError: planted.*\(torch "):
         together.do(fail)
+
+
+@pytest.mark.parametrize(("stall_s", "patience_s"), [(120.0, 10.0), (40.0, 10.0), (3.0, 0.75)])
+def test_who_raised_has_given_up_on_the_others_before_the_launcher_takes_all_for_hung(
+    stall_s: float, patience_s: float
+) -> None:
+    assert find_patience_s(stall_s) == patience_s
+    assert 2 * patience_s < stall_s
 
 
 def test_long_words_are_cut() -> None:

@@ -27,6 +27,9 @@ T = TypeVar("T")
 
 _MOST_LETTERS: Final = 600
 """Kept of what torch says."""
+_PATIENCE_S: Final = 10.0
+_PART_OF_STALL: Final = 0.25
+"""Of the silence after which the launcher takes ranks for hung, twice the patience is the half."""
 
 
 class StageRaisedError(Exception):
@@ -58,7 +61,7 @@ class Together:
     rank: int
     ranks: int
     close: Callable[[], None]
-    patience_s: float = 10.0
+    patience_s: float = _PATIENCE_S
     _number: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def do(self, act: Callable[[], T]) -> T:
@@ -95,6 +98,11 @@ class Together:
         except dist.DistStoreError:
             return False
         return True
+
+
+def find_patience_s(stall_timeout_s: float) -> float:
+    """Give how long a rank that raised may wait for the others before the launcher takes them all for hung."""
+    return min(_PATIENCE_S, _PART_OF_STALL * stall_timeout_s)
 
 
 def close_groups() -> None:
