@@ -14,7 +14,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -237,19 +236,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def describe(rows: Sequence[dict[str, Any]]) -> str:
-    """Make the table: faults by kind and phase, how many were told right, and what was not."""
-    lines = ["| fault | met | its rank named | with another | wrong |", "|---|---|---|---|---|"]
-    for kind in FATES:
-        of_kind = [row for row in rows if row["fault"]["kind"] == kind]
-        met = [row for row in of_kind if row["was_met"]]
-        right = [row for row in met if row["fault"]["rank"] in row["named"]]
-        both = [row for row in right if len(row["named"]) > 1]
-        bad = Counter(what for row in of_kind for what in row["wrong"])
-        lines.append(f"| {kind} | {len(met)} of {len(of_kind)} | {len(right)} | {len(both)} | {sum(bad.values())} |")
-    return "\n".join(lines)
-
-
 def say(line: str) -> None:
     """Print a line at once."""
     sys.stdout.write(line + "\n")
@@ -277,7 +263,8 @@ def main() -> None:
             if not wish.only:
                 with wish.rows.open("a", encoding="utf-8") as file:
                     file.write(row + "\n")
-    say(describe(read_rows(wish.rows)))
+    rows = read_rows(wish.rows)
+    say(f"{len(rows)} faults, {sum(bool(row['wrong']) for row in rows)} of them answered wrongly")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ pytest.importorskip("torch", reason="torch is what is tested here; install the e
 
 from dtbench.launch import watch
 from dtbench.launch.forked.servers import can_fork
-from tests.faults.campaign import ROWS, SAID, STALL_S, Fault, meet, read_rows
+from tests.faults import campaign, signals
+from tests.faults.campaign import SAID, STALL_S, Fault, meet, read_rows
 from tests.faults.faulty_rank import FATES, PHASES
+from tests.faults.tables import PAGE, with_tables
 
 pytestmark = [pytest.mark.ranks, pytest.mark.skipif(not can_fork(), reason="faults are planted by Linux's means")]
 
@@ -33,12 +35,23 @@ def test_who_meets_a_fault_is_named_and_all_else_is_kept(
     assert not outcome.wrong, outcome
 
 
-@pytest.mark.skipif(not ROWS.exists(), reason="no campaign is recorded yet; it is 300 faults, an hour")
 def test_of_all_faults_met_at_least_98_in_100_were_told_right_and_no_innocent_rank_was_blamed() -> None:
-    rows = read_rows(ROWS)
+    rows = read_rows(campaign.ROWS)
     assert len(rows) >= 300
     met = [row for row in rows if row["was_met"]]
     right = [row for row in met if row["fault"]["rank"] in row["named"]]
     assert len(right) >= 0.98 * len(met)
     assert not [row for row in met if row["named"] and row["fault"]["rank"] not in row["named"]]
     assert not [row for row in rows if row["wrong"]]
+
+
+def test_no_signal_took_anything_from_a_launch_that_had_ended() -> None:
+    rows = read_rows(signals.ROWS)
+    assert len(rows) >= 100
+    assert not [row for row in rows if row["wrong"]]
+    assert {row["way"] for row in rows} == set(signals.WAYS)
+
+
+def test_the_page_has_the_tables_of_these_rows() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_tables(page) == page
