@@ -188,8 +188,8 @@ def find_phase(results: Path) -> str:
     return "starting"
 
 
-def wait_for_none(tag: str, timeout_s: float = 10) -> list[str]:
-    """Give what still runs of a try after a while."""
+def wait_for_none(tag: str, timeout_s: float = 60) -> list[str]:
+    """Give what still runs of a try after a while: a rank that still imports torch notices after that who is gone."""
     end_s = time.monotonic() + timeout_s
     while (left := list(_find_tagged(tag))) and time.monotonic() < end_s:
         time.sleep(0.1)
