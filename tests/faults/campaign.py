@@ -264,7 +264,9 @@ def main() -> None:
                 with wish.rows.open("a", encoding="utf-8") as file:
                     file.write(row + "\n")
     rows = read_rows(wish.rows)
-    say(f"{len(rows)} faults, {sum(bool(row['wrong']) for row in rows)} of them answered wrongly")
+    wrong = [row for row in rows if row["wrong"]]
+    say(f"{len(rows)} faults, {len(wrong)} of them answered wrongly")
+    raise SystemExit(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -220,6 +220,7 @@ def main() -> None:
         if not wish.only:
             with wish.rows.open("a", encoding="utf-8") as file:
                 file.write(row + "\n")
+    raise SystemExit(any(row["wrong"] for row in read_rows(wish.rows)))
 
 
 if __name__ == "__main__":
