@@ -106,9 +106,9 @@ def small_disk(folder: Path, options: str) -> Iterator[None]:
         ctypes.CDLL(None, use_errno=True).umount2(os.fsencode(folder), _MNT_DETACH)
 
 
-def make_room(folder: Path) -> None:
-    """Let a small disk be as large as anybody needs."""
-    _mount(folder, ROOMY, _MS_REMOUNT)
+def make_room(folder: Path, options: str = ROOMY) -> None:
+    """Let a small disk be as large as anybody needs, or as ``options`` say."""
+    _mount(folder, options, _MS_REMOUNT)
 
 
 def _mount(folder: Path, options: str, flags: int = 0) -> None:
