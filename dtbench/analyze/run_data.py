@@ -65,13 +65,13 @@ def read_cell(path: Path, run: RunRecord, cell: CellRecord | OwnLoopCell, made: 
     """Read everything that one cell of a run wrote.
 
     Launches with a file that is broken, of another version or of another launch are left out, and ``unreadable`` says
-    which file; so are those of a run that ended whose files are gone.
+    which file; so are those of a complete run whose files are gone.
     """
     launches: dict[int, LaunchData] = {}
     unreadable: dict[int, str] = {}
     for index in cell.launches:
         place, folder = Place(run.run_id, cell.name, index), RunFolder(path).launch(cell.name, index)
-        if not is_incomplete(run) and not _has_files(folder):
+        if run.status is RunStatus.COMPLETE and not folder.has_files:
             unreadable[index] = f"{folder.path}: has no files, though {run.run_id} had this launch; were they deleted?"
             continue
         try:
@@ -86,10 +86,6 @@ def read_cell(path: Path, run: RunRecord, cell: CellRecord | OwnLoopCell, made: 
         launches=tuple(launches.values()),
         unreadable=unreadable,
     )
-
-
-def _has_files(folder: LaunchFolder) -> bool:
-    return folder.path.is_dir() and any(folder.path.iterdir())
 
 
 def read_launch_data(place: Place, folder: LaunchFolder, ranks: int, made: LaunchTables | None = None) -> LaunchData:

@@ -315,7 +315,9 @@ def _status(data: CellData) -> tuple[RunStatus, str | None]:
     if unfinished and data.run_is_incomplete:
         return RunStatus.RUNNING, f"launch {unfinished[0].folder.path.name} has not ended"
     if unfinished:
+        first = unfinished[0].folder
+        ended = "has no record of its end: it was killed, or the record is gone"
         return RunStatus.FAILED, (
-            f"launch {unfinished[0].folder.path.name} has no record of its end: it was killed, or the record is gone"
+            f"launch {first.path.name} {ended if first.has_files else 'did not begin, or its files are gone'}"
         )
     return RunStatus.COMPLETE, None

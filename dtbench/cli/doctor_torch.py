@@ -17,13 +17,19 @@ _TIMEOUT_S: Final = 900.0
 
 
 def record_torch() -> None:
-    """Write down what this torch has, as a torch that dtbench was tested with."""
+    """Write down what this torch has, as a torch that dtbench was tested with.
+
+    Raises:
+        MissingError: there is none that can be looked at.
+        StoreError: it cannot be written down.
+    """
+    from dtbench.store.write import write_text
     from dtbench.torch_versions import read_torch_release
     from dtbench.worker.torch_facts.facts import TESTED, spell_facts
 
     facts = look_at_torch()
     path = TESTED / f"{'.'.join(map(str, read_torch_release(facts.torch)))}.json"
-    path.write_text(spell_facts(facts), encoding="utf-8")
+    write_text(path, spell_facts(facts))
     print_line(f"torch {facts.torch}: {facts.count():,} names looked at, written to {path}")
 
 

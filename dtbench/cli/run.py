@@ -204,10 +204,10 @@ def _report(folder: Path, *, as_json: bool) -> None:
 
 def _show_what_there_is(error: "LaunchError") -> None:
     """Report what a failed run did measure; the failure itself is told by the error."""
-    from dtbench.errors import CheckError
+    from dtbench.errors import CheckError, StoreError
 
     if error.folder is not None:
-        with suppress(CheckError):  # the failure itself is the news
+        with suppress(CheckError, StoreError):  # the failure itself is the news
             _report(error.folder, as_json=False)
 
 

@@ -12,6 +12,7 @@ well can be gone on with: see ``dtbench.launch.resume``.
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -172,7 +173,8 @@ def _run_all(run: _Run) -> RunFolder:
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, KeyboardInterrupt):
             reason = describe_stop(error)
-        _write_run(run, RunStatus.FAILED, reason)
+        with suppress(StoreError):  # a full disk must not hide what ended it
+            _write_run(run, RunStatus.FAILED, reason)
         raise
     try:
         _close(run)
@@ -190,7 +192,8 @@ def _close(run: _Run) -> None:
     """
     if run.failures:
         reason = "\n".join(f"cell {name}: {why}" for name, why in run.failures.items())
-        _write_run(run, RunStatus.FAILED, reason)
+        with suppress(StoreError):  # a full disk must not hide why they failed
+            _write_run(run, RunStatus.FAILED, reason)
         raise LaunchError(f"{reason}\nwhat was measured before is in {run.folder.path}", folder=run.folder.path)
     for reference in run.references.values():
         reference.unlink(missing_ok=True)  # as large as the model, and of no use once everything is compared

@@ -5,7 +5,6 @@ lightness tell the parts apart in grey.
 """
 
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from matplotlib.patches import Patch
 
 from dtbench.report.visible import spell_controls
 from dtbench.scenario.sweep import name_some
+from dtbench.store.write import replace_file
 
 WIDTH_IN = 9.0
 DOTS_PER_INCH = 150
@@ -130,7 +130,4 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 def save_picture(png: bytes, path: Path) -> None:
     """Write the bytes of a PNG file; a reader sees the old file or the whole new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    unfinished.write_bytes(png)
-    unfinished.replace(path)
+    replace_file(path, lambda unfinished: unfinished.write_bytes(png))

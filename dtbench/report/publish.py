@@ -1,5 +1,6 @@
 """Put everything that is derived for people into a run's folder: the plots and TensorBoard's event files."""
 
+import shlex
 from pathlib import Path
 
 from dtbench.analyze.cell_data import RunData, stack, stack_all_steps
@@ -43,8 +44,12 @@ def publish(data: RunData, summary: RunSummary) -> None:
             purposes=stack(data.launches, "purposes"),
             environment=data.environment,
         )
-    except OSError as error:
-        raise StoreError(f"{folder.path}: plot and TensorBoard files cannot be written ({error.strerror})") from error
+    except (OSError, StoreError) as error:
+        why = error.__cause__ if isinstance(error, StoreError) else error
+        again = f"free some space, then `dtbench analyze {shlex.quote(str(folder.path))}` makes them"
+        raise StoreError(
+            f"{folder.path}: plot and TensorBoard files cannot be written ({getattr(why, 'strerror', why)}); {again}"
+        ) from error
 
 
 def publish_checks(summary: RunSummary) -> None:

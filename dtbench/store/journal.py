@@ -92,12 +92,20 @@ class JournalWriter:
     """One rank's side. Every method is a few stores of one aligned word each: no reader sees half of one."""
 
     def __init__(self, path: Path, *, rank: int, pid: int, capacity: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        """Make the file, of real bytes, not a hole: a full disk is an error here, not a SIGBUS later.
+
+        Raises:
+            StoreError: the disk is full or the folder cannot be written.
+        """
         size = _HEADER_BYTES + capacity * _STEP.size
-        with path.open("wb") as file:
-            file.write(b"\0" * size)  # real bytes, not a hole: a full disk is an error here, not a SIGBUS later
-        with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), size)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                file.write(b"\0" * size)
+            with path.open("r+b") as file:
+                self._map = mmap.mmap(file.fileno(), size)
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written ({error.strerror}); free some space") from error
         self._words = memoryview(self._map).cast("q")
         self._capacity, self._count, self._issued = capacity, 0, 0
         self._rank, self._pid = rank, pid

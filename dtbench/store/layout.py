@@ -126,6 +126,11 @@ class LaunchFolder:
         return cell.name, int(index)
 
     @property
+    def has_files(self) -> bool:
+        """Anything of it is there."""
+        return self.path.is_dir() and any(self.path.iterdir())
+
+    @property
     def order(self) -> Path:
         """What the worker was told to do."""
         return self.path / "order.json"

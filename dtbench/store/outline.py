@@ -11,6 +11,7 @@ import msgspec
 
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_cell
+from dtbench.store.links import refuse_links
 from dtbench.store.records import FORMAT_VERSION, RunStatus
 
 
@@ -93,8 +94,9 @@ def read_outline(path: Path) -> RunOutline:
     """Read what identifies the run in a folder.
 
     Raises:
-        StoreError: there is no ``run.json``, it is broken, or another version wrote it.
+        StoreError: there is no ``run.json``, it is broken, another version wrote it, or there is a link in the folder.
     """
+    refuse_links(path)
     file = RunFolder(path).run
     outline = _read(file, RunOutline)
     refuse_odd_cells(file, {cell.name: cell.launches for cell in outline.cells}, len(outline.cells))

@@ -1,5 +1,6 @@
 """Write records and tables so that a reader sees the old file or the new one, never half of either."""
 
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -52,8 +53,15 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         temporary.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise StoreError(
             f"{path}: cannot be written ({error.strerror or error}); free some space or choose another folder"
         ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def half_written(writer: str) -> OSError:
+    """Give the error of a library that did not write a file to its end, and does not say why."""
+    likely = os.strerror(errno.ENOSPC)
+    return OSError(errno.ENOSPC, f"{writer} could not write all of it; most likely: {likely}")

@@ -11,15 +11,17 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from traceback import format_exception_only
 from typing import NoReturn
 
 import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from dtbench.errors import DtbenchError
+from dtbench.errors import DtbenchError, StoreError
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Fsdp2
 from dtbench.store.finish import finish_launch
@@ -58,16 +60,25 @@ def main() -> None:
     prepare_process()
     capacity = order.plan.max_warmup_steps + order.plan.measured_steps + order.plan.profiled_steps + 1
     folder = LaunchFolder(Path(order.folder))
-    with JournalWriter(folder.journal(rank.rank), rank=rank.rank, pid=os.getpid(), capacity=capacity) as journal:
-        events = Events(folder.events(rank.rank), journal)
-        try:
-            run(order, rank, journal, events)
-        except DtbenchError as error:  # a sentence for the person: where it was raised says nothing more
-            events.say("failed", str(error))
-            raise SystemExit(str(error)) from error
-        except BaseException as error:
-            events.say("failed", "".join(traceback.format_exception_only(error)).strip())
-            raise
+    try:
+        with JournalWriter(folder.journal(rank.rank), rank=rank.rank, pid=os.getpid(), capacity=capacity) as journal:
+            events = Events(folder.events(rank.rank), journal)
+            with telling_failure(events):
+                run(order, rank, journal, events)
+    except DtbenchError as error:  # a sentence for the person: where it was raised says nothing more
+        raise SystemExit(str(error)) from error
+
+
+@contextmanager
+def telling_failure(events: Events) -> Iterator[None]:
+    """Write down what fails meanwhile; a full disk does not hide it."""
+    try:
+        yield
+    except BaseException as error:
+        is_sentence = isinstance(error, DtbenchError)
+        with suppress(StoreError):
+            events.say("failed", str(error) if is_sentence else "".join(format_exception_only(error)).strip())
+        raise
 
 
 def prepare_process() -> None:

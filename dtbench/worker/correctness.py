@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from dtbench.scenario.schema import Correctness, Ddp, PlainAllReduce, Scenario
 from dtbench.store.rank_records import CorrectnessResult
-from dtbench.store.write import replace_file
+from dtbench.store.write import half_written, replace_file
 
 CHECKED_STEPS = 5
 NORM = "(total norm that clips)"
@@ -54,8 +54,19 @@ class GradientProbe:
 
 
 def write_reference(path: Path, losses: list[float], gradients: dict[str, Tensor]) -> None:
-    """Keep what the single process saw."""
-    replace_file(path, lambda temporary: torch.save({"losses": losses, "gradients": gradients}, temporary))
+    """Keep what the single process saw.
+
+    Raises:
+        StoreError: the disk is full or the folder cannot be written.
+    """
+
+    def save(temporary: Path) -> None:
+        try:
+            torch.save({"losses": losses, "gradients": gradients}, temporary)
+        except RuntimeError as error:  # as torch's own writer of files says that one of its writes failed
+            raise half_written("torch") from error
+
+    replace_file(path, save)
 
 
 def mean_over_ranks(losses: list[Tensor], device: torch.device) -> list[float]:

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from dtbench.errors import StoreError
 from dtbench.store.journal import JournalWriter
 from dtbench.store.records import EventLine
 
@@ -15,9 +16,16 @@ class Events:
         self._path, self._journal = path, journal
 
     def say(self, event: str, detail: str = "") -> None:
-        """Append one line; called between steps only."""
+        """Append one line; called between steps only.
+
+        Raises:
+            StoreError: the disk is full.
+        """
         now = time.time_ns()
         line = EventLine(unix_ns=now, monotonic_ns=time.monotonic_ns(), event=event, detail=detail)
         self._journal.touch(now)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(line.model_dump_json() + "\n")
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(line.model_dump_json() + "\n")
+        except OSError as error:
+            raise StoreError(f"{self._path}: cannot be written ({error.strerror}); free some space") from error

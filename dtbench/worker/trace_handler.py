@@ -1,6 +1,5 @@
 """Traces of a person's own loop, in the layout that ``dtbench analyze`` and TensorBoard's profiler plugin read."""
 
-import errno
 import gzip
 import logging
 import os
@@ -17,7 +16,7 @@ from torch.profiler import profile
 
 from dtbench.errors import StoreError
 from dtbench.store.layout import trace_name
-from dtbench.store.write import replace_file
+from dtbench.store.write import half_written, replace_file
 
 _LOG: Final = logging.getLogger("dtbench")
 
@@ -84,6 +83,8 @@ def _export(profiler: profile, temporary: Path) -> None:
         folder.mkdir()
         with _spelled(folder) as spelled:
             profiler.export_chrome_trace(f"{spelled}/trace.json")
+        if not (folder / "trace.json").exists():  # torch takes away what it could not finish, and logs it
+            raise half_written("torch")
         with (folder / "trace.json").open("rb") as trace:
             with gzip.open(temporary, "wb", compresslevel=_LEVEL) as compressed:
                 shutil.copyfileobj(trace, compressed, _CHUNK_BYTES)
@@ -109,4 +110,4 @@ def _require_end(trace: BinaryIO) -> None:
     """Refuse a trace that torch could not write to its end: it says nothing of a full disk."""
     trace.seek(max(0, trace.tell() - _TAIL_BYTES))
     if not trace.read().rstrip().endswith(b"}"):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise half_written("torch")

@@ -208,6 +208,19 @@ def test_a_cell_whose_files_are_gone_is_not_said_to_have_never_ended(copy: Calla
     assert {first_step_words(cell), agreeing_words(cell)} == {"n/a: the records that would tell are not there"}
 
 
+def test_a_launch_of_a_failed_run_that_has_no_files_was_not_deleted(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+    failed = {"status": "failed", "reason": "rank 1 raised", "ended_unix_ns": 1}
+    edit(run.launch("ddp", 0).launch, lambda launch: launch.update(status="failed", reason="rank 1 raised"))
+    edit(run.run, lambda record: (record.update(failed), record["cells"][0].update(launches=[0, 1])))
+    cell = summarize_run(run.path).cells[0]
+    assert (cell.status, cell.reason) == (RunStatus.FAILED, "rank 1 raised")
+    assert not cell.unreadable
+    run.launch("ddp", 0).launch.unlink()
+    shutil.rmtree(run.launch("ddp", 0).path)
+    assert summarize_run(run.path).cells[0].reason == "launch launch0 did not begin, or its files are gone"
+
+
 def test_a_launch_without_its_record_may_have_ended(copy: Callable[[str], RunFolder]) -> None:
     run = copy("example")
     run.launch("ddp", 0).launch.unlink()

@@ -135,13 +135,13 @@ def meet(fault: Fault, prefix: Sequence[str], folder: Path) -> Outcome:
     """Run a launch into its fault, and judge what came of it."""
     scratch = folder / "tmp"
     scratch.mkdir(parents=True)
-    servers = set(_find_children())
+    servers = set(find_children())
     worker = (sys.executable, str(HERE / "faulty_rank.py"), fault.spec)
     began_s = time.monotonic()
-    with _replaced(local, "WORKER", (*prefix, *worker)), _replaced(tempfile, "tempdir", str(scratch)):
+    with replaced(local, "WORKER", (*prefix, *worker)), replaced(tempfile, "tempdir", str(scratch)):
         exit_code, said = run_command("run", str(write_scenario(folder, fault)), "--results", str(folder / "results"))
     took_s = time.monotonic() - began_s
-    left = [_name(pid) for pid in set(_find_children()) - servers]
+    left = [_name(pid) for pid in set(find_children()) - servers]
     left += [f"file {path.name}" for path in scratch.iterdir()]
     (launch,) = map(LaunchFolder, (folder / "results").glob("*/*/cells/*/launch0"))
     return judge(fault, launch, exit_code, said, left=left, took_s=took_s)
@@ -209,7 +209,8 @@ def run_command(*arguments: str) -> tuple[int, str]:
 
 
 @contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    """Let a name stand for something else meanwhile."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -218,7 +219,8 @@ def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-def _find_children() -> Iterator[int]:
+def find_children() -> Iterator[int]:
+    """Give the processes that this one has started and that live."""
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if process.status() != psutil.STATUS_ZOMBIE:

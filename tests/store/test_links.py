@@ -1,12 +1,23 @@
 """A run folder from somebody else: nothing in it leads out of it, and its lock destroys nothing."""
 
+import contextlib
+import io
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import dtbench
+from dtbench.cli.main import main as dtbench_command
 from dtbench.errors import StoreError
+from dtbench.report.board.load import Loader
+from dtbench.report.board.progress import make_progress
+from dtbench.report.board.refusal import Refusal
+from dtbench.report.board.run_list import RunList
+from dtbench.report.board.runs import FoundRun, LogDirectory
+from dtbench.report.timeline import open_run_timeline
 from dtbench.store.find_run import find_run
 from dtbench.store.layout import RunFolder, new_run_folder
 from dtbench.store.lock import hold_run, is_held
@@ -44,6 +55,58 @@ def test_a_linked_folder_in_a_run_is_refused_and_a_run_that_is_linked_is_read(ru
     (run / "plots").symlink_to(tmp_path)
     with pytest.raises(StoreError, match="plots: is a link"):
         read_run(run)
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "analyze": lambda run: run_command("analyze", str(run)),
+    "report": lambda run: run_command("report", str(run)),
+    "report --json": lambda run: run_command("report", str(run), "--json"),
+    "compare": lambda run: run_command("compare", f"{run}:ddp", f"{run}:fsdp2_tp"),
+    "coverage": lambda run: run_command("coverage", str(run)),
+    "export": lambda run: run_command("export", str(run), "--perfetto", str(run.parent / "out.tar")),
+    "baseline": lambda run: run_command("baseline", "save", "x", f"{run}:ddp", "--results", str(run.parent)),
+    "--resume": lambda run: run_command("run", "quickstart", str(run), "--resume"),
+    "load_run": dtbench.load_run,
+    "load_runs": lambda run: dtbench.load_runs(run).attrs,
+    "timeline": open_run_timeline,
+    "/runs": lambda run: RunList(LogDirectory(run.resolve())).make_document(),
+    "/progress": lambda run: make_progress(FoundRun(".", RunFolder(run))),
+    "/overview": lambda run: Loader(LogDirectory(run.resolve())).summarize(FoundRun(".", RunFolder(run)), ""),
+}
+"""Of all that reads a run's folder."""
+
+
+def run_command(*arguments: str) -> str:
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        dtbench_command(arguments)
+    return said.getvalue()
+
+
+def read(reader: str, run: Path) -> str:
+    """Give all that a reader says of a run, refusals included."""
+    try:
+        return str(READERS[reader](run))
+    except (StoreError, Refusal, UserWarning) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_no_reader_follows_a_link_in_a_run(run: Path, tmp_path: Path, reader: str) -> None:
+    name = "run.json" if reader == "/runs" else "cells/ddp/launch0/ranks/rank0.json"
+    (run / name).rename(tmp_path / "outside.json")
+    (run / name).symlink_to(tmp_path / "outside.json")
+    assert "is a link, and links in a run's folder are not followed" in read(reader, run)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("name", ["run.json", "cells/ddp/launch0/launch.json", "cells/ddp/launch0/steps.parquet"])
+def test_nobody_waits_for_a_pipe_in_a_run(run: Path, name: str) -> None:
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    for reader in ("report", "load_runs", "/runs", "/progress"):
+        if reader != "/runs" or name == "run.json":
+            assert "is no file, and nothing else is read in a run's folder" in read(reader, run)
 
 
 def test_a_lock_is_not_opened_through_a_link(tmp_path: Path, precious: Path) -> None:

@@ -23,6 +23,17 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("error", [RuntimeError("write failed"), KeyboardInterrupt()])
+def test_whatever_ends_a_write_leaves_no_litter(tmp_path: Path, error: BaseException) -> None:
+    def fail(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise error
+
+    with pytest.raises(type(error)):
+        replace_file(tmp_path / "reference.pt", fail)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):

@@ -96,3 +96,11 @@ def test_a_collective_lies_on_its_lane_from_its_own_issue_so_that_waiting_for_a_
     assert serve(now_ns - 50 * NS_PER_MS).begun_ns >= 50 * NS_PER_MS, "the last rank issued it 50 ms later"
     assert time.monotonic_ns() - now_ns >= 20 * NS_PER_MS, "and only then it was served"
     assert serve(now_ns - 40 * NS_PER_MS).begun_ns < 20 * NS_PER_MS, "its lane was not free before the first had ended"
+
+
+def test_times_have_their_room_on_the_disk_before_anybody_writes_one(tmp_path: Path) -> None:
+    """Into a hole of a file that is mapped, a full disk is a SIGBUS, which no rank deserves to be blamed for."""
+    from dtbench.worker.network.issue_times import IssueTimes
+
+    times = IssueTimes(tmp_path, "0", (0, 1), 0)
+    assert times.path.stat().st_blocks * 512 >= times.path.stat().st_size

@@ -106,6 +106,19 @@ def test_a_trace_that_torch_could_not_finish_is_no_trace(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+class Gone:
+    """A profiler that takes away what it could not finish, as torch does where its own writer sees the disk full."""
+
+    def export_chrome_trace(self, path: str) -> None:
+        assert not Path(path).exists()
+
+
+@pytest.mark.parametrize("profiler", [Cut(), Gone()])
+def test_what_torch_could_not_write_is_said_to_be_for_want_of_room(tmp_path: Path, profiler: object) -> None:
+    with pytest.raises(StoreError, match="torch could not write all of it; most likely: No space left on device"):
+        export_trace(profiler, tmp_path / "trace.json.gz")
+
+
 class Full:
     """A profiler that finds the disk full before it can name what it has written."""
 

@@ -8,6 +8,7 @@ import msgspec
 
 from dtbench.errors import StoreError
 from dtbench.report.board.runs import FoundRun, LogDirectory
+from dtbench.store.links import refuse_link
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,9 @@ def _file_state(run: FoundRun) -> tuple[int, int]:
 def _read_line(run: FoundRun) -> ListedRun:
     path = run.folder.path
     try:
+        refuse_link(run.folder.run)
         head = msgspec.json.decode(run.folder.run.read_bytes(), type=_Head)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (StoreError, OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         return ListedRun(run=run.name, scenario=path.parent.name, run_id=path.name, error=_explain(run, error))
     return ListedRun(
         run=run.name,

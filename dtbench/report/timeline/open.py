@@ -12,6 +12,7 @@ from dtbench.report.timeline.document import TimelineDocument, make_document
 from dtbench.report.timeline.page import timeline_html, timeline_page
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_run
+from dtbench.store.write import write_text
 from dtbench.units import count_things
 
 Steps: TypeAlias = int | tuple[int, int] | None
@@ -29,8 +30,12 @@ class Timeline:
         return self.document.to_json()
 
     def save(self, path: Path | str) -> None:
-        """Write a page that shows it in any browser, without a server and offline."""
-        Path(path).write_text(timeline_page(self.document), encoding="utf-8")
+        """Write a page that shows it in any browser, without a server, offline; the old file or the new one is there.
+
+        Raises:
+            StoreError: the disk is full or the folder cannot be written.
+        """
+        write_text(Path(path), timeline_page(self.document))
 
     def _repr_html_(self) -> str:
         return timeline_html(self.document)

@@ -6,12 +6,16 @@ which it cannot be before all have issued, unless it needs nobody (the root of a
 write to other files; then only what is known here counts.
 """
 
+import errno
 import hashlib
+import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+
+from dtbench.errors import StoreError
 
 SLOTS = 1024
 """Collectives of a group that may be in flight at once before a time is overwritten."""
@@ -32,8 +36,7 @@ class IssueTimes:
         name = hashlib.blake2b(repr((socket.gethostname(), group, tuple(ranks))).encode(), digest_size=8).hexdigest()
         self.path = folder / f"{name}.times"
         folder.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            file.truncate(SLOTS * len(ranks) * 16)  # zeros: no collective has the number 0
+        _make_zeros(self.path, SLOTS * len(ranks) * 16)  # no collective has the number 0
         self._times = np.memmap(self.path, dtype=np.int64, mode="r+", shape=(SLOTS, len(ranks), 2))
         self._own = own
 
@@ -51,3 +54,22 @@ class IssueTimes:
     def is_complete(self, number: int) -> bool:
         """Tell whether every rank has said so, or has come so far since that its time is overwritten."""
         return bool((self._times[number % SLOTS, :, 0] >= number).all())
+
+
+def _make_zeros(path: Path, size: int) -> None:
+    """Make a file of zeros that has its room on the disk: into a hole, a full disk would be a SIGBUS, and no error.
+
+    What other ranks have written to it meanwhile stays.
+
+    Raises:
+        StoreError: the disk is full.
+    """
+    try:
+        with path.open("ab") as file:
+            file.truncate(size)
+        if hasattr(os, "posix_fallocate"):
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot tell
+            raise StoreError(f"{path}: cannot be written ({error.strerror}); free some space") from error

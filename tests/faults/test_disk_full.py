@@ -1,0 +1,45 @@
+"""A slice of the full disks; the whole is ``python -m tests.faults.disk_full``."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
+
+from dtbench.launch.forked.servers import can_fork
+from tests.faults.campaign import read_rows
+from tests.faults.disk_full import ROOMY, ROWS, Try, can_mount, fill_once, small_disk
+
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.skipif(not can_fork() or not can_mount(), reason="small disks are made by Linux's means, as root"),
+]
+
+SLICE = range(12)
+
+
+def test_a_small_disk_is_full_and_goes_away(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "size=8192,nr_inodes=100"):
+        with pytest.raises(OSError, match="No space left"):
+            (tmp_path / "file").write_bytes(b"x" * 10_000)
+        assert os.path.ismount(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with small_disk(tmp_path, ROOMY):
+        (tmp_path / "file").write_bytes(b"x" * 10_000)
+
+
+@pytest.mark.quick("1", "2", "8")
+@pytest.mark.parametrize("number", SLICE)
+def test_a_full_disk_is_said_and_costs_only_what_it_had_no_room_for(
+    number: int, forked: tuple[str, ...], tmp_path: Path
+) -> None:
+    outcome = fill_once(Try.draw(number), tmp_path, forked)
+    assert not outcome.wrong, outcome
+
+
+@pytest.mark.skipif(not ROWS.exists(), reason="no campaign is recorded yet; it is 200 full disks, half an hour")
+def test_of_all_full_disks_none_was_silent_and_none_took_what_was_there() -> None:
+    rows = read_rows(ROWS)
+    assert len(rows) >= 200
+    assert not [row for row in rows if row["wrong"]]
