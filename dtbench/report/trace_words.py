@@ -17,7 +17,7 @@ from dtbench.analyze.trace_set import TraceSet
 from dtbench.analyze.waits import find_device_waits, measure_beside
 from dtbench.report.advice import Advice, advise, of_traces
 from dtbench.report.causes import MISSING_WORDS, describe_exposed_owner, describe_leading
-from dtbench.report.doubts import NO_CONSUMER, doubt_lines
+from dtbench.report.doubts import UNSEEN_CONSUMER, doubt_lines
 from dtbench.report.facts import describe_traces
 from dtbench.report.larger_losses import describe_copies, describe_host
 from dtbench.units import NS_PER_S, count_things, format_bandwidth, format_fraction, format_ns, is_or_are, name_ranks
@@ -237,7 +237,7 @@ def _wait_words(traces: TraceSet, row: MeanPurpose, mean: MeanTime) -> str:
         return "n/a: its collectives were issued and not seen to run"
     if any(one.is_wait_doubtful and one.purpose is row.purpose for rank in traces.analyses for one in rank.collectives):
         return f"n/a: missing: {MISSING_WORDS[MissingInput.STREAM_WAITS]}"
-    return f"n/a: {NO_CONSUMER if mean.overlap.is_decided else _name_lack(traces)}"
+    return f"n/a: {UNSEEN_CONSUMER if mean.overlap.is_decided else _name_lack(traces)}"
 
 
 def _beside_words(traces: TraceSet, purpose: Purpose) -> str:
