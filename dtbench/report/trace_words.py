@@ -14,6 +14,7 @@ from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
+from dtbench.analyze.unlike_profilers import describe_late_profilers
 from dtbench.analyze.waits import find_device_waits, measure_beside
 from dtbench.report.advice import Advice, advise, of_traces
 from dtbench.report.causes import MISSING_WORDS, describe_exposed_owner, describe_leading
@@ -69,6 +70,7 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
         *_bubble_lines(traces, mean),
         *describe_waiting(traces.over_ranks.waiting),
         *(said for one in traces.late_ranks if (said := describe_late(one)) is not None),
+        *describe_late_profilers(traces.analyses, traces.over_ranks.waiting, traces.late_ranks),
         _basis_words(traces, mean),
     )
 
