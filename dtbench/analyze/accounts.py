@@ -70,7 +70,7 @@ def make_accounts(
         whole: the whole trace.
         groups: as from ``account_groups``, for the same windows.
         unwatched: above zero for windows in which a wait would not be seen: what they communicated was not seen to run,
-            or no consumer of it was.
+            or not every consumer of it was.
         doubtful: as ``account_gaps`` has it.
     """
     every = [*windows, whole]

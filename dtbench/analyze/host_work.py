@@ -1,7 +1,7 @@
 """What a rank's host did in each step, in few spans: enough to say what it did while other ranks waited for it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,8 +9,9 @@ import numpy as np
 
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Ints
-from dtbench.analyze.kinds.categories import DEVICE_RANGE
+from dtbench.analyze.kinds.categories import CALLS, DEVICE_RANGE
 from dtbench.analyze.kinds.operators import is_issue, is_wait_tensor
+from dtbench.analyze.reader.header import PROFILERS
 from dtbench.analyze.steps import Step
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX, STEP_PREFIX, WAIT_PREFIX
@@ -22,6 +23,10 @@ _LEAST: Final = 100  # part of a step, 1 over this, that is worth keeping
 _ANY_HASH: Final = re.compile(r"\b(?=\w*\d)(?=\w*[a-z])\w{16,}\b")
 _OPERATOR: Final = "cpu_op"
 _ON_THREADS: Final = (_OPERATOR, "user_annotation")
+_OVERHEAD: Final = "overhead"
+_OF_PROFILER: Final = re.compile("Buffer Flush|Instrumentation|Resource|Activity Buffer Request|UVM Activity Init")
+"""Kineto's names of CUPTI's overhead (``CUpti_ActivityOverheadKind``); the others load and compile kernels."""
+
 _SAYS_NOTHING: Final = (STEP_PREFIX, REGION_PREFIX, WAIT_PREFIX)
 
 
@@ -57,23 +62,24 @@ def find_host_work(trace: Trace, steps: Sequence[Step]) -> tuple[HostStep, ...]:
     """Find the longest operators and ranges of each step, on the thread of its own range.
 
     Not those that say nothing (steps, regions, waits), nor what issues collectives or lies around that: over gloo, time
-    in it may be waiting. Names of compiled code have no hash: it is another on each rank.
+    in it may be waiting. Names of compiled code have no hash: it is another on each rank. What Kineto calls overhead is
+    theirs too while no thread shows anything; the profiler's bears ``PROFILERS`` before its name.
     """
     if not steps:
         return ()
     says = trace.is_named(
         lambda name: not name.startswith(_SAYS_NOTHING) and not is_issue(name) and not is_wait_tensor(name)
     )
-    events = np.flatnonzero(says & trace.is_one_of(_ON_THREADS))
+    events = np.concatenate((np.flatnonzero(says & trace.is_one_of(_ON_THREADS)), _find_overhead(trace)))
     is_step = trace.is_named(lambda name: name.startswith(STEP_PREFIX)) & ~trace.is_one_of((DEVICE_RANGE,))
     threads = {int(trace.start_ns[event]): int(trace.lane[event]) for event in np.flatnonzero(is_step).tolist()}
     events = events[np.argsort(trace.start_ns[events], kind="stable")]
     issues = np.flatnonzero(trace.is_named(_stands_still) & trace.is_one_of(_ON_THREADS))
     issues = issues[np.argsort(trace.start_ns[issues], kind="stable")]
-    names = [_ANY_HASH.sub("...", name) for name in trace.names]
+    spell = _spell_names(trace)
     operators = np.flatnonzero(trace.is_one_of((_OPERATOR,)))
     operators = operators[np.argsort(trace.start_ns[operators], kind="stable")]
-    read = [_read_step(trace, names, (events, issues), step, threads.get(step.host.start_ns)) for step in steps]
+    read = [_read_step(trace, spell, (events, issues), step, threads.get(step.host.start_ns)) for step in steps]
     told = {name for _, longest in read for name in longest}
     return tuple(
         HostStep(
@@ -87,12 +93,33 @@ def find_host_work(trace: Trace, steps: Sequence[Step]) -> tuple[HostStep, ...]:
     )
 
 
+def _find_overhead(trace: Trace) -> Ints:
+    """Return what Kineto calls overhead and no thread did anything beside: it does not say which thread that held."""
+    shown = trace.is_one_of((_OPERATOR, *CALLS))
+    moments_ns = np.sort(np.concatenate((trace.start_ns[shown], trace.end_ns[shown])))
+    events = np.flatnonzero(trace.is_one_of((_OVERHEAD,)))
+    until = np.searchsorted(moments_ns, trace.end_ns[events], side="left")
+    return events[until <= np.searchsorted(moments_ns, trace.start_ns[events], side="right")]
+
+
+def _spell_names(trace: Trace) -> Callable[[Ints], list[str]]:
+    """Return what gives names to some events by what they are about."""
+    names = [_ANY_HASH.sub("...", name) for name in trace.names]
+    is_profilers = trace.is_one_of((_OVERHEAD,)) & trace.is_named(_OF_PROFILER.fullmatch)
+
+    def spell(events: Ints) -> list[str]:
+        rows = zip(trace.name[events].tolist(), is_profilers[events].tolist(), strict=True)
+        return [f"{PROFILERS}{names[name]}" if is_own else names[name] for name, is_own in rows]
+
+    return spell
+
+
 def _stands_still(name: str) -> bool:
     return is_issue(name) or name.startswith(WAIT_PREFIX) or is_wait_tensor(name)
 
 
 def _read_step(
-    trace: Trace, names: Sequence[str], events: tuple[Ints, Ints], step: Step, lane: int | None
+    trace: Trace, spell: Callable[[Ints], list[str]], events: tuple[Ints, Ints], step: Step, lane: int | None
 ) -> tuple[list[HostSpan], set[str]]:
     """Give what ran in a step, in order of start, and the names of the longest of it."""
     mine, issues = (_keep_of(trace, some, step.host, lane) for some in events)
@@ -103,20 +130,25 @@ def _read_step(
     lengths = ends_ns - starts_ns
     step_ns = step.host.end_ns - step.host.start_ns
     longest = np.argsort(-lengths, kind="stable")[:MOST_SPANS]
-    told = {names[name] for name in trace.name[mine[longest[lengths[longest] * _LEAST >= step_ns]]].tolist()}
-    columns = (trace.name[mine], starts_ns, ends_ns, trace.is_one_of((_OPERATOR,))[mine])
+    told = {*spell(mine[longest[lengths[longest] * _LEAST >= step_ns]])}
+    columns = (starts_ns, ends_ns, trace.is_one_of((_OPERATOR,))[mine])
     spans = [
-        HostSpan(names[name], start_ns, end_ns, is_operator)
-        for name, start_ns, end_ns, is_operator in zip(*(column.tolist() for column in columns), strict=True)
+        HostSpan(name, start_ns, end_ns, is_operator)
+        for name, start_ns, end_ns, is_operator in zip(spell(mine), *(one.tolist() for one in columns), strict=True)
     ]
     return spans, told
 
 
 def _keep_of(trace: Trace, events: Ints, host: Window, lane: int | None) -> Ints:
-    """Give those of some events, in order of start, that begin in a step on a thread; None: which is not known."""
+    """Give those of some events, in order of start, that begin in a step on a thread; None: which is not known.
+
+    Overhead has no thread, and is any's.
+    """
     first, last = trace.start_ns[events].searchsorted((host.start_ns, host.end_ns), side="left").tolist()
     mine = events[first:last]
-    return mine[trace.lane[mine] == lane] if lane is not None else mine[:0]
+    overhead = [code for code, one in enumerate(trace.categories) if one == _OVERHEAD]
+    is_here = (trace.lane[mine] == lane) | np.isin(trace.category[mine], overhead)
+    return mine[is_here] if lane is not None else mine[:0]
 
 
 def sum_names(spans: Sequence[HostSpan], until_ns: int | None = None) -> dict[str, int]:

@@ -19,8 +19,8 @@ class PurposeTime:
 
     ``comm_ns`` is ``hidden_ns + exposed_ns``: both are shares (see ``shares.py``), so each column adds up over purposes
     to the window's account. What was not seen is None: times of collectives none of which was seen to run, what hid
-    them where what computes was not recorded, a wait where none of their consumers can be seen, or where what stood
-    still until one of them had ended may have waited for something else.
+    them where what computes was not recorded, a wait where none was seen and a consumer of one of them cannot be, or
+    where what stood still until one of them had ended may have waited for something else.
 
     Attributes:
         count: collectives issued in the window; one whose issue is not in the trace counts where it begins. Of several
@@ -62,7 +62,7 @@ def account_purposes(
     purpose_of = np.array([number[collective.purpose] for collective in collectives], dtype=np.int64)
     tables = [
         *count_by(collectives, purpose_of, step_of, (len(number), len(windows))),
-        _count_seen([one.is_wait_seen for one in collectives], purpose_of, step_of, shares),
+        _count_seen([not one.is_wait_seen for one in collectives], purpose_of, step_of, shares),
         _count_seen([one.is_wait_doubtful for one in collectives], purpose_of, step_of, shares),
         *shares.sum_by(purpose_of, len(number)),
     ]
@@ -85,7 +85,7 @@ def _count_seen(counted: Sequence[bool], purpose_of: Ints, step_of: Sequence[int
 def _account_window(columns: Sequence[Ints], waits: Waits, window: Window) -> tuple[PurposeTime, ...]:
     rows = zip(Purpose, *(column.tolist() for column in columns), strict=True)
     found = []
-    for purpose, count, size_bytes, unsized, seen, watched, doubtful, exposed_ns, hidden_ns, undecided_ns in rows:
+    for purpose, count, size_bytes, unsized, seen, unwatched, doubtful, exposed_ns, hidden_ns, undecided_ns in rows:
         comm_ns = exposed_ns + hidden_ns + undecided_ns
         wait_ns = wait_time_ns(waits, purpose, window.start_ns, window.end_ns)
         if not (count or comm_ns or wait_ns):
@@ -100,7 +100,7 @@ def _account_window(columns: Sequence[Ints], waits: Waits, window: Window) -> tu
                 comm_ns=comm_ns if comm_ns or seen or not count else None,
                 hidden_ns=hidden_ns if is_decided else None,
                 exposed_ns=exposed_ns if is_decided else None,
-                wait_ns=wait_ns if (wait_ns or watched) and not doubtful else None,
+                wait_ns=wait_ns if (wait_ns or not unwatched) and not doubtful else None,
             )
         )
     return tuple(found)

@@ -40,8 +40,8 @@ class PurposeSummary(Record):
         matches_plan: None where there is no formula.
         size_bytes: None: not known of any.
         comm_ns: None, as the next two: none of them was seen to run.
-        wait_ns: time a consumer stood still: gradient wait for grad_reduce, unshard wait for unshard; None: no consumer
-            of theirs can be seen.
+        wait_ns: time a consumer stood still: gradient wait for grad_reduce, unshard wait for unshard; None: none was
+            seen, and not every consumer of theirs can be.
         part: over what times but the wait are means, where they are not known of all; None: they are.
         wait_part: the same of the wait.
         overlap_possible: None where nobody could tell.

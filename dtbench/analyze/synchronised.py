@@ -12,8 +12,9 @@ host is that collective. So it is told where the collective was issued before th
 another lane ended within ``RETURN_BOUND_NS`` before the call returned: then it may have been that.
 
 A host that asks again and again whether the collective has ended, or waits inside C++ (``TORCH_NCCL_BLOCKING_WAIT``),
-leaves no such call: its thread is silent until the end, and launches at once thereafter. It may as well have been busy
-with what no trace shows, so neither is claimed; see ``find_silent``.
+leaves no such call: its thread is silent until the end, and launches at once thereafter, or when it has asked again:
+torch sleeps 1 ms or 10 between two questions (``kSynchronizeBusyWaitMillis``). It may as well have been busy with what
+no trace shows, so neither is claimed; see ``find_silent``.
 
 A copy into pageable memory of the host (``tensor.item()``, ``.cpu()``, ``.tolist()``) synchronises whatever its call is
 named: CUDA comes back from ``cudaMemcpyAsync`` when it has been made ("API synchronization behavior" of the CUDA
@@ -40,6 +41,7 @@ _COPIES: Final = re.compile(r"(?:cuda|hip|musa|cu)Memcpy\w*Async\w*")
 _ASKS: Final = re.compile(r"\w*(?:Event|Stream)Query\w*")
 _PAGEABLE: Final = re.compile(r"Memcpy DtoH \(Device -> Pageable\)")
 _TOLD_NS: Final = 1_000  # traces before 2024 know whole microseconds
+_NEVER: Final = np.iinfo(np.int64)  # before and after all
 
 
 @dataclass(frozen=True)
@@ -176,8 +178,9 @@ def find_host_waits(trace: Trace, gaps: LateGaps, ends: Ends) -> HostWaits:
 def find_silent(trace: Trace, gaps: LateGaps, launched_ns: Ints, ends: Ends) -> HostWaits:
     """Find when a lane may have waited for a collective through a host that shows nothing of it.
 
-    From the last that its thread is seen to do before the collective ends, where it launches within ``RETURN_BOUND_NS``
-    after that, and was silent for longer.
+    From the last that its thread is seen to do before the collective ends, where it was silent for longer than
+    ``RETURN_BOUND_NS``, and launches within that after it knew of the end: at once, or, where it had asked in that
+    silence, after that is over.
 
     Args:
         trace: the events.
@@ -192,25 +195,43 @@ def find_silent(trace: Trace, gaps: LateGaps, launched_ns: Ints, ends: Ends) -> 
     place = np.searchsorted(ends.ends_ns[order], launched_ns, side="right") - 1
     closer = order[np.maximum(place, 0)]
     ends_ns = ends.ends_ns[closer]
-    is_near = (place >= 0) & (ends_ns > gaps.starts_ns) & (launched_ns - ends_ns <= RETURN_BOUND_NS)
-    near = np.flatnonzero(is_near & (gaps.launch != NOTHING))
-    silent_ns = np.maximum(gaps.starts_ns[near], _find_last_seen(trace, gaps.launch[near], ends_ns[near]))
-    is_silent = (ends_ns[near] - silent_ns > RETURN_BOUND_NS) & (ends.issues_ns[closer[near]] <= silent_ns)
-    found = near[is_silent]
+    late = np.flatnonzero((place >= 0) & (ends_ns > gaps.starts_ns) & (gaps.launch != NOTHING))
+    silences = _find_silences(trace, gaps.launch[late], ends_ns[late])
+    silent_ns = np.maximum(gaps.starts_ns[late], silences.starts_ns)
+    is_silent = (ends_ns[late] - silent_ns > RETURN_BOUND_NS) & (ends.issues_ns[closer[late]] <= silent_ns)
+    is_silent &= launched_ns[late] - silences.told_ns <= RETURN_BOUND_NS
+    found = late[is_silent]
     return HostWaits(found, closer[found], silent_ns[is_silent], ends_ns[found])
 
 
-def _find_last_seen(trace: Trace, calls: Ints, until_ns: Ints) -> Ints:
-    """Return when the thread of each call last began or ended anything but to ask, before a time; shape ``(k,)``."""
+@dataclass(frozen=True)
+class _Silences:
+    """What threads showed around ends on the device; arrays have shape ``(k,)``.
+
+    Attributes:
+        starts_ns: when each last began or ended anything but to ask, before the end.
+        told_ns: when it knew of the end at the latest, if it waited: then, or, where it had asked in that silence, when
+            it next did anything else.
+    """
+
+    starts_ns: Ints
+    told_ns: Ints
+
+
+def _find_silences(trace: Trace, calls: Ints, ends_ns: Ints) -> _Silences:
+    """Find the silence of the thread of each call around an end."""
     threads = trace.lane[calls]
-    found = np.full(len(calls), np.iinfo(np.int64).min, dtype=np.int64)
-    asks = trace.is_named(_ASKS.fullmatch) & trace.is_one_of(CALLS)
+    starts_ns, told_ns = np.empty_like(ends_ns), ends_ns.copy()
+    is_ask = trace.is_named(_ASKS.fullmatch) & trace.is_one_of(CALLS)
     for thread in np.unique(threads).tolist():
-        mine, shown = threads == thread, (trace.lane == thread) & ~asks
-        times_ns = np.sort(np.concatenate((trace.start_ns[shown], trace.end_ns[shown])))
-        place = np.searchsorted(times_ns, until_ns[mine], side="left") - 1
-        found[mine] = np.where(place >= 0, times_ns[np.maximum(place, 0)], found[mine])
-    return found
+        mine, here = threads == thread, trace.lane == thread
+        shown, asks_ns = here & ~is_ask, np.sort(trace.start_ns[here & is_ask])
+        times_ns = np.sort(np.concatenate(([_NEVER.min], trace.start_ns[shown], trace.end_ns[shown], [_NEVER.max])))
+        place = np.searchsorted(times_ns, ends_ns[mine], side="left")
+        starts_ns[mine] = times_ns[place - 1]
+        asked = np.searchsorted(asks_ns, ends_ns[mine]) > np.searchsorted(asks_ns, starts_ns[mine])
+        told_ns[mine] = np.where(asked, times_ns[place], ends_ns[mine])
+    return _Silences(starts_ns, told_ns)
 
 
 def _find_awaited(trace: Trace, synchronising: Synchronising, ends: Ends) -> Ints:

@@ -67,7 +67,7 @@ PURPOSES: Final = {
     "comm_ns": "Int64",  # NA: none of them was seen to run
     "hidden_ns": "Int64",  # NA, as exposed_ns: nor was it recorded what computes
     "exposed_ns": "Int64",  # sums over purposes to OVERLAP's exposed_comm_ns
-    "wait_ns": "Int64",  # NA: no consumer of theirs can be seen
+    "wait_ns": "Int64",  # NA: none was seen, and not every consumer of theirs can be
 }
 
 PROBES: Final = {

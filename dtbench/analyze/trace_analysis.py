@@ -212,7 +212,7 @@ def analyze_trace(
         timeline = replace(timeline, host=None, kernel=None)
     return replace(
         _account(trace, contents, timeline, shares),
-        machine={**_tell_stacks(trace), **trace.machine, **_name_devices(trace)},
+        machine={**trace.machine, **_tell_stacks(trace), **_name_devices(trace)},
         marks=find_marks(trace, timeline.collectives),
         host_steps=find_host_work(trace, contents.steps),
         cut=find_cut(contents.steps) if contents.is_device else None,
@@ -232,10 +232,14 @@ def _name_devices(trace: Trace) -> dict[str, str]:
 
 
 def _tell_stacks(trace: Trace) -> dict[str, str]:
-    """Return whether Python's calls were recorded, as the events show; nothing where no operator was."""
-    if not {"cpu_op", "python_function"} & {*trace.categories}:
-        return {}
-    return {f"{PROFILERS}with_stack": "on" if "python_function" in trace.categories else "off"}
+    """Return whether Python's calls were recorded, as far as the events show more than was said.
+
+    Who asks for a trace on demand sets options of which ``torch.profiler`` does not know.
+    """
+    name = f"{PROFILERS}with_stack"
+    if "python_function" in trace.categories:
+        return {name: "on"}
+    return {} if name in trace.machine or "cpu_op" not in trace.categories else {name: "off"}
 
 
 def _name_kernels(trace: Trace) -> list[str]:

@@ -19,6 +19,7 @@ from dtbench.analyze.steps import Cut
 from dtbench.analyze.trace import Unread
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_file import Analyzed, Answer, TraceFile, Unusable
+from dtbench.analyze.unlike_profilers import describe_unlike_profilers
 from dtbench.units import count_things, format_ns, is_or_are, name_ranges, name_ranks
 
 _NAMED_AT_MOST: Final = 5
@@ -111,6 +112,7 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
             *explained.over_ranks.notes,
             *_describe_unused_patterns(kept.values()),
             *_describe_unknown_words(analyses),
+            *describe_unlike_profilers(analyses),
             *describe_lacking(analyses),
         ),
         files=tuple(replace(one.file, rank=rank) for rank, one in kept.items()),

@@ -352,7 +352,11 @@ def _after_sync_op(row: Loss, ran: Ran) -> str:
     knobs = ran.choose(Knob.NO_PYTHON_REDUCER)
     if knobs and row.purpose is Purpose.GRAD_REDUCE:
         return 'Reduce in buckets, beside backward: DDP\'s Python reducer (`optimize_ddp="python_reducer"`) blocks.'
-    return _UNBLOCKED.get(row.operation, "Issue it without blocking, and wait where its result is used.")
+    return _UNBLOCKED.get(
+        row.operation,
+        "Issue it without blocking, and wait where its result is used: that helps only where something else can run"
+        " before, which no trace tells.",
+    )
 
 
 _UNBLOCKED: Final[dict[Operation | None, str]] = {

@@ -6,7 +6,7 @@ from dtbench.analyze.doubt_words import describe_doubt, name_doubt
 from dtbench.analyze.representative import Doubt
 from dtbench.units import count_things
 
-NO_CONSUMER = "no consumer of it can be seen in the traces"
+UNSEEN_CONSUMER = "not every consumer of it can be seen in the traces"
 """Why nobody knows a wait."""
 
 NO_FINDING = "Whose it is and why is of these steps alone: no finding, and no advice follows from it."

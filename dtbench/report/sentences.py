@@ -16,7 +16,7 @@ from dtbench.analyze.wrong_results import find_wrong_results
 from dtbench.plan import Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
-from dtbench.report.doubts import NO_CONSUMER, NO_FINDING, NOT_SEEN, NOT_WHOLE, say_doubts
+from dtbench.report.doubts import NO_FINDING, NOT_SEEN, NOT_WHOLE, UNSEEN_CONSUMER, say_doubts
 from dtbench.report.larger_losses import describe_copies, describe_host
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
@@ -81,7 +81,7 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     if not cell.ranks:
         return f"n/a: {_why_untold(cell)}"
     if find_purpose(cell, purpose) is not None:
-        return f"n/a: {NO_CONSUMER}"
+        return f"n/a: {UNSEEN_CONSUMER}"
     if not _are_purposes_told(cell):
         return "n/a: what communication was for is not known"
     return _why_absent(cell, purpose)

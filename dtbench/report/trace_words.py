@@ -14,10 +14,11 @@ from dtbench.analyze.ranks.stragglers import describe_waiting
 from dtbench.analyze.representative import doubt_steps, read_steps_of_traces
 from dtbench.analyze.trace_analysis import TraceAnalysis
 from dtbench.analyze.trace_set import TraceSet
+from dtbench.analyze.unlike_profilers import describe_late_profilers
 from dtbench.analyze.waits import find_device_waits, measure_beside
 from dtbench.report.advice import Advice, advise, of_traces
 from dtbench.report.causes import MISSING_WORDS, describe_exposed_owner, describe_leading
-from dtbench.report.doubts import NO_CONSUMER, doubt_lines
+from dtbench.report.doubts import UNSEEN_CONSUMER, doubt_lines
 from dtbench.report.facts import describe_traces
 from dtbench.report.larger_losses import describe_copies, describe_host
 from dtbench.units import NS_PER_S, count_things, format_bandwidth, format_fraction, format_ns, is_or_are, name_ranks
@@ -69,6 +70,7 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
         *_bubble_lines(traces, mean),
         *describe_waiting(traces.over_ranks.waiting),
         *(said for one in traces.late_ranks if (said := describe_late(one)) is not None),
+        *describe_late_profilers(traces.analyses, traces.over_ranks.waiting, traces.late_ranks),
         _basis_words(traces, mean),
     )
 
@@ -237,7 +239,7 @@ def _wait_words(traces: TraceSet, row: MeanPurpose, mean: MeanTime) -> str:
         return "n/a: its collectives were issued and not seen to run"
     if any(one.is_wait_doubtful and one.purpose is row.purpose for rank in traces.analyses for one in rank.collectives):
         return f"n/a: missing: {MISSING_WORDS[MissingInput.STREAM_WAITS]}"
-    return f"n/a: {NO_CONSUMER if mean.overlap.is_decided else _name_lack(traces)}"
+    return f"n/a: {UNSEEN_CONSUMER if mean.overlap.is_decided else _name_lack(traces)}"
 
 
 def _beside_words(traces: TraceSet, purpose: Purpose) -> str:

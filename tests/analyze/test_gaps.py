@@ -133,6 +133,36 @@ def test_a_silent_host_that_launches_when_a_collective_has_ended_may_have_waited
     assert [row.wait_ns for row in one.whole_purposes] == [account.comm_wait_ns]
 
 
+@pytest.mark.parametrize(
+    ("asks", "parts"),
+    [
+        ([10, 35, 60], {"launch_unknown": 30, "host_wait": 33, "launch_gap": 1}),
+        ([10, 35], {"launch_unknown": 30, "host_wait": 33, "launch_gap": 1}),
+        ([60], {"host_wait": 63, "launch_gap": 1}),
+    ],
+    ids=["asked again", "did not ask again", "never asked before the end"],
+)
+def test_a_host_that_sleeps_between_two_questions_may_have_waited_for_the_collective(
+    draw: Callable[..., Path], asks: list[int], parts: dict[str, int]
+) -> None:
+    """As with ``TORCH_NCCL_BLOCKING_WAIT``: it learns of the end later than a call that synchronises would."""
+    asked = "".join("=" if place in asks else " " for place in range(70))
+    one = analyze(
+        draw(f"""
+        op c10d::allreduce_              @1   | =                                                                    |
+        op aten::mm                      @1   |                                                               ==     |
+        call cudaLaunchKernel            @1   |ab                                                              c     |
+        call cudaEventQuery              @1   |{asked}|
+        kernel gemm                      @s7  |a                                                                cc   |
+        kernel ncclDevKernel_AllReduce   @s20 |  bbbbbbbbbbbbbbbbbbbbbbbbbbbbbb                                      |
+        """)
+    )
+    account = one.accounts.whole.gaps
+    assert account is not None
+    assert nonzero(account) == parts
+    assert [row.wait_ns for row in one.whole_purposes] == [None if "launch_unknown" in parts else 0]
+
+
 FETCHED = """
         op c10d::allreduce_              @1   | =                                                                  |
         call cudaLaunchKernel            @1   |ab                                                          c       |

@@ -274,3 +274,25 @@ def test_a_wait_of_the_main_stream_during_which_others_computed_is_said_to_be_on
         """)
     (line,) = (line for line in answer_lines(analyze_traces([path])) if line.startswith("gradient wait"))
     assert line.endswith(f"%){words}")
+
+
+def test_no_wait_is_zero_where_a_silent_host_may_have_waited_for_one_of_several(draw: Callable[..., Path]) -> None:
+    """The thread of the backward pass waits for the last bucket; the one that launches the optimizer shows nothing."""
+    path = draw("""
+        step ProfilerStep#1              @1   |==========================================================|
+        op c10d::allreduce_              @2   | =  =                                                     |
+        call cudaLaunchKernel            @2   |ab cd                                                     |
+        call cudaEventSynchronize        @2   |        ============================================      |
+        call cudaLaunchKernel            @1   |                                                     e    |
+        kernel gemm                      @s7  |aaa                                                       |
+        kernel gemm                      @s7  |   cccccccccc                                             |
+        kernel gemm                      @s7  |                                                      ee  |
+        kernel ncclDevKernel_AllReduce   @s20 |   bbbbbb                                                 |
+        kernel ncclDevKernel_AllReduce   @s20 |          dddddddddddddddddddddddddddddddddddddddddd      |
+        """)
+    one = analyze_trace(read_trace(path))
+    assert [collective.is_wait_seen for collective in one.collectives] == [True, False]
+    assert waits(path) == {"other": None}
+    gaps = one.accounts.steps[0].gaps
+    assert gaps is not None
+    assert gaps.comm_wait_ns is None

@@ -355,6 +355,12 @@ def test_a_barrier_is_told_nothing_of_input_size_or_result() -> None:
             assert not any(word in words for word in ("result", "input", "end less", "blocking", "link"))
 
 
+def test_of_what_blocks_it_is_not_claimed_that_anything_could_run_before_its_result_is_used() -> None:
+    """A tensor-parallel all-reduce is consumed at once: issued without blocking it takes as long."""
+    said = advise_loss(loss(Cause.SYNC_OP, Purpose.TENSOR, Operation.ALL_REDUCE), NOT_KNOWN)
+    assert said.endswith("that helps only where something else can run before, which no trace tells.")
+
+
 def test_what_blocks_is_told_how_to_go_on_by_what_it_leaves_behind() -> None:
     said = {one: advise_loss(loss(Cause.SYNC_OP, Purpose.PIPELINE, one), NOT_KNOWN) for one in Operation}
     assert "`isend`" in said[Operation.SEND]

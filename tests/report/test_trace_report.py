@@ -351,7 +351,7 @@ def test_a_wait_that_is_not_known_says_why(tmp_path: Path) -> None:
     """
     path.write_text(json.dumps({"traceEvents": draw_events(drawing)}))
     lines = answer_lines(analyze_traces([path]))
-    assert "unshard wait n/a: no consumer of it can be seen in the traces" in lines
+    assert "unshard wait n/a: not every consumer of it can be seen in the traces" in lines
 
 
 def stand_behind_a_collective(path: Path, around: str, *more: str) -> TraceSet:

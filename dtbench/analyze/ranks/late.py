@@ -21,6 +21,7 @@ from dtbench.analyze.ranks.align import ABSENT
 from dtbench.analyze.ranks.clocks import Clocks
 from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.ranks.times import Clock
+from dtbench.analyze.reader.header import PROFILERS
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.units import format_ns
 
@@ -69,6 +70,16 @@ class LateRank:
     doubt_ns: int = 0
     idle_ns: int | None = None
     left_out: int = 0
+
+    @property
+    def may_be_hosts(self) -> bool:
+        """Whether its host issued later by a part of the wait that matters, and by more than clocks may be off."""
+        return self.host_late_ns is None or self.host_late_ns >= max(self.least_ns, self.doubt_ns + 1)
+
+    @property
+    def least_ns(self) -> float:
+        """Below which a time explains nothing of the wait."""
+        return max(_LEAST_SAID * self.waited_ns, _LEAST_NS)
 
 
 class _Wait(NamedTuple):
@@ -278,9 +289,7 @@ def describe_late(one: LateRank) -> str | None:
     """
     if one.waited_ns < _LEAST_NS:
         return None
-    least_ns = max(_LEAST_SAID * one.waited_ns, _LEAST_NS)
-    is_hosts = one.host_late_ns is None or one.host_late_ns >= max(least_ns, one.doubt_ns + 1)
-    said = _describe_host(one, least_ns) if is_hosts else _describe_device(one)
+    said = _describe_host(one) if one.may_be_hosts else _describe_device(one)
     if not said:
         return None
     return f"rank {one.rank} {said}{_describe_steps(one)}"
@@ -294,17 +303,17 @@ def _describe_steps(one: LateRank) -> str:
     return f", in the mean of {one.steps} steps" if one.steps > 1 else ""
 
 
-def _describe_host(one: LateRank, least_ns: float) -> str:
+def _describe_host(one: LateRank) -> str:
     """Say what made a host late, unless its device was busy meanwhile; empty: nothing shows it."""
     said, told_ns = [], 0
     if (
         one.began_late_ns is not None
-        and max(least_ns, one.doubt_ns + 1) <= one.began_late_ns <= _EXPLAINS * one.waited_ns
+        and max(one.least_ns, one.doubt_ns + 1) <= one.began_late_ns <= _EXPLAINS * one.waited_ns
     ):
         said.append(f"began its step {format_ns(one.began_late_ns)} late")
         told_ns += one.began_late_ns
-    if one.name and one.name_ns - one.others_ns >= least_ns:
-        where = f"data loading (`{one.name}`)" if _LOADING in one.name else f"`{one.name.strip('# ') or one.name}`"
+    if one.name and one.name_ns - one.others_ns >= one.least_ns:
+        where = _name_work(one.name)
         then = "then " if said else ""
         said.append(f"{then}spent {format_ns(one.name_ns)} in {where} (the others {format_ns(one.others_ns)})")
         told_ns += one.name_ns - one.others_ns
@@ -312,6 +321,12 @@ def _describe_host(one: LateRank, least_ns: float) -> str:
     if said and one.idle_ns is not None and one.idle_ns < _RAN_DRY * min(late_ns, one.waited_ns):
         return "came late on its device, which was busy for longer than the others', whatever its host did"
     return " and ".join(said) if told_ns >= _IS_WHY * min(late_ns, one.waited_ns) else ""
+
+
+def _name_work(name: str) -> str:
+    if name.startswith(PROFILERS):
+        return f"the profiler's own `{name.removeprefix(PROFILERS)}`"
+    return f"data loading (`{name}`)" if _LOADING in name else f"`{name.strip('# ') or name}`"
 
 
 def _describe_device(one: LateRank) -> str:

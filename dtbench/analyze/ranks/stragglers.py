@@ -217,7 +217,8 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
     without += f", without {waiting.outside} outside all steps" if waiting.outside else ""
     without += f", without {waiting.astray} in which clocks disagree" if waiting.astray else ""
     over = f"({count_things(waiting.collectives, 'collective')}{without})"
-    comm = f"the communication of {count_things(len(waiting.ranks), 'rank')}"
+    are_all = not (without or waiting.unknown)
+    comm = f"the {'' if are_all else 'compared '}communication of {count_things(len(waiting.ranks), 'rank')}"
     if math.isnan(waiting.wait_fraction):
         sentences = [f"how much of {comm} is waiting for the last rank to begin is not known {over}"]
     else:

@@ -80,7 +80,7 @@ def find_traces(path: Path) -> FoundTraces:
     """Find the traces that a path stands for: itself, those in it, those in an archive.
 
     Raises:
-        TraceError: there is none, or those of several jobs.
+        TraceError: there is none, or those of several jobs, as far as names tell.
     """
     if path.is_dir():
         return _select(path, [*_look_in_folder(path)] or [*_look_at_others(path, lambda _name: True)])
@@ -266,7 +266,11 @@ def _select_folders(
     newest = _find_newest(level)
     if newest is None:
         names = ", ".join(str(folder) for folder in sorted(level)[:_NAMED_AT_MOST])
-        raise TraceError(f"{path}: holds traces of several jobs, in {names}; give one of these folders")
+        more = f" and {len(level) - _NAMED_AT_MOST} more" if len(level) > _NAMED_AT_MOST else ""
+        raise TraceError(
+            f"{path}: holds traces in several folders, {names}{more}, perhaps of several jobs; give one of these folders,"
+            " or all of them if they hold the ranks of one job"
+        )
     return level[newest], (f"{path}: of {len(level)} folders with traces the latest is read, {newest}",)
 
 

@@ -64,6 +64,7 @@ def test_a_collective_that_no_other_trace_has_has_no_cause_that_one_rank_alone_w
 
 def test_the_share_of_waiting_says_what_it_leaves_out(traces: TraceSet) -> None:
     (line,) = [line for line in answer_lines(traces) if "is waiting for the last of them" in line]
+    assert " of the compared communication of " in line
     assert line.endswith("(1 collective, without 1 that could not be found in any other trace)")
 
 

@@ -380,3 +380,65 @@ def test_a_mean_is_over_all_steps_also_those_in_which_its_spans_are_short(tell: 
     assert late_sentences(tell(ranks)) == [
         "rank 2 spent 7.00 ms in `aten::mm` (the others 3.00 ms), in the mean of 2 steps"
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Activity Buffer Request", "the profiler's own `Activity Buffer Request`"),
+        ("Lazy Function Loading", "`Lazy Function Loading`"),
+        ("Activity Buffer Request", None),
+    ],
+    ids=["the profiler's", "CUDA's", "beside work"],
+)
+def test_what_kineto_calls_overhead_is_told_where_no_thread_did_anything_beside(
+    tell: Callable[..., TraceSet], name: str, told: str | None
+) -> None:
+    """It has no thread: where one of the rank went on meanwhile, it may have held another."""
+    ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in (0, 1)]
+    late = step(2, 0, [("forward", 11 * MS)], 20 * MS)
+    late[0] |= {"ts": 9 * MS, "dur": 2 * MS}
+    late.append(event("overhead", name, (-1, 0), 100, 8 * MS))
+    if told is None:
+        late.append(event("cpu_op", "aten::mm", (1, 2), 4 * MS, 10))
+    ranks.append(late)
+    said = [] if told is None else [f"rank 2 spent 8.00 ms in {told} (the others 0 ns)"]
+    assert late_sentences(tell(ranks)) == said
+
+
+def profile(events: list[Event], *, calls: bool) -> list[Event]:
+    """Add operators and, where Python's calls were recorded, one of these."""
+    more = [event("cpu_op", "aten::mm", (1, 1), 100, 10)]
+    return [*events, *more, *([event("python_function", "train.py(3): step", (1, 1), 100, 20)] if calls else [])]
+
+
+MORE = "the profiler recorded more of rank 2 than of ranks 0-1 (with_stack): how late it is without that is not known"
+UNLIKE = "rank 2 recorded with_stack, and ranks 0-1 did not: that takes time of the host, and makes a rank late"
+
+
+def test_of_a_late_rank_that_was_profiled_more_heavily_that_is_told(tell: Callable[..., TraceSet]) -> None:
+    def run(*recorded: bool, late: int = 2) -> TraceSet:
+        ranks = [
+            profile(step(rank, 0, [("forward", (9 if rank == late else 2) * MS)], 20 * MS), calls=calls)
+            for rank, calls in enumerate(recorded)
+        ]
+        return tell(ranks)
+
+    heavy = run(False, False, True)
+    assert MORE in answer_lines(heavy)
+    assert UNLIKE in heavy.notes
+    other = run(False, False, True, late=1)
+    assert not [line for line in answer_lines(other) if "profiler" in line]
+    assert UNLIKE in other.notes
+    alike = run(True, True, True)
+    assert not [line for line in (*answer_lines(alike), *alike.notes) if "with_stack" in line]
+
+
+def test_a_profiler_makes_no_device_late(tell: Callable[..., TraceSet]) -> None:
+    """A rank whose host was in time is late whatever was recorded of it."""
+    ranks = [profile(step(rank, 0, [("forward", 2 * MS)], 20 * MS), calls=rank == 2) for rank in range(3)]
+    delay_on_device(ranks[2], 12 * MS)
+    traces = tell(ranks)
+    assert "its device came late" in late_sentences(traces)[0]
+    assert MORE not in answer_lines(traces)
+    assert UNLIKE in traces.notes

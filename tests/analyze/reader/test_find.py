@@ -95,8 +95,16 @@ def test_a_folder_for_each_rank_is_one_job(tmp_path: Path) -> None:
 
 def test_folders_of_several_jobs_are_refused(tmp_path: Path) -> None:
     make(tmp_path, "baseline/rank0.json", "tuned/rank0.json")
-    with pytest.raises(TraceError, match=r"several jobs, in baseline, tuned; give one of these folders"):
+    with pytest.raises(
+        TraceError, match=r"folders, baseline, tuned, perhaps of several jobs; give one of these folders"
+    ):
         find_traces(tmp_path)
+
+
+def test_folders_that_may_be_a_jobs_nodes_are_to_be_given_together(tmp_path: Path) -> None:
+    make(tmp_path, *(f"nodes/n{node}x/rank{node}.json" for node in range(9)))
+    with pytest.raises(TraceError, match=r" more, perhaps .*or all of them if they hold the ranks of one job"):
+        find_traces(tmp_path / "nodes")
 
 
 def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
