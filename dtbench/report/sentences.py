@@ -64,8 +64,9 @@ def wait_part(cell: CellSummary, purpose: Purpose) -> KnownPart | None:
 
 
 def wait_word(cell: CellSummary, purpose: Purpose) -> str:
-    """Give the wait of one purpose per step, ``none`` where the plan has no such collectives, ``n/a`` where unknown."""
-    if _are_purposes_told(cell) and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose):
+    """Give the wait of one purpose per step, ``none`` where there are no such collectives, ``n/a`` where unknown."""
+    is_absent = _are_purposes_told(cell) and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose)
+    if is_absent and _find_untold(cell) is None:
         return "none"
     return bound_below(cell, format_ns(wait_ns(cell, purpose)))
 
@@ -90,6 +91,11 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
 def _are_purposes_told(cell: CellSummary) -> bool:
     """Tell whether it is known what communication was for, or that there was none."""
     return bool(cell.ranks) and bool(cell.purposes or not any(rank.comm_ns for rank in cell.ranks))
+
+
+def _find_untold(cell: CellSummary) -> PurposeSummary | None:
+    """Return what may be of any purpose: a loop of one's own may reduce gradients, or gather parameters, by hand."""
+    return find_purpose(cell, Purpose.OTHER) if cell.scenario is None else None
 
 
 def _why_untold(cell: CellSummary) -> str:
@@ -248,6 +254,9 @@ def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
     planned = _count_planned(cell, purpose)
     if planned:
         return f"n/a: the plan expects {planned} collectives per step, none was seen"
+    if (untold := _find_untold(cell)) is not None:
+        size = "" if untold.size_bytes is None else f", {format_bytes(untold.size_bytes)} a step,"
+        return f"n/a: none could be told; {count_things(untold.count, 'collective')} of purpose other{size} may be such"
     if cell.scenario is None:
         return "none, no such collective was issued"
     if purpose is Purpose.GRAD_REDUCE:
