@@ -24,7 +24,7 @@ from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.store.running import describe_neighbours
-from dtbench.units import NS_PER_MS, count_things, format_bytes, format_count, format_fraction, format_ns
+from dtbench.units import NS_PER_MS, NS_PER_S, count_things, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import Cause, DeviceKind, Purpose, StageOutcome
 
 NAN = float("nan")
@@ -413,7 +413,15 @@ def compilation_words(cell: CellSummary) -> str | None:
 def throughput_words(cell: CellSummary) -> str:
     """Give tokens per second of the whole job, of the launches that were timed."""
     words = tokens_word(cell)
-    return words if math.isnan(cell.tokens_per_second) else f"{name_part(cell.timed_part)}{words} tokens/s"
+    if math.isnan(cell.tokens_per_second):
+        return words
+    told = f"{name_part(cell.timed_part)}{words} tokens/s"
+    if cell.scenario is not None:
+        return told
+    if (between := cell.between_steps) is None or cell.plan.tokens_per_step is None:
+        return f"{told} in steps alone"
+    whole = format_count(cell.plan.tokens_per_step * NS_PER_S / between.cycle_ns)
+    return f"{told} in steps alone, {whole} with what lies between them"
 
 
 def tokens_word(cell: CellSummary) -> str:
