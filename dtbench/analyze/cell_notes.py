@@ -9,7 +9,7 @@ from dtbench.analyze.exposure.estimates import read_blocks
 from dtbench.analyze.launch_tables import LaunchTables
 from dtbench.analyze.lost_evidence import find_lost_evidence, find_unchecked, has_ended
 from dtbench.analyze.summarize_overlap import keep_known, keep_of_steps
-from dtbench.analyze.summary import Disturbed, Interval
+from dtbench.analyze.summary import BetweenSteps, Disturbed, Interval
 from dtbench.analyze.undisturbed import JUDGED, count_left_alone, describe_left_out, find_disturbance, keep_finished
 from dtbench.analyze.worst_ranks import most_state_taken
 from dtbench.disturbance import DISTURBED, is_enough
@@ -24,16 +24,18 @@ from dtbench.vocabulary import Phase
 _MOST_NAMED = 3
 _FAR = 5.0  # times the median; what a busy machine does to single steps is below it
 _LEAST_STEPS = 3
+_LEAST_BETWEEN = 0.02  # of the time, from which what lies between steps is told
 _ROOT_FQN = ""
 _AGAIN = "run it again before you believe a small difference"
 
 
-def give_notes(data: CellData, profiler_cost: Interval) -> list[str]:
+def give_notes(data: CellData, profiler_cost: Interval, between: BetweenSteps | None) -> list[str]:
     """Give the notes of its traces, of its ranks' records, and of the machine.
 
     Args:
         data: what the cell wrote.
         profiler_cost: PROFILED over MEASURED step times.
+        between: what lies between its MEASURED steps; None: nothing, or not known.
     """
     left_out = [f"launch{index} is left out: {sentence}" for index, sentence in data.unreadable.items()]
     disturbed = tuple(find_disturbed(data))
@@ -44,6 +46,7 @@ def give_notes(data: CellData, profiler_cost: Interval) -> list[str]:
         *_launch_notes(data.launches),
         *_record_notes(data),
         *_load_notes(profiler_cost),
+        *_between_notes(between),
         *_state_notes(data.launches),
     )
     return [*left_out, *taken, *found]
@@ -300,3 +303,12 @@ def _load_notes(profiler_cost: Interval) -> list[str]:
     if not profiler_cost.high < 1:
         return []
     return ["PROFILED steps were faster than MEASURED ones, which no profiler makes them: why is not known"]
+
+
+def _between_notes(between: BetweenSteps | None) -> list[str]:
+    """Say how much of the time was in no step, where that is not next to nothing."""
+    if between is None or between.fraction < _LEAST_BETWEEN:
+        return []
+    lies = f"{format_ns(between.between_ns)} lie between a MEASURED step and the next, in the mean"
+    share = f"{format_fraction(between.fraction)} of the time"
+    return [f"{lies}, {share} (batches that are loaded there, evaluation, logging): it is in no step time"]

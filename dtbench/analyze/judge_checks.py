@@ -1,7 +1,8 @@
 """What became of a file's checks in a run: each judged by the numbers of its cells, and the answer, if all hold.
 
 A check on a number that nobody knows is *not judged*, which is no pass: the answer then stays away as if it had failed.
-So is every check on a cell whose results are wrong, or of which others left fewer than half of a phase's steps alone.
+So is every check on a cell that has not ended, or not well, whose results are wrong, or of which others left fewer than
+half of a phase's steps alone.
 """
 
 import math
@@ -89,9 +90,10 @@ def _doubt(cells: Sequence[CellSummary]) -> Iterator[CheckResult]:
         got = name_some(left_out)
         words = "every launch can be read, and is no copy"
         yield CheckResult(kind="launches", words=words, outcome=NOT_JUDGED, got=got, because="")
-    failed = [cell.name for cell in cells if cell.status is RunStatus.FAILED]
-    if failed:
-        got = f"{name_some(failed)} failed"
+    ends = {RunStatus.FAILED: "failed", RunStatus.RUNNING: "not finished"}
+    ended = {how: [cell.name for cell in cells if cell.status is status] for status, how in ends.items()}
+    got = ", ".join(f"{name_some(names)} {how}" for how, names in ended.items() if names)
+    if got:
         yield CheckResult(kind="launches", words="every launch ends well", outcome=NOT_JUDGED, got=got, because="")
     told = [f"{cell.name}: {describe_disturbed(cell.disturbed)}" for cell in cells if cell.disturbed]
     if told:
@@ -134,7 +136,7 @@ def _judge(check: Check, cells: Cells) -> CheckResult:
 
 
 def _is_unreliable(cell: CellSummary) -> bool:
-    return cell.status is RunStatus.FAILED or bool(cell.disturbed) or find_wrong_results(cell) is not None
+    return cell.status is not RunStatus.COMPLETE or bool(cell.disturbed) or find_wrong_results(cell) is not None
 
 
 def _name_judged(check: Check, cells: Cells) -> Sequence[str]:

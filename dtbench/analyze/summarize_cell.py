@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from dtbench.analyze.between_steps import find_between_steps
 from dtbench.analyze.cell_data import CellData, LaunchData, stack
 from dtbench.analyze.cell_notes import find_disturbed, give_notes
 from dtbench.analyze.exposure.summarize import LaunchExposure, summarize_exposure
@@ -80,6 +81,9 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     status, reason = _status(data)
     environment = next((launch.environment for launch in launches if launch.environment is not None), None)
     profiler_cost = summarize_ratio(_pool(profiled), _pool(measured))
+    between = None
+    if isinstance(cell, OwnLoopCell):
+        between = find_between_steps([launch.all_steps for launch in launches], ranks_planned)
     return CellSummary(
         name=cell.name,
         coordinates=cell.coordinates,
@@ -114,8 +118,9 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         unread_events=sum(launch.tables.unread_events for launch in launches),
         unknown_names=sum_names(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
-        notes=(*purpose_notes, *give_notes(data, profiler_cost)),
+        notes=(*purpose_notes, *give_notes(data, profiler_cost, between)),
         exposure=_summarize_exposure(data, profiler_cost.low),
+        between_steps=between,
         probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
         canary=worst_canary(ranks),
         state_steps=summarize_state_steps([launch.ranks for launch in launches]),

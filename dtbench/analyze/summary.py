@@ -262,6 +262,23 @@ class DeviceIdle(Record):
     part: KnownPart | None = None
 
 
+class BetweenSteps(Record):
+    """What lies between the MEASURED steps of a loop of one's own, and so in no step time: means over steps, ns.
+
+    Attributes:
+        between_ns: from the end of a step, on its slowest rank, to the start of the next.
+        cycle_ns: from the start of a step to that of the next.
+    """
+
+    between_ns: float
+    cycle_ns: float
+
+    @property
+    def fraction(self) -> float:
+        """Of the time that passed, what was in no step."""
+        return self.between_ns / self.cycle_ns
+
+
 class Disturbed(Record):
     """A phase of a launch of which others left fewer than half of the steps alone: nothing can be judged by it.
 
@@ -312,6 +329,8 @@ class CellSummary(Record):
         exposure: None where only the trace was asked.
         prediction: None where nobody knows what the model or the network costs.
         probes: functions under study that were probed.
+        between_steps: what step time and throughput leave out of a loop of one's own; None: a scenario's, which does
+            nothing between its steps, or not known.
         canary: None where nobody looked for missing waits.
         stages: what became of the training state, where ``state_dict`` asked for it.
         state_steps: steps around a load and beside saves of it; None: none were asked for.
@@ -371,6 +390,7 @@ class CellSummary(Record):
     exposure: ExposureSummary | None = None
     prediction: PredictionSummary | None = None
     probes: tuple[ProbeSummary, ...] = ()
+    between_steps: BetweenSteps | None = None
     canary: CanaryResult | None = None
     stages: tuple[StageSummary, ...] = ()
     state_steps: StateStepsSummary | None = None

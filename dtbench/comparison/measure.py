@@ -180,6 +180,7 @@ def _whole_run(summary: CellSummary) -> Iterator[Measurement]:
     values: dict[str, float | None] = {
         STEP_TIME: summary.step_time.median,
         TOKENS: summary.tokens_per_second,
+        "between_steps": None if summary.between_steps is None else summary.between_steps.between_ns,
         "cpu_time": summary.cpu_ns_per_step,
         "time_to_first_step": summary.time_to_first_step_ns,
         "host_memory": memory.rss_peak_bytes if memory else None,

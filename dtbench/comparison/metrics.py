@@ -47,6 +47,7 @@ METRICS: Final = (
     Metric("hidden_fraction", "hidden share", Unit.FRACTION, Better.HIGHER, is_profiled=True),
     Metric("idle", "idle", Unit.NS, Better.LOWER, is_profiled=True),
     Metric("compute", "compute", Unit.NS, Better.LOWER, is_profiled=True),
+    Metric("between_steps", "between steps", Unit.NS, Better.LOWER),
     Metric("cpu_time", "CPU time", Unit.NS, Better.LOWER, is_positive=True),
     Metric("time_to_first_step", "first step", Unit.NS, Better.LOWER, is_positive=True),
     Metric("host_memory", "host memory", Unit.BYTES, Better.LOWER, is_positive=True),

@@ -24,7 +24,7 @@ from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.store.running import describe_neighbours
-from dtbench.units import NS_PER_MS, count_things, format_bytes, format_count, format_fraction, format_ns
+from dtbench.units import NS_PER_MS, NS_PER_S, count_things, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import Cause, DeviceKind, Purpose, StageOutcome
 
 NAN = float("nan")
@@ -64,8 +64,9 @@ def wait_part(cell: CellSummary, purpose: Purpose) -> KnownPart | None:
 
 
 def wait_word(cell: CellSummary, purpose: Purpose) -> str:
-    """Give the wait of one purpose per step, ``none`` where the plan has no such collectives, ``n/a`` where unknown."""
-    if _are_purposes_told(cell) and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose):
+    """Give the wait of one purpose per step, ``none`` where there are no such collectives, ``n/a`` where unknown."""
+    is_absent = _are_purposes_told(cell) and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose)
+    if is_absent and _find_untold(cell) is None:
         return "none"
     return bound_below(cell, format_ns(wait_ns(cell, purpose)))
 
@@ -90,6 +91,11 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
 def _are_purposes_told(cell: CellSummary) -> bool:
     """Tell whether it is known what communication was for, or that there was none."""
     return bool(cell.ranks) and bool(cell.purposes or not any(rank.comm_ns for rank in cell.ranks))
+
+
+def _find_untold(cell: CellSummary) -> PurposeSummary | None:
+    """Return what may be of any purpose: a loop of one's own may reduce gradients, or gather parameters, by hand."""
+    return find_purpose(cell, Purpose.OTHER) if cell.scenario is None else None
 
 
 def _why_untold(cell: CellSummary) -> str:
@@ -248,6 +254,9 @@ def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
     planned = _count_planned(cell, purpose)
     if planned:
         return f"n/a: the plan expects {planned} collectives per step, none was seen"
+    if (untold := _find_untold(cell)) is not None:
+        size = "" if untold.size_bytes is None else f", {format_bytes(untold.size_bytes)} a step,"
+        return f"n/a: none could be told; {count_things(untold.count, 'collective')} of purpose other{size} may be such"
     if cell.scenario is None:
         return "none, no such collective was issued"
     if purpose is Purpose.GRAD_REDUCE:
@@ -404,7 +413,15 @@ def compilation_words(cell: CellSummary) -> str | None:
 def throughput_words(cell: CellSummary) -> str:
     """Give tokens per second of the whole job, of the launches that were timed."""
     words = tokens_word(cell)
-    return words if math.isnan(cell.tokens_per_second) else f"{name_part(cell.timed_part)}{words} tokens/s"
+    if math.isnan(cell.tokens_per_second):
+        return words
+    told = f"{name_part(cell.timed_part)}{words} tokens/s"
+    if cell.scenario is not None:
+        return told
+    if (between := cell.between_steps) is None or cell.plan.tokens_per_step is None:
+        return f"{told} in steps alone"
+    whole = format_count(cell.plan.tokens_per_step * NS_PER_S / between.cycle_ns)
+    return f"{told} in steps alone, {whole} with what lies between them"
 
 
 def tokens_word(cell: CellSummary) -> str:

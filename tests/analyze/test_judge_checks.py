@@ -596,15 +596,21 @@ def test_no_check_is_judged_by_a_cell_whose_cores_others_took(check: dict[str, A
     assert told.got == ("plain: python busy.py (pid 4711) took 0.98 of 2 cores; they left 3 of 8 MEASURED steps alone")
 
 
-def test_no_check_is_judged_by_a_cell_of_which_a_launch_failed() -> None:
+@pytest.mark.parametrize(("status", "how"), [(RunStatus.FAILED, "failed"), (RunStatus.RUNNING, "not finished")])
+def test_no_check_is_judged_by_a_cell_of_which_a_launch_failed_or_never_ended(status: RunStatus, how: str) -> None:
     check = {**bound("step_time.median", at_most_ms=100), "cell": "plain"}
     checklist = Checklist.model_validate({"checks": [check], "answer": "Yes"}, strict=False)
-    failed = PLAIN.model_copy(update={"status": RunStatus.FAILED, "reason": "rank 1 killed by SIGSEGV"})
+    failed = PLAIN.model_copy(update={"status": status, "reason": "rank 1 killed by SIGSEGV"})
     found = judge_checklist(checklist, [failed, ASYNC], ())
     assert found is not None
     assert (found.outcome, found.answer) == (NOT_JUDGED, None)
-    assert (found.results[0].outcome, found.results[0].got) == (NOT_JUDGED, "`plain` failed")
+    assert (found.results[0].outcome, found.results[0].got) == (NOT_JUDGED, f"`plain` {how}")
     assert {one.outcome for one in found.results} == {NOT_JUDGED}
+    both = judge_checklist(checklist, [failed, ASYNC.model_copy(update={"status": RunStatus.FAILED})], ())
+    assert both is not None
+    assert both.results[0].got == (
+        "`plain` and `async` failed" if how == "failed" else "`async` failed, `plain` not finished"
+    )
 
 
 def test_no_check_is_judged_by_a_cell_whose_results_are_wrong() -> None:

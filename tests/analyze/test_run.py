@@ -16,14 +16,17 @@ from dtbench.analyze.causes.exposed_owners import Carried
 from dtbench.analyze.cell_numbers import find_number
 from dtbench.analyze.launch_tables import derive_tables, read_tables
 from dtbench.analyze.run import analyze_run, summarize_run
+from dtbench.analyze.run_data import read_run_data
+from dtbench.analyze.summary import BetweenSteps
 from dtbench.analyze.tables import OTHERS, STEPS
 from dtbench.analyze.tabulate import TABLES
 from dtbench.cli.main import main
+from dtbench.comparison.measure import measure_launch
 from dtbench.errors import StoreError, TraceError
 from dtbench.plan import Machine, make_plan
 from dtbench.report.advice import Loss, advise_loss
 from dtbench.report.scenario_facts import describe_cell
-from dtbench.report.sentences import check_word
+from dtbench.report.sentences import check_word, throughput_words
 from dtbench.scenario.schema import Scenario
 from dtbench.scenario.values import read_value
 from dtbench.store.arm_records import ArmBlock, ArmCount, ArmSteps
@@ -43,6 +46,8 @@ from dtbench.store.records import (
     Environment,
     HeldBack,
     LaunchRecord,
+    OwnLoop,
+    OwnLoopCell,
     RunRecord,
     RunStatus,
     TookCores,
@@ -339,6 +344,45 @@ def test_what_was_seen_of_gpus_is_noted(made: MadeRun) -> None:
     (cell,) = summarize_run(made.folder.path).cells
     told = [note for note in cell.notes if "GPU" in note]
     assert told == [f"launch0: {hot.words}", "launch0: who else had the GPUs is not known: nobody asks"]
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_what_lies_between_the_steps_of_a_loop_of_ones_own_is_counted_and_compared(
+    made: MadeRun, *, is_own: bool
+) -> None:
+    times = [(1, "MEASURED", 0, 20), (2, "MEASURED", 80, 20), (3, "MEASURED", 160, 20), (4, "PROFILED", 900, 40)]
+    rows = [
+        (rank, step, phase, start * MS, length * MS, 5 * MS, 0.0)
+        for rank in (0, 1)
+        for step, phase, start, length in times
+    ]
+    write_table(made.launch.steps, pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS))
+    run = read_run(made.folder.path)
+    if is_own:
+        loop = OwnLoop(
+            script="train.py", device=DeviceKind.CPU, backend="gloo", mesh=(), ranks=2, min_warmup_steps=8,
+            max_warmup_steps=60, measured_steps=3, profiled_steps=1, tokens_per_step=1000, notes=(),
+        )  # fmt: skip
+        write_record(
+            made.folder.run,
+            run.model_copy(update={"cells": (OwnLoopCell(name="ddp", plan=loop, launches=(0,)),)}),
+        )
+    data = read_run_data(made.folder.path)
+    (cell,) = summarize_run(made.folder.path).cells
+    measured, _ = measure_launch(data.cells[0], 0, "unknown", is_doubted=False)
+    compared = [one.value for one in measured.measurements if one.metric == "between_steps"]
+    said = "60.0 ms lie between a MEASURED step and the next, in the mean, 75.0 % of the time"
+    if not is_own:
+        assert (cell.between_steps, compared) == (None, [])
+        assert not any(said in note for note in cell.notes)
+        assert throughput_words(cell) == "50.0 k tokens/s"
+        return
+    assert cell.between_steps == BetweenSteps(between_ns=60 * MS, cycle_ns=80 * MS)
+    assert compared == [60 * MS]
+    assert f"{said} (batches that are loaded there, evaluation, logging): it is in no step time" in cell.notes
+    assert throughput_words(cell) == "50.0 k tokens/s in steps alone, 12.5 k with what lies between them"
+    unknown = cell.model_copy(update={"between_steps": None})
+    assert throughput_words(unknown) == "50.0 k tokens/s in steps alone"
 
 
 @pytest.mark.parametrize(("throttled", "is_said"), [(None, False), (0.01, False), (0.1, True)])

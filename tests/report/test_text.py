@@ -287,6 +287,25 @@ def test_a_persons_own_loop_claims_no_plan_no_check_and_no_knob(make_ddp: Callab
     assert header.split()[:4] == ["purpose", "count", "size", "comm"]
 
 
+def test_a_loop_that_reduces_by_hand_is_not_said_to_have_issued_no_such_collective(
+    make_ddp: Callable[..., CellSummary],
+) -> None:
+    own = make_own(make_ddp)
+    (row,) = own.purposes
+    by_hand = row.model_copy(update={"purpose": Purpose.OTHER, "count": 12, "size_bytes": 13_500_000})
+    told, untold = own, own.model_copy(update={"purposes": (by_hand,)})
+    assert (wait_word(told, Purpose.UNSHARD), wait_word(untold, Purpose.UNSHARD)) == ("none", "n/a")
+    assert wait_word(untold, Purpose.GRAD_REDUCE) == "n/a"
+    may_be = "n/a: none could be told; 12 collectives of purpose other, 12.9 MiB a step, may be such"
+    assert wait_sentence(untold, Purpose.GRAD_REDUCE) == may_be
+    unsized = by_hand.model_copy(update={"count": 1, "size_bytes": None})
+    assert wait_sentence(own.model_copy(update={"purposes": (row, unsized)}), Purpose.UNSHARD) == (
+        "n/a: none could be told; 1 collective of purpose other may be such"
+    )
+    planned = make_ddp().model_copy(update={"purposes": (by_hand, *make_ddp().purposes)})
+    assert wait_word(planned, Purpose.UNSHARD) == "none"
+
+
 def test_a_single_process_has_no_backend(make_ddp: Callable[..., CellSummary]) -> None:
     assert "without a process group" in shown(render_cell(make_own(make_ddp, backend=None)))
 

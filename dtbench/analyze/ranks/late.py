@@ -1,6 +1,8 @@
 """What a rank did instead, while the others waited for it: on its host, from the start of its step to its issue.
 
-What a host did made its rank late only where the device ran dry meanwhile, by more than the others' did.
+What a host did made its rank late only where the device ran dry meanwhile, by more than the others' did. The others
+are always those of the collective in which it was waited for: what a rank does that never waits for it, another stage
+of a pipeline or another replica, may be other work.
 
 ::
 
@@ -46,8 +48,8 @@ class LateRank:
         rank: global rank.
         steps: in how many.
         waited_ns: the longest wait for it in a step.
-        began_late_ns: how much later than the others (median) it began its step; negative: earlier; None: no other has
-            these steps.
+        began_late_ns: how much later than the others (median) it began its step; negative: earlier; None: none of them
+            has these steps.
         name: what it spent more time in than the others did, before its issue, by a part of the wait that matters;
             empty: nothing, or nobody recorded what hosts did.
         name_ns: time in that.
@@ -87,6 +89,7 @@ class _Wait(NamedTuple):
 
     waited_ns: int
     issue_ns: int
+    others: frozenset[int]  # of that collective
     others_issue_ns: int  # median, on the common clock
     starts_ns: Mapping[int, int]  # when it started on its device, by rank, each on its own clock
 
@@ -155,7 +158,10 @@ def _find_waits(rank: int, over_ranks: OverRanks, by_rank: Mapping[int, RankTime
             if waited_ns > (found[number].waited_ns if number in found else 0):
                 shown = [(rank, mine), *others[:_MOST_OTHERS]]
                 starts_ns = {one: by_rank[one].collectives[i].start_ns for one, i in shown}
-                found[number] = _Wait(waited_ns, issue_ns, _others_issue_ns(others, over_ranks, by_rank), starts_ns)
+                others_issue_ns = _others_issue_ns(others, over_ranks, by_rank)
+                found[number] = _Wait(
+                    waited_ns, issue_ns, frozenset(other for other, _ in others), others_issue_ns, starts_ns
+                )
     return found
 
 
@@ -219,7 +225,7 @@ def _describe(
     steps = {step.number: step for step in hosts.get(rank, ())}
     for number, wait in waits.items():
         mine = steps.get(number)
-        others = [(one, step) for one, of in hosts.items() if one != rank for step in of if step.number == number]
+        others = [(one, step) for one in sorted(wait.others) for step in hosts.get(one, ()) if step.number == number]
         others = [(one, step) for one, step in others if not clocks.astray.has(one, step.start_ns)]
         if mine is None or not others or clocks.astray.has(rank, mine.start_ns):
             continue

@@ -26,10 +26,14 @@ def event(category: str, name: str, where: tuple[int, int], start: float, length
 
 
 def step(rank: int, begins: float, work: Sequence[tuple[str, float]], ends: float, number: int = 1) -> list[Event]:
-    """Write a step that works, one thing after the other, then issues an all-reduce that all ranks leave together."""
+    """Write a step that works, one thing after the other, then issues an all-reduce that all ranks leave together.
+
+    What has no name was not recorded.
+    """
     host, now, events = (1, 1), begins, []
     for name, length in work:
-        events.append(event("user_annotation", name, host, now, length))
+        if name:
+            events.append(event("user_annotation", name, host, now, length))
         now += length
     said = {
         "Collective name": "allreduce",
@@ -273,6 +277,58 @@ def test_what_a_rank_spent_no_more_time_in_than_the_others_made_it_not_late(tell
     ranks = [step(rank, 0, [("forward", 4 * MS)], 20 * MS) for rank in (0, 1)]
     ranks.append(step(2, 7.6 * MS, [("forward", 3.5 * MS)], 20 * MS))
     assert late_sentences(tell(ranks)) == ["rank 2 began its step 7.60 ms late"]
+
+
+def divide(ranks: Sequence[list[Event]]) -> Sequence[list[Event]]:
+    """Let ranks 0 and 1 reduce among themselves, and ranks 2 and 3."""
+    for rank, events in enumerate(ranks):
+        for one in events:
+            if "Group size" in one["args"]:
+                first = rank // 2 * 2
+                name = f"dp{first}"
+                one["args"] |= {
+                    "Group size": 2,
+                    "Process Group Ranks": f"[{first}, {first + 1}]",
+                    "Process Group Name": name,
+                }
+    return ranks
+
+
+def test_what_ranks_did_that_never_waited_for_it_explains_nothing(tell: Callable[..., TraceSet]) -> None:
+    """Another stage of a pipeline computes less, another replica begins its steps earlier."""
+    other = [step(rank, 0, [("mm", 1 * MS)], 30 * MS) for rank in (0, 1)]
+    mine = [step(rank, 5 * MS, [("mm", 8 * MS), ("", slept * MS)], 30 * MS) for rank, slept in ((2, 6), (3, 0))]
+    traces = tell(divide([*other, *mine]))
+    assert [(one.rank, one.began_late_ns, one.name, one.host_late_ns) for one in traces.late_ranks] == [
+        (2, 0, "", 6_000_000)
+    ]
+    assert late_sentences(traces) == []
+
+
+def test_a_late_rank_is_compared_with_those_that_waited_for_it(tell: Callable[..., TraceSet]) -> None:
+    usual = [("mm", 1 * MS)]
+    other = [step(rank, 7 * MS, [("load", 9 * MS), *usual], 30 * MS) for rank in (0, 1)]
+    mine = [step(2, 3 * MS, [("load", 9 * MS), *usual], 30 * MS), step(3, 0, usual, 30 * MS)]
+    assert late_sentences(tell(divide([*other, *mine]))) == [
+        "rank 2 began its step 3.00 ms late and then spent 9.00 ms in `load` (the others 0 ns)"
+    ]
+
+
+@pytest.mark.parametrize("idles", [True, False])
+def test_a_device_is_compared_with_those_that_waited_for_it(tell: Callable[..., TraceSet], *, idles: bool) -> None:
+    """The device of rank 2 runs dry as long as those of another replica, and longer than that which waits for it."""
+    other = [step(rank, 0, [("load", 9 * MS)], 30 * MS) for rank in (0, 1)]
+    mine = [step(2, 0, [("load", 9 * MS)], 30 * MS), step(3, 0, [("mm", 1 * MS)], 30 * MS)]
+    if not idles:
+        launch = {"correlation": 999}
+        mine[0].append(event("cuda_runtime", "cudaLaunchKernel", (1, 1), -20, 10, **launch))
+        mine[0].append(event("kernel", "gemm_before", (0, 7), 0, 8.5 * MS, **launch))
+    said = late_sentences(tell(divide([*other, *mine])))
+    assert said == [
+        "rank 2 spent 9.00 ms in `load` (the others 0 ns)"
+        if idles
+        else "rank 2 came late on its device, which was busy for longer than the others', whatever its host did"
+    ]
 
 
 def test_what_lies_around_an_issue_may_be_the_waiting_itself(tell: Callable[..., TraceSet]) -> None:
