@@ -30,7 +30,7 @@ class Contents:
         steps: in order of time.
         collectives: as the trace says them, in order of start; on CPU of issue.
         waits: time consumers stood still, by purpose.
-        compute_starts_ns: shape ``(m,)``, rising, start of every compute event.
+        compute_starts_ns: shape ``(m,)``, rising, start of every compute event that takes time.
         compute_launches_ns: shape ``(m,)``, when the same event was launched.
         sources: of the finer accounts.
         regions: what the training loop was doing when.

@@ -50,7 +50,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
     trace, nesting, masks = time.trace, time.nesting, time.masks
     clock = find_device_clock(trace, nesting)
     timed = nesting.without_launches() if clock.is_off else nesting
-    computing = np.flatnonzero(masks[Kind.COMPUTE])
+    computing = np.flatnonzero(masks[Kind.COMPUTE] & (trace.end_ns > trace.start_ns))
     computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
     lane = read_main_lane(trace, timed, masks[Kind.COMPUTE])
     collectives = find_device_collectives(

@@ -66,14 +66,16 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
             last_ranks=[skew.last_rank for skew in one.skews],
             skew_waits_ns=[skew.skew_wait_ns for skew in one.skews],
             transfers_ns=[skew.transfer_ns for skew in one.skews],
+            is_whole_known=one.whole.exposed_comm_ns is not None,
         )
         for one in explained
     ]
+    any_steps = any(step.overlap.step_ns for one in explained for step in one.steps)
     hosts = {one.rank: one.host_steps for one in explained}
     return Explained(
         analyses=explained,
         over_ranks=over_ranks,
-        owners=rank_exposed_owners(ranks),
+        owners=rank_exposed_owners(ranks, any_steps=any_steps),
         late_ranks=find_late_ranks(over_ranks, [one.timeline for one in explained], hosts),
     )
 

@@ -116,7 +116,8 @@ class CommWait:
 class GapTime:
     """The gaps of one window; ``comm_wait + host_wait + launch_gap + other = gap`` to the nanosecond.
 
-    None counts as nothing in that sum: no such time was seen, and launches that are not known may hide some.
+    None counts as nothing in that sum: no such time was seen, and launches that are not known may hide some; but for a
+    wait that was seen and may have been for something else, which is in no part.
 
     Attributes:
         lane: ``"<process>/<stream>"``.

@@ -24,7 +24,8 @@ class RankTimeline:
         undecided_ns: each collective's share of time in which what computes was not recorded; empty: none.
         recorded: when what computes was recorded; None: always.
         compute: time in which compute ran, on any lane.
-        compute_starts_ns: shape ``(m,)``, rising, start of every compute event (kernel; operator on CPU).
+        compute_starts_ns: shape ``(m,)``, rising, start of every compute event (kernel; operator on CPU) that takes
+            time.
         compute_launches_ns: shape ``(m,)``, when the same event was launched; its start where the trace does not say.
         regions: what the training loop was doing when; for traces without such ranges as autograd's engine shows.
         step_numbers: as in ``ProfilerStep#12``.

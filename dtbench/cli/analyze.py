@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dtbench.analyze.kinds.patterns import KernelPattern
     from dtbench.analyze.launch_tables import LaunchTables
     from dtbench.analyze.summary import RunSummary
+    from dtbench.analyze.trace_set import TraceSet
 
     MadeTables = Mapping[tuple[str, int], LaunchTables]
 
@@ -101,11 +102,18 @@ def _analyze_traces(paths: list[Path], *, workers: int | None, as_json: bool, pa
     from dtbench.analyze.foreign import analyze_traces
 
     traces = analyze_traces(paths, workers=workers, patterns=_load_patterns(patterns))
-    if as_json:
-        from dtbench.report.trace_document import collective_documents, traces_document
+    print_traces_as_json(traces) if as_json else print_traces(traces)
 
-        print_long_json(traces_document(traces), "collectives", collective_documents(traces))
-        return
+
+def print_traces_as_json(traces: "TraceSet") -> None:
+    """Print every number of anyone's traces as one JSON document."""
+    from dtbench.report.trace_document import collective_documents, traces_document
+
+    print_long_json(traces_document(traces), "collectives", collective_documents(traces))
+
+
+def print_traces(traces: "TraceSet") -> None:
+    """Print what anyone's traces say: the answer, its tables, and what a reader must know."""
     from dtbench.report.trace_sections import make_sections
     from dtbench.report.trace_words import answer_lines, remark_lines
 

@@ -92,6 +92,7 @@ class ExplainedRank:
         last_ranks: for each collective the rank that started last; empty: not told.
         skew_waits_ns: for each what it waited for that rank; None or empty: not told.
         transfers_ns: for each the rest of its span, where that is its transfer; None or empty: not told.
+        is_whole_known: it is known how much of the whole trace is exposed communication, or that at least.
     """
 
     timeline: RankTimeline
@@ -99,6 +100,7 @@ class ExplainedRank:
     last_ranks: Sequence[int | None] = ()
     skew_waits_ns: Sequence[int | None] = ()
     transfers_ns: Sequence[int | None] = ()
+    is_whole_known: bool = True
 
 
 _Key = tuple[str | None, Purpose, Operation | None]
@@ -111,16 +113,17 @@ class _Piece:
     waited_for: int | None
 
 
-def rank_exposed_owners(ranks: Sequence[ExplainedRank]) -> tuple[ExposedOwner, ...]:
+def rank_exposed_owners(ranks: Sequence[ExplainedRank], *, any_steps: bool) -> tuple[ExposedOwner, ...]:
     """Rank owners by their exposed time, largest first, and the causes of each likewise.
 
-    Where anything ran in steps, only exposed time inside those of which it is known counts, so that rows add up to the
-    steps' accounts; where a border of a step cuts a collective, its causes take in their order. What has no owner is a
-    row of its own.
+    Where the time of any step is known, only exposed time inside those of which it is known counts, else that of whole
+    traces of which it is, so that rows add up to these accounts; where a border of a step cuts a collective, its causes
+    take in their order. What has no owner is a row of its own.
     """
-    any_steps = any(step.length_ns for rank in ranks for step in rank.timeline.steps)
     pieces: dict[_Key, dict[Cause, list[_Piece]]] = {}
     for rank in ranks:
+        if not any_steps and not rank.is_whole_known:
+            continue
         counted_ns = rank.timeline.stepped_exposed_ns if any_steps else rank.timeline.exposed_ns
         for index, collective in enumerate(rank.timeline.collectives):
             if not counted_ns[index]:
