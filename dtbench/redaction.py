@@ -28,6 +28,15 @@ def redact_value(name: str, value: str) -> str:
     return HIDDEN if _SECRET.search(name) else redact_users(value)
 
 
+def redact_field(path: str, value: str) -> str:
+    """Return the value of a scenario's field, hidden where it is a variable whose name sounds like a secret.
+
+    >>> redact_field("env.NCCL_TOKEN", "x"), redact_field("data.tokens", "512")
+    ('(redacted)', '512')
+    """
+    return redact_value(path, value) if path.startswith("env.") else redact_users(value)
+
+
 def redact_users(text: str) -> str:
     """Return text in which no URL says who logs in.
 

@@ -49,6 +49,7 @@ from dtbench.analyze.worst_ranks import (
     worst_receipts,
     worst_warmup,
 )
+from dtbench.redaction import redact_variables
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunStatus
@@ -89,7 +90,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         coordinates=cell.coordinates,
         status=status,
         reason=reason,
-        scenario=cell.scenario,
+        scenario=_hide_secrets(cell.scenario),
         plan=cell.plan,
         launches=cell.launches,
         step_time=step_time,
@@ -302,6 +303,11 @@ def _compute_dtype(scenario: Scenario) -> str:
             return mixed.param_dtype
         case _:
             return scenario.precision.dtype
+
+
+def _hide_secrets(scenario: Scenario | None) -> Scenario | None:
+    """Give a scenario as it may be shown to anybody: what is secret of its variables stays in the run's folder."""
+    return None if scenario is None else scenario.model_copy(update={"env": redact_variables(scenario.env)})
 
 
 def _mean_losses(ranks: Sequence[RankRecord]) -> tuple[float, ...]:

@@ -14,6 +14,7 @@ from dtbench.cli.console import (
     print_section,
     print_table,
 )
+from dtbench.commands import spell_word
 from dtbench.report.section import Column
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def _print_answers(summary: "RunSummary") -> None:
             print_prose(f"{cell.name}: exposed {answer}", style="bold")
         for index, reason in cell.unreadable.items():
             print_prose(f"Note: {cell.name}, launch {index} is left out: {reason}")
-    print_line(f"Owners, causes and what would change them: dtbench report {summary.path}")
+    print_line(f"Owners, causes and what would change them: dtbench report {spell_word(summary.path)}")
 
 
 def _print_remarks(unread: int, unknown_names: "Iterable[tuple[str, int]]", notes: "Iterable[str]") -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dtbench.cli.console import print_line, print_table
+from dtbench.commands import spell_word
 from dtbench.report.section import Column
 
 _Results = Annotated[Path, typer.Option(help="Folder of all runs and baselines.")]
@@ -45,7 +46,7 @@ def save(
     print_line(f"saved {count} of {saved.labels[0]} as {baseline_file(results, name)}")
     for note in saved.notes:
         print_line(f"Note: {note}")
-    print_line(f"compare with it: dtbench compare {name} <run>")
+    print_line(f"compare with it: dtbench compare {spell_word(name)} <run>")
 
 
 def list_baselines(results: _Results = Path("results")) -> None:

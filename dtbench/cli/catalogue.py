@@ -1,6 +1,5 @@
 """``dtbench catalogue``: every scenario that has checks, one after another, and what each answers."""
 
-import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ import typer
 
 from dtbench.cli.console import print_aside, print_json, print_prose, print_section
 from dtbench.cli.forks import Forks
+from dtbench.commands import spell_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +132,7 @@ def _spell_command(names: "Sequence[str] | None", results: Path, repeat: int | N
     where = [] if results == Path("results") else ["--results", str(results)]
     often = [] if repeat is None else ["--repeat", str(repeat)]
     recorded = [] if write is None else ["--write", str(write)]
-    return shlex.join(["dtbench", "catalogue", *(names or []), *where, *often, *recorded, "--resume"])
+    return spell_command("dtbench", "catalogue", *(names or []), *where, *often, *recorded, "--resume")
 
 
 def _run_all(chosen: "Sequence[_Chosen]", results: Path, command: str, *, resume: bool) -> "list[CatalogueRow]":

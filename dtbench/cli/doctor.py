@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from dtbench.cli.console import print_json, print_line, print_table
+from dtbench.commands import spell_word
 from dtbench.report.section import Column
 
 if TYPE_CHECKING:
@@ -196,7 +197,9 @@ def judge_scenario(listed: "ListedScenario", torch: "Torch | NoTorch", machine: 
 
     name = listed.entry.name
     if listed.error is not None:
-        return Ability(name, can_run=False, words=f"the file has mistakes, `dtbench check {name}` shows them")
+        return Ability(
+            name, can_run=False, words=f"the file has mistakes, `dtbench check {spell_word(name)}` shows them"
+        )
     if isinstance(torch, NoTorch):  # also nobody knows then how many GPUs there are
         return Ability(name, can_run=False, words=f"torch: {torch.reason}")
     try:

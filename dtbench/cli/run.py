@@ -9,6 +9,7 @@ import typer
 
 from dtbench.cli.console import print_aside, print_json, print_line
 from dtbench.cli.report import print_report, to_document
+from dtbench.commands import spell_command, spell_word
 from dtbench.units import count_things
 
 if TYPE_CHECKING:
@@ -89,13 +90,11 @@ class Wish:
     @property
     def command(self) -> str:
         """What goes on with this run."""
-        import shlex
-
         if self.caller is not None:
             return self.caller
         sets = [word for override in self.file.overrides for word in ("--set", override)]
         results = [] if self.results == Path("results") else ["--results", str(self.results)]
-        return shlex.join(["dtbench", "run", self.named, *sets, *results, "--resume"])
+        return spell_command("dtbench", "run", self.named, *sets, *results, "--resume")
 
 
 def train(wish: Wish) -> Path:
@@ -234,8 +233,6 @@ def _check(summary: "RunSummary") -> None:
 
 
 def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
-    import shlex
-
     from dtbench.launch.cells import plan_elsewhere
     from dtbench.launch.machine import read_machine
     from dtbench.launch.run import Observer, write_orders
@@ -246,7 +243,7 @@ def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"format_version": 1, "run": str(folder.path), "commands": commands})
         return
-    print_line(f"# run these one after another, then: dtbench analyze {shlex.quote(str(folder.path))}")
+    print_line(f"# run these one after another, then: dtbench analyze {spell_word(folder.path)}")
     if any("$HEAD_NODE" in command for command in commands):
         print_line("# --standalone: on one node; --nnodes: on all at once, HEAD_NODE is one of them; share the folder")
     for command in commands:
@@ -268,13 +265,11 @@ def _describe_nodes(devices: int, ranks: int) -> str:
 
 def _torchrun(order: "WorkerOrder", path: Path) -> str:
     """Give the command that starts the ranks of one order, with the scenario's variables and interpreter."""
-    import shlex
-
     from dtbench.vocabulary import DeviceKind
 
-    variables = [f"{name}={shlex.quote(value)}" for name, value in order.scenario.env.items()]
+    variables = [f"{name}={spell_word(value)}" for name, value in order.scenario.env.items()]
     python = order.scenario.python
-    torchrun = "torchrun" if python is None else f"{shlex.quote(python)} -m torch.distributed.run"
+    torchrun = "torchrun" if python is None else f"{spell_word(python)} -m torch.distributed.run"
     ranks = _describe_nodes(order.plan.ranks if order.plan.device is DeviceKind.CUDA else 1, order.plan.ranks)
-    worker = f"-m dtbench.worker --order {shlex.quote(str(path))}"
+    worker = f"-m dtbench.worker --order {spell_word(path)}"
     return " ".join(["PYTHONSAFEPATH=1", *variables, torchrun, ranks, worker])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.console import print_aside, print_json, print_line, print_section
+from dtbench.commands import spell_word
 
 _MORE_TRIES = 2
 """For rows that failed only where other guests had the machine: they say nothing of dtbench."""
@@ -120,7 +121,9 @@ def _print(record: "SelftestRecord") -> None:
 
     print_section(tabulate_rows(record.rows))
     passed = sum(row.passed for row in record.rows)
-    print_line(f"seed {record.seed}: {passed} of {len(record.rows)} rows passed; `dtbench report {record.run}`")
+    print_line(
+        f"seed {record.seed}: {passed} of {len(record.rows)} rows passed; `dtbench report {spell_word(record.run)}`"
+    )
 
 
 def _refuse(record: "SelftestRecord") -> None:

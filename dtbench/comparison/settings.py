@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from dtbench.comparison.comparison import SettingChange
+from dtbench.redaction import redact_field
 from dtbench.store.records import CellRecord, OwnLoopCell
 
 ABSENT: Final = "-"
@@ -54,5 +55,7 @@ def find_treatment(
     names = dict.fromkeys((*baseline, *candidate))
     pairs = ((name, baseline.get(name, ABSENT), candidate.get(name, ABSENT)) for name in names)
     return tuple(
-        SettingChange(field=name, baseline=before, candidate=after) for name, before, after in pairs if before != after
+        SettingChange(field=name, baseline=redact_field(name, before), candidate=redact_field(name, after))
+        for name, before, after in pairs
+        if before != after
     )

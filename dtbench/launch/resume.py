@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dtbench import __version__
+from dtbench.commands import spell_word
 from dtbench.errors import StoreError
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.mistakes import split_lines
@@ -76,11 +77,13 @@ def refuse_other(
     folder = RunFolder(path)
     launches = [folder.launch(cell.name, index) for cell in planned for index in cell.launches]
     if run.status is RunStatus.COMPLETE and all(map(is_finished, launches)):
-        raise StoreError(f"{path}: this run is complete, nothing is left to do; `dtbench report {path}` shows it")
+        raise StoreError(
+            f"{path}: this run is complete, nothing is left to do; `dtbench report {spell_word(path)}` shows it"
+        )
     if run.prepared:
         raise StoreError(
             f"{path}: this run was prepared for ranks that someone else starts; run the orders that are left, "
-            f"then `dtbench analyze {path}`"
+            f"then `dtbench analyze {spell_word(path)}`"
         )
     if len(planned) < len(run.cells):
         raise StoreError(f"{path}: is a run of your own training loop; start the loop again, it makes a new run")

@@ -1,12 +1,12 @@
 """Put everything that is derived for people into a run's folder: the plots and TensorBoard's event files."""
 
-import shlex
 from pathlib import Path
 
 from dtbench.analyze.cell_data import RunData, stack, stack_all_steps
 from dtbench.analyze.run import summarize_only_cell
 from dtbench.analyze.run_data import read_run_data
 from dtbench.analyze.summary import RunSummary
+from dtbench.commands import spell_word
 from dtbench.errors import StoreError
 from dtbench.report.pictures import draw_pictures
 from dtbench.report.plots import save_picture
@@ -46,7 +46,7 @@ def publish(data: RunData, summary: RunSummary) -> None:
         )
     except (OSError, StoreError) as error:
         why = error.__cause__ if isinstance(error, StoreError) else error
-        again = f"free some space, then `dtbench analyze {shlex.quote(str(folder.path))}` makes them"
+        again = f"free some space, then `dtbench analyze {spell_word(folder.path)}` makes them"
         raise StoreError(
             f"{folder.path}: plot and TensorBoard files cannot be written ({getattr(why, 'strerror', why)}); {again}"
         ) from error

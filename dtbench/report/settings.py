@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
+from dtbench.redaction import redact_field
 from dtbench.scenario.axes import UNSET
 from dtbench.scenario.schema import Scenario
 
@@ -52,7 +53,7 @@ def _keep_differing(placed: Mapping[str, Mapping[str, str]]) -> dict[str, dict[s
     names = list(dict.fromkeys(name for settings in placed.values() for name in settings))
     found = {cell: {name: settings.get(name, UNSET) for name in names} for cell, settings in placed.items()}
     differing = [name for name in names if len({settings[name] for settings in found.values()}) > 1]
-    return {cell: {name: settings[name] for name in differing} for cell, settings in found.items()}
+    return {cell: {name: redact_field(name, settings[name]) for name in differing} for cell, settings in found.items()}
 
 
 def _flatten(fields: Mapping[str, object], prefix: str = "") -> dict[str, str]:

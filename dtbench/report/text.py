@@ -14,6 +14,7 @@ from rich.rule import Rule
 from rich.table import Table
 
 from dtbench.analyze.summary import CellSummary, PurposeSummary, RunSummary
+from dtbench.commands import spell_command
 from dtbench.report import estimates, sentences, sweep
 from dtbench.report.canary import canary_words
 from dtbench.report.cell_rows import (
@@ -366,7 +367,7 @@ def render_places(summary: RunSummary) -> Plain:
     if len(summary.cells) > sweep.MOST_CELLS:
         count = sum(len(cell.trace_paths) for cell in summary.cells)
         lines.append(Plain(f"  traces       cells/<cell>/launch<k>/traces ({count})"))
-        command = f"dtbench report {summary.path} --cell {summary.cells[0].name}"
+        command = spell_command("dtbench", "report", summary.path, "--cell", summary.cells[0].name)
         lines.append(Plain.assemble("  one cell     ", (command, "cyan")))
     for cell in summary.cells if len(summary.cells) <= sweep.MOST_CELLS else ():
         if cell.trace_paths:
@@ -380,13 +381,17 @@ def render_places(summary: RunSummary) -> Plain:
     if plots:
         lines.append(Plain(f"  {'plots' if len(plots) > 1 else 'plot '}        {', '.join(plots)}"))
     if folder.tensorboard.exists():
-        lines.append(Plain.assemble("  TensorBoard  ", (f"dtbench tensorboard {summary.path}", "cyan")))
+        lines.append(Plain.assemble("  TensorBoard  ", (spell_command("dtbench", "tensorboard", summary.path), "cyan")))
     elif any(cell.scenario is None and cell.trace_paths for cell in summary.cells):  # its ranks cannot draw
         lines.append(
-            Plain.assemble("  TensorBoard  ", (f"dtbench analyze {summary.path}", "cyan"), " makes it, and the plot")
+            Plain.assemble(
+                "  TensorBoard  ",
+                (spell_command("dtbench", "analyze", summary.path), "cyan"),
+                " makes it, and the plot",
+            )
         )
     lines += [
-        Plain.assemble("  all numbers  ", (f"dtbench report {summary.path} --json", "cyan")),
+        Plain.assemble("  all numbers  ", (spell_command("dtbench", "report", summary.path, "--json"), "cyan")),
     ]
     return Plain("\n").join(lines)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from dtbench.commands import spell_word
 from dtbench.report.section import Column, Section
 from dtbench.selftest.records import CellOutcome, RowOutcome
 from dtbench.units import NS_PER_MS, format_fraction
@@ -36,7 +37,7 @@ def _describe_disturbance(row: RowOutcome) -> str:
     shares = ", ".join(f"{format_fraction(share)} in {cell}" for cell, share in row.disturbed.items())
     return (
         f"{row.row} cannot be judged: other guests had part of the machine's cores ({shares}); run "
-        f"`dtbench selftest --only {row.row}` when they are gone"
+        f"`dtbench selftest --only {spell_word(row.row)}` when they are gone"
     )
 
 

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 from dtbench.errors import StoreError
+from dtbench.redaction import redact_text
 from dtbench.store.journal import JournalWriter
 from dtbench.store.records import EventLine
 
@@ -16,13 +17,13 @@ class Events:
         self._path, self._journal = path, journal
 
     def say(self, event: str, detail: str = "") -> None:
-        """Append one line; called between steps only.
+        """Append one line, without secrets of an error's words; called between steps only.
 
         Raises:
             StoreError: the disk is full.
         """
         now = time.time_ns()
-        line = EventLine(unix_ns=now, monotonic_ns=time.monotonic_ns(), event=event, detail=detail)
+        line = EventLine(unix_ns=now, monotonic_ns=time.monotonic_ns(), event=event, detail=redact_text(detail))
         self._journal.touch(now)
         try:
             with self._path.open("a", encoding="utf-8") as file:

@@ -66,8 +66,8 @@ def test_what_has_no_room_is_said_and_leaves_nothing(
     code, told = work()
     assert code in (0, 6), told
     assert (code == 0) or (FULL in told and "bug in dtbench" not in told), told
-    made = {path: content for path, content in read_files(run).items() if path in before}
-    assert {path for path in before if made.get(path) != before[path]} <= {run.checks}
+    after = {path: content for path, content in read_files(run).items() if path in before}
+    assert {path for path in before if after.get(path) != before[path]} <= {run.checks}
     assert archive.exists() == (verb == "export" and code == 0)
     assert set(find_leftovers(results.parent, tmp_path / "none", results)) <= {"out.tar"}
     assert not list(run.path.glob(".tb*"))

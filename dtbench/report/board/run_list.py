@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from dtbench.commands import spell_word
 from dtbench.errors import StoreError
 from dtbench.report.board.runs import FoundRun, LogDirectory
 from dtbench.store.links import refuse_link
@@ -89,7 +90,7 @@ class RunList:
     def _hint(self) -> str:
         around = self.directory.find_run_around()
         if around is not None:
-            return f"This log directory is inside a run; `dtbench tensorboard {around}` shows the run."
+            return f"This log directory is inside a run; `dtbench tensorboard {spell_word(around)}` shows the run."
         return f"There is no run below {self.directory.root}; `dtbench run quickstart` makes one."
 
 
