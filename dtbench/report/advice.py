@@ -54,6 +54,10 @@ _MISSING: Final = {
         "Record again, perhaps with a newer torch or driver: the profiler put the device's times wrongly beside the"
         " host's."
     ),
+    MissingInput.CONSUMER: (
+        "Nothing was seen to wait for it: leave it out if nothing uses it; else record a step more, in a run of dtbench"
+        " or with `dtbench.capture`, which record waits."
+    ),
 }
 
 _FEW_BYTES: Final = 4096
