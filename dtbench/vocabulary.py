@@ -363,7 +363,7 @@ class MissingInput(StrEnum):
     issued; the region that issued it; whether it was issued blocking; what the compute waited for that stood launched
     beside it; why the host launched no compute beside it; when collectives ran that its region issued and that were not
     seen to run; what kept a thread in a collective that another rank had left, and of which it had nothing more to get;
-    how far the device's clock is off the host's.
+    how far the device's clock is off the host's; whether anything waited for it.
     """
 
     RANKS = "ranks"
@@ -381,6 +381,7 @@ class MissingInput(StrEnum):
     LOST = "lost"
     WAKING = "waking"
     DEVICE_CLOCK = "device_clock"
+    CONSUMER = "consumer"
 
 
 _DECIDING = {

@@ -1,8 +1,9 @@
 """Who stood still for which collective in a CPU trace.
 
 A wait is a range or operator of a thread that runs the model: ``dtbench::wait`` (it names its collective),
-``_c10d_functional::wait_tensor``, and two waits that are no event: DDP's in C++ at the end of backward, and in traces
-without our ranges those inside a synchronous call. See each function for its rule.
+``_c10d_functional::wait_tensor``, and three waits that are no event: DDP's in C++ at the end of backward and for the
+buffers that it broadcasts, and in traces without our ranges those inside a synchronous call. See each function for its
+rule.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from dtbench.analyze.collectives import Collective, find_regions
 from dtbench.analyze.intervals import Intervals, Ints, subtract
 from dtbench.analyze.kinds.operators import ENGINE, is_wait_tensor
 from dtbench.analyze.nesting import Nesting
+from dtbench.analyze.owners import BUFFERS
 from dtbench.analyze.payload import count_elements, item_bytes, span_bytes
 from dtbench.analyze.purposes import ACCUMULATES, is_fsdps, is_functional
 from dtbench.analyze.strategy import Strategy, find_strategies
@@ -53,6 +55,7 @@ def find_cpu_waits(trace: Trace, nesting: Nesting, collectives: Sequence[Collect
         *labelled,
         *_functional_waits(trace, collectives),
         *_reducer_waits(trace, nesting, collectives, others),
+        *_buffer_waits(collectives, others),
         *_blocking_waits(trace, collectives, others),
     )
 
@@ -192,6 +195,14 @@ def _reducer_waits(
         for _, index in buckets[np.searchsorted(issued_at, start_ns) : np.searchsorted(issued_at, end_ns)]:
             last_ns = max(node_end_ns, min(collectives[index].end_ns, end_ns))
             yield Wait(Purpose.GRAD_REDUCE, node_end_ns, last_ns, index)
+
+
+def _buffer_waits(collectives: Sequence[Collective], others: Sequence[int]) -> Iterator[Wait]:
+    """DDP's wait for the buffers that it broadcasts, inside the call in C++ that issues them: until each has ended."""
+    for index in others:
+        one = collectives[index]
+        if one.owner == BUFFERS and one.issue_end_ns is not None:
+            yield Wait(one.purpose, one.issue_end_ns, max(one.issue_end_ns, one.end_ns), index)
 
 
 def _is_waited_for(one: Collective, *, is_ddp: bool) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from dtbench.analyze.causes.exposed_owners import ExplainedRank, ExposedOwner, rank_exposed_owners
 from dtbench.analyze.causes.lag import withhold_lag
 from dtbench.analyze.causes.split import CausePart, CauseSplit, split_exposed
+from dtbench.analyze.causes.unwaited import withhold_unwaited
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.ranks.late import LateRank, find_late_ranks
 from dtbench.analyze.ranks.misfits import Misfits
@@ -89,7 +90,9 @@ def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, job_size: int | Non
     last_starts_ns = [
         partner.start_ns if (partner := partners.get(index)) else skew.last_start_ns for index, skew in enumerate(skews)
     ]
-    splits = withhold_lag(one.timeline, split_exposed(one.timeline, last_starts_ns), [skew.lag_ns for skew in skews])
+    lags_ns = [skew.lag_ns for skew in skews]
+    splits = withhold_lag(one.timeline, split_exposed(one.timeline, last_starts_ns), lags_ns)
+    splits = withhold_unwaited(one.timeline, splits, last_starts_ns, lags_ns)
     if len(over_ranks.collectives) > 1:
         matched = _find_matched(over_ranks, one.rank)
         splits = tuple(

@@ -54,6 +54,10 @@ _MISSING: Final = {
         "Record again, perhaps with a newer torch or driver: the profiler put the device's times wrongly beside the"
         " host's."
     ),
+    MissingInput.CONSUMER: (
+        "Nothing was seen to wait for it: leave it out if nothing uses it; else record a step more, in a run of dtbench"
+        " or with `dtbench.capture`, which record waits."
+    ),
 }
 
 _FEW_BYTES: Final = 4096
@@ -406,6 +410,11 @@ def _after_needed_at_once(row: Loss, ran: Ran) -> str:
         return f"{split} a smaller tensor axis."
     if row.purpose is Purpose.UNSHARD and ran.strategy in (Strategy.FSDP1, Strategy.FSDP2):
         return "Nothing that could run beside it was launched before it was needed: make the unit small."
+    if row.purpose is Purpose.GRAD_REDUCE:
+        return (
+            "It is waited for where it is issued: wait when backward is over, so that what is left of that runs beside"
+            " it."
+        )
     if row.purpose is Purpose.UNSHARD and ran.gathers_after_update:
         return "Gather parameters in parts, each when its update is done, or beside the next forward."
     return "Find independent work to put between its issue and its use, or send less."

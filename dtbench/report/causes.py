@@ -27,6 +27,7 @@ MISSING_WORDS: Final = {
     MissingInput.HOST: "why the host launched no compute beside it",
     MissingInput.WAKING: "what kept its thread there when other ranks had left it",
     MissingInput.DEVICE_CLOCK: "how far the device's clock is off the host's",
+    MissingInput.CONSUMER: "whether anything waited for it",
 }
 
 

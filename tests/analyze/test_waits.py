@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from dtbench.analyze.collectives import Collective
+from dtbench.analyze.explain import explain
 from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.reader import read_trace
 from dtbench.analyze.trace_analysis import analyze_trace
 from dtbench.report.trace_words import answer_lines
+from dtbench.vocabulary import Cause
 
 BUCKET = "dtbench::collective group=0 seq={seq} op=all_reduce bytes=8 axis=replicate async=1 owner=bucket {bucket}"
 GATHER = "dtbench::collective group=1 seq=1 op=all_gather bytes=8 axis=shard async=0 owner="
@@ -52,6 +54,22 @@ def test_a_functional_wait_belongs_to_the_latest_functional_collective(draw: Cal
         range gloo:all_reduce             @2 |  =====     ====    | {"Input Dims": [[512]], "Input type": ["float"]}
         """)
     assert waits(path) == {"tensor": 3000, "other": 1000}
+
+
+def test_ddp_waits_for_the_buffers_that_it_broadcasts_before_it_goes_on(draw: Callable[..., Path]) -> None:
+    label = "dtbench::collective group=0 seq=1 op=broadcast bytes=8 axis=replicate async=1 owner="
+    path = draw(f"""
+        step ProfilerStep#1                    @1 |==============|
+        range dtbench::region forward          @1 |==============|
+        range DistributedDataParallel.forward  @1 |============= |
+        range {label}                          @1 | ==           |
+        range gloo:broadcast                   @2 |   =====      |
+        op aten::mm                            @1 |         ==== |
+        """)
+    assert waits(path) == {"other": 5000}
+    assert [split.by_cause for split in explain([analyze_trace(read_trace(path))]).analyses[0].splits] == [
+        {Cause.NEEDED_AT_ONCE: 5000}
+    ]
 
 
 def test_ddps_wait_without_an_event_runs_from_the_last_node_to_the_end_of_each_bucket(

@@ -347,6 +347,14 @@ def gain(*rows: Loss, step_ns: float = 484_000_000, comm_ns: float = float("nan"
     return [one.words for one in advise(rows, ran, step_ns=step_ns, comm_ns=comm_ns)]
 
 
+def test_who_waits_for_gradients_where_they_are_reduced_is_told_to_wait_later_not_to_send_less() -> None:
+    row = loss(Cause.NEEDED_AT_ONCE, Purpose.GRAD_REDUCE, carried=Carried(at_most_ns=9, size_bytes=4 << 20))
+    for ran in (NOT_KNOWN, Ran(is_device=False), Ran(is_device=False, strategy=Strategy.DDP)):
+        words = advise_loss(row, ran)
+        assert "wait when backward is over" in words
+        assert "less" not in words
+
+
 def test_a_barrier_is_told_nothing_of_input_size_or_result() -> None:
     for cause in (Cause.SYNC_OP, Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH, Cause.LATE_ISSUE, Cause.LATE_READY):
         for ran in (NOT_KNOWN, Ran(is_device=False)):

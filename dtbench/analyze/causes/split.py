@@ -28,7 +28,8 @@ cause               takes at most                                      needs
 ``late_ready``      compute of the backward pass before it was ready   issue, region, the engine's nodes
 ``sync_op``         everything                                         issued blocking
 ``tail``            everything                                         issue, region, a host that launched in time
-``needed_at_once``  everything                                         issue, ready, a host that launched in time
+``needed_at_once``  everything                                         issue, ready, a host that launched in time; of
+                                                                       gradients its wait, in the midst of backward
 ``bandwidth``       everything                                         all of the above; no compute stood launched of
                                                                        which nobody knows what it waited for
 ``unknown``         everything                                         names what was missing
@@ -40,6 +41,8 @@ claimed.
 The first moment at which the collective could run is ``max(issue, ready)``: on a device the host issues long before
 the producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. A
 collective of which other ranks' starts are not known has no ``skew``; what would be ``bandwidth`` is then ``unknown``.
+On the host ``tail``, ``needed_at_once`` and ``bandwidth`` are told here from what was issued and computed; for how much
+of them anybody stood still, ``unwaited.py`` says.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -247,11 +250,14 @@ class _Splitter:
         """All of it where no compute starts between the first moment at which it could run, and its end.
 
         In the order of the streams that is "no compute was launched between issue and first wait": what starts before
-        its end did not wait for it. For gradients nothing waits before the end of backward: never.
+        its end did not wait for it. Gradients are needed after backward: theirs only where a wait is known to come with
+        nothing computed since the issue, so that what backward computed later stood behind it.
         Where the host sat in a call and could launch nothing, nobody needed it unless that is what it waited for.
         """
         one = self.collective
-        if one.ready_ns is None or one.purpose is Purpose.GRAD_REDUCE or not self._has_order:
+        if one.ready_ns is None or not self._has_order:
+            return 0
+        if one.purpose is Purpose.GRAD_REDUCE and not self._is_waited_for_at_once:
             return 0
         if self._may_have_held or self._is_launched_before_wait or self._is_much(self._blocked_ns) or self._is_nobodys:
             return 0
@@ -312,6 +318,15 @@ class _Splitter:
         if one.awaited_ns is None or one.issue_ns is None:
             return False
         return self._is_much(self.surroundings.launched_ns(one.issue_ns, one.awaited_ns))
+
+    @property
+    def _is_waited_for_at_once(self) -> bool:
+        """Whether it is known to be waited for with nothing computed since its issue, as by a hook that waits."""
+        one = self.collective
+        wait_ns = one.awaited_ns if self.surroundings.is_device else one.first_wait_ns
+        if one.issue_ns is None or wait_ns is None or one.first_wait_ns is None:
+            return False
+        return not self._is_much(self.surroundings.launched_ns(one.issue_ns, wait_ns))
 
     @property
     def _host_late_ns(self) -> int:

@@ -337,6 +337,32 @@ def blocking_reduction(maker: "Maker") -> "Story":
     )  # fmt: skip
 
 
+def reduction_waited_for_in_its_hook(maker: "Maker") -> "Story":
+    """A gradient's hook issues its reduction and waits for it: all that backward computes later stands behind it."""
+    length, compute, size = maker.some(60, 300), maker.some(20, 400), maker.size()
+    ranks = []
+    for _ in range(size):
+        rank = maker.cpu(size)
+        with rank.around("ProfilerStep#7"):
+            with rank.region("forward"):
+                rank.operator(60_000)
+            with rank.region("backward"):
+                for seq in (25, 26):
+                    layer(rank, compute)
+                    with rank.node("torch::autograd::AccumulateGrad"):
+                        start = rank.host_ns + 2_400
+                        told = label("all_reduce", "replicate", seq)
+                        rank.collective(start, start + length, label=told)
+                        rank.wait("0", seq, start + length)
+                        rank.operator(1_200, "aten::div_")
+            step(rank)
+        ranks.append(rank.events)
+    return maker.story(
+        name="reduction_waited_for_in_its_hook", ranks=ranks, target=("0", 25), injected="needed_at_once",
+        expected=[{"needed_at_once": length}] * size, others={("0", 26): {"tail": length}},
+    )  # fmt: skip
+
+
 def tensor_parallel(maker: "Maker", length: int, late: int | None) -> "list[CpuRank]":
     size = maker.size()
     ranks = []
@@ -393,6 +419,7 @@ STORIES: tuple[Stories, ...] = (
     blocking_gather_after_compute,
     prefetched_gather,
     blocking_reduction,
+    reduction_waited_for_in_its_hook,
     tensor_all_reduce,
     tensor_all_reduce_waits_for_a_rank,
     timed_last_bucket,

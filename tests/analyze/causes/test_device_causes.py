@@ -329,6 +329,42 @@ def bucket(rank: "GpuRank", index: int, span: tuple[int, int], **more: Any) -> N
         rank.collective(*span, operation="allreduce", group="dp", seq=50 + index, is_async=True, **more)
 
 
+def reduction_waited_for_in_its_hook(maker: "Maker") -> "Story":
+    """A gradient's hook lets compute wait for the reduction that it has just issued."""
+    length, compute, size = maker.some(60, 300), maker.some(60, 400), maker.size()
+    shown = maker.flip()
+    ranks = []
+    for _ in range(size):
+        rank = maker.gpu(size)
+        with rank.around("ProfilerStep#3"):
+            now = AHEAD
+            with rank.region("forward", is_shown=shown):
+                rank.kernel(now, now + 60_000)
+            now += 60_000
+            rank.thread = 2
+            with rank.region("backward", is_shown=shown):
+                for seq in (95, 96):
+                    with rank.node("MmBackward0"):
+                        rank.kernel(now, now + compute)
+                    now += compute
+                    with rank.node("torch::autograd::AccumulateGrad"):
+                        rank.collective(
+                            now, now + length, operation="allreduce", group="dp", seq=seq, is_async=True, mesh="mesh_dp"
+                        )
+                        rank.wait_on_stream()
+                        now += length
+                        rank.kernel(now, now + 1_200, name="div")
+                        now += 1_200
+            rank.thread = 1
+            with rank.region("optimizer", is_shown=shown):
+                rank.kernel(now, now + 12_000, name="multi_tensor_apply_kernel")
+        ranks.append(rank.events)
+    return maker.story(
+        name="reduction_waited_for_in_its_hook", ranks=ranks, target=("dp", 95), injected="needed_at_once",
+        expected=[{"needed_at_once": length}] * size, others={("dp", 96): {"tail": length}},
+    )  # fmt: skip
+
+
 def copy_out(rank: "GpuRank", now_ns: int) -> None:
     """DDP's end of backward: copies out of the buckets, after waits that are no event."""
     rank.kernel(now_ns, now_ns + 2400, name="copy_out_of_bucket")
@@ -853,6 +889,7 @@ STORIES: tuple[Stories, ...] = (
     long_bucket,
     bucket_behind_a_bucket,
     bucket_waits_for_a_rank,
+    reduction_waited_for_in_its_hook,
     reduction_in_line,
     bucket_in_line,
     bucket_without_launch,
