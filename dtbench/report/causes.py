@@ -16,6 +16,7 @@ MISSING_WORDS: Final = {
     MissingInput.CLOCKS: "how far the ranks' clocks are apart",
     MissingInput.EVENTS: "when the other ranks began it",
     MissingInput.WAITS: "whether it waited for another rank",
+    MissingInput.LATENESS: "what delayed the rank that began last",
     MissingInput.LAUNCH: "the call that launched it",
     MissingInput.QUEUE: "whether it stood behind the one before it",
     MissingInput.GRAPH_ORDER: "the order inside a captured graph",
