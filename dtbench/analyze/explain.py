@@ -93,6 +93,10 @@ def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, job_size: int | Non
     lags_ns = [skew.lag_ns for skew in skews]
     splits = withhold_lag(one.timeline, split_exposed(one.timeline, last_starts_ns), lags_ns)
     splits = withhold_unwaited(one.timeline, splits, last_starts_ns, lags_ns)
+    splits = tuple(
+        _leave_open(split, skew.untold_ns) if skew.untold_ns else split
+        for split, skew in zip(splits, skews, strict=True)
+    )
     if len(over_ranks.collectives) > 1:
         matched = _find_matched(over_ranks, one.rank)
         splits = tuple(
@@ -187,6 +191,20 @@ def _leaves_alone(collective: Collective, one: TraceAnalysis) -> bool:
         return False
     is_root = collective.group_ranks[collective.root] == one.rank
     return is_root == (collective.operation in GIVEN_BY_ROOT)
+
+
+def _leave_open(split: CauseSplit, untold_ns: int) -> CauseSplit:
+    """Leave open for whom was waited, as far as the last rank may have handed on a delay that nobody saw."""
+    open_ns = min(split.by_cause.get(Cause.SKEW, 0), untold_ns)
+    kept: list[CausePart] = []
+    missing: tuple[MissingInput, ...] = (MissingInput.LATENESS,)
+    for part in split.parts:
+        if part.cause is Cause.UNKNOWN and open_ns:
+            open_ns += part.exposed_ns
+            missing = (*missing, *part.missing)
+        elif part.cause is not Cause.SKEW or part.exposed_ns > open_ns:
+            kept.append(replace(part, exposed_ns=part.exposed_ns - open_ns) if part.cause is Cause.SKEW else part)
+    return CauseSplit((*kept, CausePart(Cause.UNKNOWN, open_ns, missing=missing)) if open_ns else split.parts)
 
 
 def _withhold(split: CauseSplit, lack: MissingInput) -> CauseSplit:

@@ -33,8 +33,16 @@ _MISSING: Final = {
         "The trace does not tell which ranks it waits for: say which collective it is, by its kernel's name"
         " (`--patterns`), issue sends and receives one by one, or record with a torch that names roots."
     ),
+    MissingInput.LATENESS: (
+        "The rank that began last may only have handed on a delay: give the traces of all ranks of the job, which meet"
+        " in collectives while the profiler runs, so that their clocks can be compared."
+    ),
     MissingInput.LAUNCH: "Profile one step more, so that the call that launched it lies inside the trace.",
     MissingInput.QUEUE: "Record it in a run of dtbench, or with `dtbench.capture`, which say which came after which.",
+    MissingInput.PUT_OFF: (
+        "Find first what the rank that comes last did meanwhile: what these stood behind waited for it, and would be"
+        " done sooner with it in time."
+    ),
     MissingInput.GRAPH_ORDER: "Profile a step without captured graphs.",
     MissingInput.READY: "Record CPU activity too.",
     MissingInput.REGION: "Mark steps with `prof.step()`, and record CPU activity too.",

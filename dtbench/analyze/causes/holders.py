@@ -1,4 +1,13 @@
-"""Who held a collective's lane, or its communicator, while it could have run."""
+"""Who held a collective's lane, or its communicator, while it could have run.
+
+What held it may itself have waited for a rank that came late. So the queue is gone through once more as it would have
+been with every rank in time::
+
+    rank 0   A       [wwwwwwtttt]            w  waits for the last rank    t  transfer
+             B         ihhhhhhhhh[tttt]      h  held, from its issue to its start
+    in time  A       [tttt]
+             B         ihhh[tttt]            held so long in any case: the rest is a late rank's
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dtbench.analyze.collectives import Collective
+from dtbench.analyze.gaps import LAUNCH_BOUND_NS
 from dtbench.analyze.intervals import Ints, unite
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import POINT_TO_POINT, Operation, Purpose
@@ -19,23 +29,29 @@ class Holders:
     Attributes:
         held_ns: time in which others held its lane, from the first moment at which it could run to its start.
         longest: index of the one that held it longest, the later of equals; None: nobody did.
+        put_off_ns: the part of ``held_ns`` in which nobody had held it, had no rank come late to what ran before it.
         maybe_held_ns: time beyond in which others ran that held it if their queue was its own, which is not told.
     """
 
     held_ns: int
     longest: int | None
     maybe_held_ns: int = 0
+    put_off_ns: int = 0
 
 
 class _Held(NamedTuple):
-    """Spans in which one queue was held, of shape ``(k,)``; ``by`` are indices into the collectives."""
+    """Spans in which one queue was held, of shape ``(k,)``; ``by`` are indices into the collectives.
+
+    ``sooner_ns`` is by how much sooner it had been free, had every rank been in time; None: it had been free before.
+    """
 
     by: Ints
     starts_ns: Ints
     ends_ns: Ints
+    sooner_ns: int | None
 
 
-def find_holders(timeline: RankTimeline) -> tuple[Holders, ...]:
+def find_holders(timeline: RankTimeline, last_starts_ns: Sequence[int | None] = ()) -> tuple[Holders, ...]:
     """Find who held each collective up between its issue (or, if later, its readiness) and its start.
 
     ::
@@ -55,64 +71,124 @@ def find_holders(timeline: RankTimeline) -> tuple[Holders, ...]:
     communicator wait for the one before (its ``src/enqueue.cc``, ``ncclLaunchPrepare``). From torch 2.8 on FSDP's
     all-gathers and reduce-scatters run on two streams of its own. A collective of which the trace does not name the
     group may be of any that fits it.
+
+    Args:
+        timeline: the rank.
+        last_starts_ns: for each collective the last start over all ranks of its group, in this rank's clock; None: not
+            every rank of the group is known. Empty: of none.
     """
     collectives = timeline.collectives
+    sent_ns = _find_sent(collectives, last_starts_ns)
     held: list[list[_Held]] = [[] for _ in collectives]
     maybe_held: list[list[_Held]] = [[] for _ in collectives]
     ran = [index for index, one in enumerate(collectives) if len(one.span.starts_ns)]
-    for index, found in _find_in_queues(collectives, ran, lambda one: one.lane):
+    for index, found in _find_in_queues(collectives, sent_ns, ran, lambda one: one.lane):
         is_told = timeline.is_device or collectives[index].seq is not None
         (held if is_told else maybe_held)[index].append(found)
     if timeline.is_device:
         # NCCL makes a communicator for each pair of ranks that send to each other, whatever group they name
         ran = [index for index in ran if collectives[index].operation not in POINT_TO_POINT]
-        for index, found in _find_in_queues(collectives, ran, lambda one: one.group):
+        for index, found in _find_in_queues(collectives, sent_ns, ran, lambda one: one.group):
             held[index].append(found)
-        for index, found in _find_in_unnamed(collectives, ran):
+        for index, found in _find_in_unnamed(collectives, sent_ns, ran):
             maybe_held[index].append(found)
     return tuple(_sum_up(*found) for found in zip(held, maybe_held, strict=True))
 
 
+def _find_sent(collectives: Sequence[Collective], last_starts_ns: Sequence[int | None]) -> list[int]:
+    """Give how long each collective surely took when it waited for no rank.
+
+    Where it is not known of some how long they waited, all of it may have been waiting; where it is known of none, as
+    of one rank's trace alone, they are taken as they are.
+    """
+    if not any(last_ns is not None for last_ns in last_starts_ns):
+        return [one.end_ns - one.start_ns for one in collectives]
+    return [
+        one.end_ns - min(max(one.start_ns, one.end_ns if last_ns is None else last_ns), one.end_ns)
+        if last_ns is not None or one.group_size != 1
+        else one.end_ns - one.start_ns
+        for one, last_ns in zip(collectives, last_starts_ns, strict=True)
+    ]
+
+
 def _find_in_queues(
-    collectives: Sequence[Collective], members: Sequence[int], name_queue: Callable[[Collective], str]
+    collectives: Sequence[Collective],
+    sent_ns: Sequence[int],
+    members: Sequence[int],
+    name_queue: Callable[[Collective], str],
 ) -> Iterator[tuple[int, _Held]]:
     """Give the collectives that others of their queue held up, each with what did; a queue without a name is none."""
     queues: dict[str, list[int]] = {}
     for index in members:
         queues.setdefault(name_queue(collectives[index]), []).append(index)
     for name, queue in queues.items():
-        yield from _find_in_queue(collectives, queue) if name else ()
+        yield from _find_in_queue(collectives, sent_ns, queue) if name else ()
 
 
-def _find_in_queue(collectives: Sequence[Collective], members: Sequence[int]) -> list[tuple[int, _Held]]:
+def _find_in_queue(
+    collectives: Sequence[Collective], sent_ns: Sequence[int], members: Sequence[int]
+) -> list[tuple[int, _Held]]:
     """Give the collectives of a queue that others held up, each with what did."""
     order = np.array(sorted(members, key=lambda index: collectives[index].start_ns), dtype=np.int64)
     starts = np.array([collectives[index].start_ns for index in order.tolist()], dtype=np.int64)
     ends = np.array([collectives[index].end_ns for index in order.tolist()], dtype=np.int64)
     latest_ends = np.maximum.accumulate(ends)
     inputs_ns = _find_inputs(collectives, members)
+    could = [_find_first_moment(collectives[index], inputs_ns.get(index, 0)) for index in order.tolist()]
+    sooner = _find_sooner(starts, ends, could, [sent_ns[index] for index in order.tolist()])
     found = []
     for place, index in enumerate(order.tolist()):
-        collective = collectives[index]
-        if collective.issue_ns is None or collective.is_captured:
+        collective, could_ns = collectives[index], could[place]
+        if could_ns is None:
             continue
-        input_ns = inputs_ns.get(index, 0)
-        could_ns = max(collective.issue_ns, collective.ready_ns or 0, input_ns)
         first = int(latest_ends[:place].searchsorted(could_ns, side="right"))
         if first < place:
             lefts = np.maximum(starts[first:place], could_ns)
             rights = np.minimum(ends[first:place], collective.start_ns)
-            found.append((index, _Held(order[first:place], lefts, rights)))
+            found.append((index, _Held(order[first:place], lefts, rights, sooner[place])))
     return found
 
 
-def _find_in_unnamed(collectives: Sequence[Collective], members: Sequence[int]) -> Iterator[tuple[int, _Held]]:
+def _find_first_moment(one: Collective, input_ns: int) -> int | None:
+    """Return the first moment at which a collective could have run; None: nothing in the trace says."""
+    if one.issue_ns is None or one.is_captured:
+        return None
+    return max(one.issue_ns, one.ready_ns or 0, input_ns)
+
+
+def _find_sooner(starts: Ints, ends: Ints, could: Sequence[int | None], sent: Sequence[int]) -> list[int | None]:
+    """Return by how much sooner each of a queue had run, had no rank come late to any before; None: it stood for none.
+
+    What began as soon as the one before had ended had begun by as much sooner as that had ended sooner, though not
+    before it could.
+
+    Args:
+        starts: in rising order.
+        ends: of the same.
+        could: when each could have run at first; None: not known.
+        sent: how long each took without waiting for a rank.
+    """
+    found: list[int | None] = []
+    busy_ns = free_ns = 0  # until when the queue was held, and had been
+    for start_ns, end_ns, could_ns, sent_ns in zip(starts.tolist(), ends.tolist(), could, sent, strict=True):
+        is_next = start_ns - busy_ns <= LAUNCH_BOUND_NS
+        most_ns = start_ns if could_ns is None else max(0, start_ns - could_ns)
+        sooner_ns = min(busy_ns - free_ns, most_ns) if is_next else 0
+        found.append(sooner_ns if is_next else None)
+        busy_ns = max(busy_ns, end_ns)
+        free_ns = max(free_ns, start_ns - sooner_ns + sent_ns)
+    return found
+
+
+def _find_in_unnamed(
+    collectives: Sequence[Collective], sent_ns: Sequence[int], members: Sequence[int]
+) -> Iterator[tuple[int, _Held]]:
     """Give the collectives that others may have held up, where of one of the two no group is named."""
     if all(collectives[index].group for index in members):
         return
-    for index, found in _find_in_queue(collectives, members):
+    for index, found in _find_in_queue(collectives, sent_ns, members):
         fits = np.array([_may_share(collectives[index], collectives[other]) for other in found.by.tolist()])
-        yield index, _Held(*(column[fits] for column in found))
+        yield index, _Held(found.by[fits], found.starts_ns[fits], found.ends_ns[fits], found.sooner_ns)
 
 
 def _may_share(one: Collective, before: Collective) -> bool:
@@ -147,9 +223,10 @@ def _sum_up(held: Sequence[_Held], maybe_held: Sequence[_Held]) -> Holders:
     held_ns = _unite_held(held)
     if not held_ns:
         return Holders(0, None, either_ns)
-    by, lefts, rights = (np.concatenate(columns) for columns in zip(*held, strict=True))
+    by, lefts, rights = (np.concatenate([one[column] for one in held]) for column in range(3))
     last = np.lexsort((lefts, rights - lefts))[-1]
-    return Holders(held_ns, int(by[last]), either_ns - held_ns)
+    sooner_ns = min((one.sooner_ns for one in held if one.sooner_ns is not None), default=0)
+    return Holders(held_ns, int(by[last]), either_ns - held_ns, min(held_ns, sooner_ns))
 
 
 def _unite_held(held: Sequence[_Held]) -> int:

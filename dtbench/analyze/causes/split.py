@@ -9,7 +9,8 @@ A cause takes at most its bound from what the earlier ones left::
     collective                  ├───────────────────┤
     exposed                     ░░░░░░░░░░░░░░░░░░░░
                                  skew at most its share of what lies before s
-                       queued at most what others held of its queue between max(i, ready) and its start
+                       queued at most what others held of its queue between max(i, ready) and its start, and had
+                              held with every rank in time
                    serialized at most the time in which other compute stood
                          launched until its end
                    late_issue at most the compute between ready and i
@@ -21,7 +22,7 @@ cause               takes at most                                      needs
 ==================  =================================================  =============================================
 ``skew``            its share of exposed time before the last start    the last start over all ranks of its group
 ``queued``          time in which others held its queue before it      issue, not a graph's; its process group; on CPU
-                                                                       also its place in it
+                    with every rank in time                            also its place in it
 ``serialized``      time in which compute that needs nothing of it     issue, launches, the host's stream waits or
                     stood launched until its end                       FSDP's or DDP's structure
 ``late_issue``      compute between ready and issue                    issue, ready
@@ -39,10 +40,11 @@ Where the device's times do not fit the host's (``device_clock.py``) only ``skew
 claimed.
 
 The first moment at which the collective could run is ``max(issue, ready)``: on a device the host issues long before
-the producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. A
-collective of which other ranks' starts are not known has no ``skew``; what would be ``bandwidth`` is then ``unknown``.
-On the host ``tail``, ``needed_at_once`` and ``bandwidth`` are told here from what was issued and computed; for how much
-of them anybody stood still, ``unwaited.py`` says.
+the producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. What was
+held only because a rank came late to those before is, ahead of what is queued in any case, ``unknown``: had that rank
+been in time, nobody knows how much of it had hidden. A collective of which other ranks' starts are not known has no
+``skew``; what would be ``bandwidth`` is then ``unknown``. On the host ``tail``, ``needed_at_once`` and ``bandwidth`` are
+told here from what was issued and computed; for how much of them anybody stood still, ``unwaited.py`` says.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -116,7 +118,7 @@ def split_exposed(timeline: RankTimeline, last_starts_ns: Sequence[int | None]) 
     """
     skew_ns = share_before(timeline, last_starts_ns)
     surroundings = Surroundings(timeline)
-    holders = find_holders(timeline)
+    holders = find_holders(timeline, last_starts_ns)
     return tuple(
         _Splitter(
             surroundings=surroundings,
@@ -144,9 +146,12 @@ class _Splitter:
     def split(self) -> CauseSplit:
         """Let each cause take its part."""
         left_ns = self.exposed_ns
-        unsure_ns = 0
+        unsure_ns = put_off_ns = 0
         parts: list[CausePart] = []
         for cause, bound in _BOUNDS if self.surroundings.fits_host else _OF_DEVICE_ALONE:
+            if cause is Cause.QUEUED:
+                put_off_ns = min(left_ns, self.put_off_ns)
+                left_ns -= put_off_ns
             taken_ns = min(left_ns, bound(self)) if left_ns > 0 else 0
             left_ns -= taken_ns
             if taken_ns > 0:
@@ -154,9 +159,9 @@ class _Splitter:
             if cause is Cause.QUEUED:
                 unsure_ns = min(left_ns, self.holders.maybe_held_ns)
                 left_ns -= unsure_ns
-        return CauseSplit((*parts, *self._split_rest(left_ns, unsure_ns)))
+        return CauseSplit((*parts, *self._split_rest(left_ns, unsure_ns, put_off_ns)))
 
-    def _split_rest(self, left_ns: int, unsure_ns: int) -> Iterator[CausePart]:
+    def _split_rest(self, left_ns: int, unsure_ns: int, put_off_ns: int) -> Iterator[CausePart]:
         """Give what no rule took: bandwidth, less the time in which the host was late with what could hide it.
 
         Where it may have queued, that time is nobody's, and so is then all of it for which something else is missing.
@@ -169,8 +174,11 @@ class _Splitter:
             missing = (MissingInput.HOST,)
         if unsure_ns > 0:
             missing = (MissingInput.QUEUE, *missing)
-        if late_ns + unsure_ns > 0:
-            yield CausePart(Cause.UNKNOWN, late_ns + unsure_ns, missing=missing)
+        if put_off_ns > 0:
+            missing = (MissingInput.PUT_OFF, *missing)
+        unknown_ns = late_ns + unsure_ns + put_off_ns
+        if unknown_ns > 0:
+            yield CausePart(Cause.UNKNOWN, unknown_ns, missing=missing)
 
     def skew_part_ns(self) -> int:
         """Time before the last rank began, unless that is a pipeline's bubble."""
@@ -179,6 +187,15 @@ class _Splitter:
     def bubble_ns(self) -> int:
         """The same of what goes from stage to stage."""
         return self.skew_ns if self.collective.purpose is Purpose.PIPELINE else 0
+
+    @property
+    def put_off_ns(self) -> int:
+        """Time in which others held its queue only because a rank came late to them; what is negligible is none."""
+        return self.holders.put_off_ns if self._is_much(self.holders.put_off_ns) else 0
+
+    def queued_ns(self) -> int:
+        """The rest of the time in which others held its queue."""
+        return self.holders.held_ns - self.put_off_ns
 
     def serialized_ns(self) -> int:
         """Time in which compute that needs nothing of it stood launched until its end; see ``standing.py``."""
@@ -409,7 +426,7 @@ _NEGLIGIBLE: Final = (
 _BOUNDS: Final[tuple[tuple[Cause, Callable[[_Splitter], int]], ...]] = (
     (Cause.SKEW, _Splitter.skew_part_ns),
     (Cause.BUBBLE, _Splitter.bubble_ns),
-    (Cause.QUEUED, lambda one: one.holders.held_ns),
+    (Cause.QUEUED, _Splitter.queued_ns),
     (Cause.SERIALIZED, _Splitter.serialized_ns),
     (Cause.LATE_ISSUE, _Splitter.late_issue_ns),
     (Cause.LATE_READY, _Splitter.late_ready_ns),

@@ -8,17 +8,19 @@
 
 What a rank waited since it last met the one that waits for it, and that one did not wait as well, may have delayed it
 by so much: whether it did (it may have lain beside compute) no trace says, so nobody is said to be waited for then.
+It may as well have waited elsewhere: in a send, or with ranks that no trace is of (``elsewhere.py``).
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from dtbench.analyze.intervals import Intervals, Ints, unite
+from dtbench.analyze.intervals import Intervals, Ints, unite, unite_all
 from dtbench.analyze.ranks.align import ABSENT
+from dtbench.analyze.ranks.elsewhere import Elsewhere
 from dtbench.analyze.ranks.skew import GroupSkew
 
 _LONG_AGO: Final = np.iinfo(np.int64).min // 2
@@ -33,11 +35,13 @@ class Caused:
             summed over them; in collectives at once, once.
         together: by ranks that were late together, in how many collectives.
         handed_on_ns: what ranks waited beside that for one that others before may have delayed.
+        untold_ns: the part of that of which it is not known whether others delayed it, by the rank waited for.
     """
 
     waited_ns: Mapping[tuple[int, ...], int]
     together: Mapping[tuple[int, ...], int]
     handed_on_ns: int
+    untold_ns: Mapping[int, int]
 
 
 class _Waits(NamedTuple):
@@ -48,16 +52,24 @@ class _Waits(NamedTuple):
     late: Ints
 
 
-def sum_caused(skews: Sequence[GroupSkew]) -> Caused:
-    """Sum for whom ranks waited, as ``find_handed_on`` found it, where every rank of the group is compared."""
-    groups = Counter(rank for skew in skews for rank in skew.group.ranks)
-    places: dict[tuple[int, ...], int] = {(rank,): place for place, rank in enumerate(sorted(groups))}
+def sum_caused(skews: Sequence[GroupSkew], may_hand_on: Set[int]) -> Caused:
+    """Sum for whom ranks waited, as ``find_handed_on`` found it, where every rank of the group is compared.
+
+    Args:
+        skews: of every matched group.
+        may_hand_on: ranks that meet others elsewhere.
+    """
+    ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
+    places: dict[tuple[int, ...], int] = {(rank,): place for place, rank in enumerate(ranks)}
     together = Counter[tuple[int, ...]]()
     found: dict[int, list[_Waits]] = {}
     handed_on_ns = 0
+    untold_ns = Counter[int]()
     for skew in (one for one in skews if one.has_all_ranks):
         handed_on_ns += int(skew.handed_on_ns.sum())
-        late = _place_late(skew, groups, places, together)
+        for column, rank in enumerate(skew.group.ranks):
+            untold_ns[rank] += int(skew.untold_ns[skew.last_column == column].sum())
+        late = _place_late(skew, may_hand_on, places, together)
         for column, rank in enumerate(skew.group.ranks):
             rows = np.flatnonzero(_is_waiting(skew, column) & (late != ABSENT) & ~skew.is_late[:, column])
             from_ns = skew.last_ns[rows] - np.minimum(skew.wait_ns[rows, column], skew.apart_ns[rows])
@@ -66,11 +78,11 @@ def sum_caused(skews: Sequence[GroupSkew]) -> Caused:
     waited_ns = np.zeros(len(places), dtype=np.int64)
     for waits in found.values():
         waited_ns += _sum_by_late(waits, len(places))
-    return Caused(dict(zip(places, waited_ns.tolist(), strict=True)), together, handed_on_ns)
+    return Caused(dict(zip(places, waited_ns.tolist(), strict=True)), together, handed_on_ns, untold_ns)
 
 
 def _place_late(
-    skew: GroupSkew, groups: Mapping[int, int], places: dict[tuple[int, ...], int], together: Counter[tuple[int, ...]]
+    skew: GroupSkew, may_hand_on: Set[int], places: dict[tuple[int, ...], int], together: Counter[tuple[int, ...]]
 ) -> Ints:
     """Give the place of those that were late in each collective, shape ``(m,)``; ``ABSENT``: it is not known.
 
@@ -78,7 +90,7 @@ def _place_late(
 
     Args:
         skew: of a group.
-        groups: by rank, in how many groups it is.
+        may_hand_on: ranks that meet others elsewhere.
         places: of each rank; those of several that were late together are added.
         together: in how many collectives; likewise.
     """
@@ -88,7 +100,7 @@ def _place_late(
     sets, which = np.unique(skew.is_late, axis=0, return_inverse=True)
     for number, members in enumerate(sets):
         several = tuple(ranks[members].tolist())
-        if len(several) > 1 and all(groups[rank] == 1 for rank in several):
+        if len(several) > 1 and may_hand_on.isdisjoint(several):
             rows = np.flatnonzero((which.reshape(-1) == number) & (skew.wait_ns.max(axis=1) > 0))
             late[rows] = places.setdefault(several, len(places))
             together[several] += len(rows)
@@ -113,20 +125,24 @@ def _sum_by_late(waits: Sequence[_Waits], places: int) -> Ints:
     return np.array(unite(starts_ns + own_ns, ends_ns + own_ns).covered_inside(borders_ns), dtype=np.int64)
 
 
-def find_handed_on(skews: Sequence[GroupSkew]) -> list[GroupSkew]:
+def find_handed_on(skews: Sequence[GroupSkew], elsewhere: Elsewhere) -> list[GroupSkew]:
     """Return the skews with how much of each wait the last rank may only have handed on."""
     groups_of: dict[int, set[int]] = {}
     for place, skew in enumerate(skews):
         for rank in skew.group.ranks:
             groups_of.setdefault(rank, set()).add(place)
-    waits = {rank: _unite_waits([skews[place] for place in sorted(own)], rank) for rank, own in groups_of.items()}
+    told = {
+        rank: _unite_waits([skews[place] for place in sorted(own)], rank, elsewhere.waited.get(rank))
+        for rank, own in groups_of.items()
+    }
+    either = {rank: unite_all(own, elsewhere.untold.get(rank, unite([], []))) for rank, own in told.items()}
     meetings: dict[frozenset[int], Ints] = {}
     found = []
     for skew in skews:
-        handed_ns = np.zeros_like(skew.wait_ns)
+        handed_ns, untold_ns = np.zeros_like(skew.wait_ns), np.zeros_like(skew.wait_ns)
         for late in np.unique(skew.last_column[skew.last_column >= 0]).tolist():
             late_rank = skew.group.ranks[late]
-            if len(groups_of[late_rank]) == 1 or not waits[late_rank].length_ns:
+            if late_rank not in elsewhere.ranks or not either[late_rank].length_ns:
                 continue
             for column, rank in enumerate(skew.group.ranks):
                 shared = frozenset(groups_of[late_rank] & groups_of[rank])
@@ -136,15 +152,20 @@ def find_handed_on(skews: Sequence[GroupSkew]) -> list[GroupSkew]:
                 waited_ns, late_ns = skew.wait_ns[rows, column], skew.last_ns[rows]
                 own_ns = late_ns - waited_ns
                 met_ns = np.append(_LONG_AGO, meetings[shared])[np.searchsorted(meetings[shared], own_ns, side="right")]
-                delays_ns = _sum_since(waits[late_rank], met_ns, late_ns) - _sum_since(waits[rank], met_ns, own_ns)
-                handed_ns[rows, column] = np.clip(delays_ns, 0, waited_ns)
-        found.append(replace(skew, handed_on_ns=handed_ns))
+                told_ns, either_ns = (
+                    _sum_since(waits[late_rank], met_ns, late_ns) - _sum_since(waits[rank], met_ns, own_ns)
+                    for waits in (told, either)
+                )
+                handed_ns[rows, column] = np.clip(np.maximum(told_ns, either_ns), 0, waited_ns)
+                untold_ns[rows, column] = handed_ns[rows, column] - np.clip(told_ns, 0, waited_ns)
+        found.append(replace(skew, handed_on_ns=handed_ns, untold_ns=untold_ns))
     return found
 
 
-def _unite_waits(skews: Sequence[GroupSkew], rank: int) -> Intervals:
-    """Return when a rank waited, on the common clock."""
-    starts_ns, ends_ns = [], []
+def _unite_waits(skews: Sequence[GroupSkew], rank: int, elsewhere: Intervals | None) -> Intervals:
+    """Return when a rank waited, as far as it is known, on the common clock."""
+    elsewhere = unite([], []) if elsewhere is None else elsewhere
+    starts_ns, ends_ns = [elsewhere.starts_ns], [elsewhere.ends_ns]
     for skew in skews:
         column = skew.group.ranks.index(rank)
         rows = _is_waiting(skew, column)

@@ -28,7 +28,7 @@ from dtbench.analyze.timeline import RankTimeline
 from dtbench.units import format_ns
 
 _MOST_RANKS: Final = 3
-_LEAST_CAUSED: Final = 0.2  # part of all waiting from which a rank is asked what it did
+_LEAST_CAUSED: Final = 0.2  # part of all waiting, but for what is known to be handed on, from which a rank is asked
 _LEAST_SAID: Final = 0.05  # part of the longest wait below which a time explains nothing
 _CARRIES: Final = 0.1  # part of the longest wait in a step from which another is looked at for why
 _LEAST_NS: Final = 1_000  # below it events are as late as their writing makes them
@@ -116,7 +116,8 @@ def find_late_ranks(
         return ()
     waiting = over_ranks.waiting
     caused_ns = {one.rank: one.caused_wait_ns for one in waiting.ranks if one.caused_wait_ns}
-    least_ns = _LEAST_CAUSED * sum((*caused_ns.values(), *(one.caused_wait_ns for one in waiting.together)))
+    together_ns = (one.caused_wait_ns for one in waiting.together)
+    least_ns = _LEAST_CAUSED * sum((*caused_ns.values(), *together_ns, waiting.untold_ns))
     by_rank = {timeline.rank: timeline for timeline in timelines}
     found = []
     for rank in sorted(caused_ns, key=lambda rank: -caused_ns[rank])[:_MOST_RANKS]:

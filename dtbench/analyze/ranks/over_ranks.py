@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtbench.analyze.ranks.clocks import Clocks, estimate_clocks
+from dtbench.analyze.ranks.elsewhere import find_elsewhere
 from dtbench.analyze.ranks.handed_on import find_handed_on
 from dtbench.analyze.ranks.job import check_job, check_transfers, is_one_job, keep_distinct_ranks
 from dtbench.analyze.ranks.machines import Host
@@ -75,12 +76,15 @@ def compare_ranks(timelines: Sequence[RankTimeline], misfits: Misfits | None = N
     clocks = estimate_clocks([own for one in times if (own := one.among(fitting)) is not None], hosts)
     clocks = replace(clocks, out_of_step=clocks.out_of_step | misfits.ranks)
     transfers = match_transfers(distinct, clocks)
-    skews = find_handed_on(measure_skew(matches, times, clocks, distinct))
+    partners = find_partners(transfers, clocks)
+    skews = measure_skew(matches, times, clocks, distinct)
+    elsewhere = find_elsewhere(skews, partners, distinct, clocks)
+    skews = find_handed_on(skews, elsewhere)
     return OverRanks(
         matches=matches,
         clocks=clocks,
         collectives=describe_collectives(skews, distinct),
-        waiting=sum_waiting(skews, matches, distinct),
+        waiting=sum_waiting(skews, matches, distinct, elsewhere.ranks),
         transfers=transfers,
         notes=(
             *notes,
@@ -91,5 +95,5 @@ def compare_ranks(timelines: Sequence[RankTimeline], misfits: Misfits | None = N
         ),
         is_one_job=is_one_job(distinct, matches, transfers) and not misfits.strangers,
         misfits=misfits,
-        partners=find_partners(transfers, clocks),
+        partners=partners,
     )

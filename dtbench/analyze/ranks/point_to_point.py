@@ -175,9 +175,14 @@ def _measure(
 def _moments_of(one: Collective, *, is_device: bool) -> tuple[int, int, int]:
     """Give when a rank was there, and from when until when it stood still if the other was not."""
     there_ns = one.start_ns if is_device or one.issue_ns is None else one.issue_ns
+    return there_ns, *find_standing(one, is_device=is_device)
+
+
+def find_standing(one: Collective, *, is_device: bool) -> tuple[int, int]:
+    """Return from when until when the rank of a send or receive stood still, if the other end was not there."""
     if is_device or one.first_wait_ns is None or one.first_wait_end_ns is None:
-        return there_ns, one.start_ns, one.end_ns
-    return there_ns, one.first_wait_ns, one.first_wait_end_ns
+        return one.start_ns, one.end_ns
+    return one.first_wait_ns, one.first_wait_end_ns
 
 
 def _on_common_clock(moments_ns: Sequence[int], rank: int, clocks: Clocks) -> list[int]:

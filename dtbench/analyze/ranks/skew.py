@@ -64,6 +64,7 @@ class GroupSkew:
             it may have, or clocks do not tell.
         handed_on_ns: shape ``(m, r)``, the part of its wait that the last rank may only have handed on, once
             ``handed_on.py`` has found it.
+        untold_ns: shape ``(m, r)``, the part of that of which no trace tells whether the last rank waited so long.
 
     Where the group is not whole, waits are lower bounds: the rank that is not seen may have been later. Entries that
     are not ``is_known``, or neither there nor launched, mean nothing.
@@ -84,6 +85,7 @@ class GroupSkew:
     span_ns: Ints
     lag_ns: Ints
     handed_on_ns: Ints
+    untold_ns: Ints
 
     @property
     def begins(self) -> Bools:
@@ -127,6 +129,8 @@ class CollectiveSkew:
         is_last: whether this rank was the one that the others waited for.
         own_ns: the part of ``skew_wait_ns`` that was for the last rank alone: no other was late as well, and it did not
             only hand it on; see ``handed_on.py``.
+        untold_ns: the part of ``skew_wait_ns``, where it is most, that the last rank may only have handed on from ranks
+            of which no trace, or no clock, tells when they came; else 0.
         last_rank: the rank that most of it was for alone; None also where several came last together.
         lag_ns: how much later than the first rank its thread left, where data took no part of that; else 0.
         algbw: bytes per second over ``transfer_ns``; NaN also where that is more than data took.
@@ -136,6 +140,7 @@ class CollectiveSkew:
     last_start_ns: int | None = None
     skew_wait_ns: int | None = None
     own_ns: int = 0
+    untold_ns: int = 0
     transfer_ns: int | None = None
     is_last: bool | None = None
     last_rank: int | None = None
@@ -220,6 +225,7 @@ def _measure_group(
         span_ns=span_ns,
         lag_ns=np.where(common.there, common.end_ns - common.first(common.end_ns)[:, None], 0),
         handed_on_ns=np.zeros_like(span_ns),
+        untold_ns=np.zeros_like(span_ns),
     )
 
 
@@ -322,7 +328,7 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) ->
     index = int(skew.group.index[row, column])
     one = timeline.collectives[index]
     wait_ns = int(skew.wait_ns[row, column])
-    own_ns = int(skew.own_ns[row, column])
+    own_ns, untold_ns = int(skew.own_ns[row, column]), int(skew.untold_ns[row, column])
     transfer_ns = int(skew.span_ns[row, column]) - wait_ns
     lag_ns = int(skew.lag_ns[row, column]) if timeline.is_woken_for(index) else 0
     algbw = algorithm_bandwidth(one.size_bytes, None if lag_ns else transfer_ns)
@@ -332,6 +338,7 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) ->
         transfer_ns=transfer_ns,
         is_last=is_last,
         own_ns=own_ns,
+        untold_ns=untold_ns if untold_ns >= _MOSTLY * wait_ns else 0,
         last_rank=None if own_ns < _MOSTLY * wait_ns else last_rank,
         lag_ns=lag_ns,
         algbw=algbw,

@@ -1,7 +1,7 @@
 """Who the others wait for: how often each rank is last, and how much of communication is waiting for the last."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +28,8 @@ class RankWaiting:
         skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this, and
             None where it waited for none that was.
         caused_wait_ns: sum over the others of how long they waited for it alone, from when the last but it had begun,
-            as far as it did not only hand on what it had waited itself (``handed_on.py``); None: likewise.
+            as far as it did not only hand on what it had waited itself (``handed_on.py``); None: likewise, and where
+            all of it may have been handed on from ranks that were not seen.
     """
 
     rank: int
@@ -73,7 +74,8 @@ class Waiting:
         alone: events of single ranks that were found in no other trace: of them nothing is said.
         astray: how many of the unknown ran when clocks were not as they are taken to be.
         is_size_told: some trace tells how many ranks there are.
-        handed_on_ns: sum of waits for ranks that had been delayed by waiting themselves, as far as is known.
+        handed_on_ns: sum of waits for ranks that had been delayed by waiting themselves, or may have been.
+        untold_ns: the part of that of which no trace tells whether they waited so long.
         together: ranks that came last together, those first that were waited for longest.
         outside: where anything ran in steps, how many whose skew is known ran outside all: of them nothing is said.
     """
@@ -88,6 +90,7 @@ class Waiting:
     astray: int = 0
     is_size_told: bool = True
     handed_on_ns: int = 0
+    untold_ns: int = 0
     together: tuple[LateTogether, ...] = ()
     outside: int | None = None
 
@@ -109,19 +112,22 @@ class Waiting:
         return worst if worst is not None and worst.caused_wait_ns else None
 
 
-def sum_waiting(skews: Sequence[GroupSkew], matches: Matches, timelines: Sequence[RankTimeline]) -> Waiting:
+def sum_waiting(
+    skews: Sequence[GroupSkew], matches: Matches, timelines: Sequence[RankTimeline], may_hand_on: Set[int]
+) -> Waiting:
     """Sum the skew of all collectives by rank; where any rank has steps, of those that one of these issued.
 
     Args:
         skews: of every matched group.
         matches: the groups.
         timelines: distinct ranks; say what was issued in steps.
+        may_hand_on: ranks that meet others elsewhere, whose delays they may hand on.
     """
     if not any(timeline.steps for timeline in timelines):
-        return _sum_all(skews, matches)
+        return _sum_all(skews, matches, may_hand_on)
     inside = _keep_steps(skews, timelines)
     outside = _count_known(skews) - _count_known(inside)
-    found = _sum_all(inside, matches)
+    found = _sum_all(inside, matches, may_hand_on)
     return replace(found, unknown=found.unknown - outside, outside=outside)
 
 
@@ -143,6 +149,7 @@ def _keep_steps(skews: Sequence[GroupSkew], timelines: Sequence[RankTimeline]) -
                 last_column=np.where(is_inside, skew.last_column, ABSENT),
                 is_late=skew.is_late & is_inside[:, None],
                 handed_on_ns=np.where(is_inside[:, None], skew.handed_on_ns, 0),
+                untold_ns=np.where(is_inside[:, None], skew.untold_ns, 0),
             )
         )
     return kept
@@ -152,10 +159,10 @@ def _count_known(skews: Sequence[GroupSkew]) -> int:
     return sum(int(skew.is_known.sum()) for skew in skews)
 
 
-def _sum_all(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
+def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]) -> Waiting:
     ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
     sums = np.zeros((len(ranks), 4), dtype=np.int64)
-    caused = sum_caused(skews)
+    caused = sum_caused(skews, may_hand_on)
     may_miss: set[int] = set()
     can_be_last: set[int] = set()
     for skew in skews:
@@ -173,7 +180,7 @@ def _sum_all(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         sums[rows, 3] += waits_ns.sum(axis=0)
     return Waiting(
         ranks=tuple(
-            _make(rank, row, caused.waited_ns[rank,] if rank in can_be_last else None, may_miss=rank in may_miss)
+            _make(rank, row, caused, can_be_last=rank in can_be_last, may_miss=rank in may_miss)
             for rank, row in zip(ranks, sums.tolist(), strict=True)
             if row[0]
         ),
@@ -186,6 +193,7 @@ def _sum_all(skews: Sequence[GroupSkew], matches: Matches) -> Waiting:
         astray=sum(int((skew.is_astray & ~skew.is_known).sum()) for skew in skews),
         is_size_told=matches.is_size_told,
         handed_on_ns=caused.handed_on_ns,
+        untold_ns=sum(caused.untold_ns.values()),
         together=_rank_together(caused),
     )
 
@@ -195,16 +203,17 @@ def _rank_together(caused: Caused) -> tuple[LateTogether, ...]:
     return tuple(sorted(found, key=lambda one: (-one.caused_wait_ns, one.ranks)))
 
 
-def _make(rank: int, sums: Sequence[int], caused_wait_ns: int | None, *, may_miss: bool) -> RankWaiting:
-    """Put together what is known of one rank; ``caused_wait_ns`` is None where it is not known who was last."""
+def _make(rank: int, sums: Sequence[int], caused: Caused, *, can_be_last: bool, may_miss: bool) -> RankWaiting:
+    """Put together what is known of one rank; where it cannot be last it is not known who was."""
     collectives, last, comm_ns, skew_wait_ns = sums
+    caused_wait_ns = caused.waited_ns[rank,] or (None if caused.untold_ns[rank] else 0)
     return RankWaiting(
         rank=rank,
         collectives=collectives,
-        last=None if caused_wait_ns is None else last,
+        last=last if can_be_last else None,
         comm_ns=comm_ns,
         skew_wait_ns=None if may_miss and not skew_wait_ns else skew_wait_ns,
-        caused_wait_ns=caused_wait_ns,
+        caused_wait_ns=caused_wait_ns if can_be_last else None,
     )
 
 
@@ -232,10 +241,10 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
         )
     sentences += _describe_together(waiting, least_ns=0 if worst is None else worst.caused_wait_ns or 0)
     if waiting.handed_on_ns:
-        sentences.append(
-            f"for {format_ns(waiting.handed_on_ns)} more, summed over ranks, they wait for ranks that may only hand on"
-            " how long they waited for others before: that is counted for none"
-        )
+        is_more = worst is not None or bool(waiting.together)
+        whole = f"for {format_ns(waiting.handed_on_ns)}{' more' if is_more else ''}, summed over ranks, they wait"
+        before = "may only hand on how long they waited for others before"
+        sentences.append(f"{whole} for ranks that {before}: that is counted for none")
     return (*sentences, *_describe_partial(waiting), *_describe_launched(waiting))
 
 

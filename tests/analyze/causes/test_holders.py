@@ -88,6 +88,50 @@ def test_two_of_one_communicator_are_not_told_where_no_group_is_named(
     assert find_holders(analyze_trace(read_trace(path)).timeline)[1] == found
 
 
+def put_off(draw: Callable[..., Path], drawing: str, last_starts_ns: list[int | None]) -> list[Holders]:
+    """Draw one rank, and say when the last rank of each collective began."""
+    timeline = analyze_trace(read_trace(draw(drawing))).timeline
+    return list(find_holders(timeline, last_starts_ns))
+
+
+@pytest.mark.parametrize(
+    ("last_ns", "put_off_ns"),
+    [
+        (4000, 0),  # in time
+        (7000, 3000),  # of 6 us from its issue to its start
+        (11_000, 6000),  # the one before had long been done
+        (None, 6000),  # perhaps, where it is known of others
+    ],
+)
+def test_what_held_the_queue_only_because_a_rank_came_late_is_told_apart(
+    draw: Callable[..., Path], last_ns: int | None, put_off_ns: int
+) -> None:
+    said = SAID % ("allreduce", "0")
+    drawing = f"""
+        call cudaLaunchKernel     @1  |c a   b              |
+        kernel gemm               @7  | ccc                 |
+        kernel ncclDevKernel_One  @20 |    aaaaaaaa         | {said}
+        kernel ncclDevKernel_Two  @20 |            bbbb     | {said}
+        """
+    assert put_off(draw, drawing, [last_ns, 12_000]) == [NOBODY, Holders(6000, 0, put_off_ns=put_off_ns)]
+    assert put_off(draw, drawing, [None, None]) == [NOBODY, HELD]  # one rank's trace tells no waits
+
+
+def test_a_late_rank_puts_off_all_that_follow_until_one_could_not_have_begun_sooner(draw: Callable[..., Path]) -> None:
+    """The first waits 4 us; the second and the third would have begun so much earlier, the fourth was issued late."""
+    said = SAID % ("allreduce", "0")
+    drawing = f"""
+        call cudaLaunchKernel       @1  |abc          d           |
+        kernel gemm                 @7  |aa                       |
+        kernel ncclDevKernel_One    @20 |   aaaaaa                | {said}
+        kernel ncclDevKernel_Two    @20 |         bbb             | {said}
+        kernel ncclDevKernel_Three  @20 |            ccc          | {said}
+        kernel ncclDevKernel_Four   @20 |               ddd       | {said}
+        """
+    found = put_off(draw, drawing, [7000, 9000, 12_000, 15_000])
+    assert [(one.held_ns, one.put_off_ns) for one in found] == [(0, 0), (6000, 4000), (9000, 4000), (2000, 2000)]
+
+
 def test_what_ran_beside_is_of_another_communicator(draw: Callable[..., Path]) -> None:
     path = draw("""
         call cudaLaunchKernel       @1  |c a   b              |
@@ -107,8 +151,9 @@ def test_a_cause_is_no_surer_where_the_names_of_groups_are_missing(recorded: Pat
         (unnamed / path.name[:-3]).write_text(text.replace('"Process Group ', '"No such '))
     told, untold = (sum_causes(folder) for folder in (source, unnamed))
     assert MissingInput.QUEUE not in told
-    assert told[Cause.QUEUED] > untold[Cause.QUEUED] == 0
-    assert untold[MissingInput.QUEUE] > 0.9 * told[Cause.QUEUED]
+    held_ns = told[Cause.QUEUED] + told[MissingInput.PUT_OFF]  # two ranks that take turns on one device wait most of it
+    assert held_ns > untold[Cause.QUEUED] == 0
+    assert untold[MissingInput.QUEUE] > 0.9 * held_ns
     assert untold[Cause.BANDWIDTH] < 1.2 * told[Cause.BANDWIDTH]  # clocks are not aligned: less of it is skew
     assert Cause.SERIALIZED not in untold
 

@@ -145,3 +145,34 @@ def test_what_may_have_waited_for_another_rank_is_not_called_needed_at_once(
         (split,) = one.splits
         parts = [(str(part.cause), part.missing) for part in split.parts if part.cause is not Cause.SKEW]
         assert parts == [of_both if world_size == 2 else ("unknown", (MissingInput.RANKS,))]
+
+
+def test_a_wait_for_a_rank_that_may_hand_on_what_ranks_without_trace_did_has_no_cause(
+    draw: Callable[..., Path],
+) -> None:
+    def name(operation: str, group: str, ranks: tuple[int, int]) -> str:
+        facts = {"Collective name": operation, "Group size": 2, "Process Group Name": group}
+        return json.dumps({**facts, "Process Group Ranks": str(list(ranks)), "Seq": 1, "dtype": "Float"})
+
+    met, gathered = name("allreduce", "tensor", (0, 1)), name("allgather", "data", (1, 3))
+    first = f"""
+        call cudaLaunchKernel           @1 |ab                  |
+        kernel gemm                     @7 |  a                 |
+        kernel ncclDevKernel_AllReduce  @8 |   bbbbbbbbbbbbb    | {met}
+        """
+    second = f"""
+        call cudaLaunchKernel           @1 |abc                 |
+        kernel gemm                     @7 |             b      |
+        kernel ncclDevKernel_AllGather  @8 |  aaaaaaaaaaa       | {gathered}
+        kernel ncclDevKernel_AllReduce  @9 |              cc    | {met}
+        """
+    traces = analyze_traces(
+        [
+            draw(drawing, f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": 4}, host_name="one")
+            for rank, drawing in enumerate((first, second))
+        ]
+    )
+    (part,) = traces.analyses[0].splits[0].parts
+    assert (part.cause, part.exposed_ns, part.missing[0]) == (Cause.UNKNOWN, 13_000, MissingInput.LATENESS)
+    assert (traces.over_ranks.waiting.straggler, traces.late_ranks) == (None, ())
+    assert not [line for line in answer_lines(traces) if line.startswith("waited for") or "is last in" in line]

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from dtbench.analyze.intervals import unite
 from dtbench.analyze.ranks.over_ranks import OverRanks, compare_ranks
 from dtbench.analyze.ranks.stragglers import Waiting, describe_waiting
+from dtbench.vocabulary import Operation
 
 RANKS = {"a": (1, 2), "b": (0, 1), "w": (0, 1, 2), "c": (0, 1), "d": (0, 1)}
 
@@ -76,3 +78,80 @@ def test_of_collectives_at_once_each_moment_is_waited_once(jobs: Any) -> None:
     assert late is not None
     assert (late.rank, late.last, late.caused_wait_ns) == (1, 2, 21_000)
     assert [one.skew_wait_ns for one in waiting.ranks] == [40_000, 0]
+
+
+def send(jobs: Any, start: int, end: int, peer: int, operation: Operation = Operation.SEND) -> Any:
+    facts = {"group": "p", "group_size": 2, "group_ranks": (1, 3), "operation": operation, "peer": peer}
+    return jobs.collective(start * 1000, end * 1000, lane="0/23", **facts)
+
+
+def meet(jobs: Any, start: int, end: int, group: str = "b", ranks: tuple[int, ...] = (0, 1)) -> Any:
+    facts = {"group": group, "group_size": len(ranks), "group_ranks": ranks, "seq": 1}
+    return jobs.collective(start * 1000, end * 1000, **facts)
+
+
+@pytest.mark.parametrize("other_end", ["seen", "missing", "on another clock"])
+def test_a_rank_that_waited_in_a_send_may_only_hand_on_what_it_waited(jobs: Any, other_end: str) -> None:
+    timelines = [
+        jobs.timeline(0, [meet(jobs, 0, 26)], host="one", world_size=4),
+        jobs.timeline(1, [send(jobs, 0, 22, 3), meet(jobs, 24, 26)], host="one", world_size=4),
+    ]
+    if other_end != "missing":
+        host = "one" if other_end == "seen" else "two"
+        timelines.append(
+            jobs.timeline(3, [send(jobs, 20, 22, 1, Operation.RECV)], host=host, world_size=4),
+        )
+    compared = compare_ranks(timelines)
+    handed_on_ns = 20_000 if other_end == "seen" else 22_000
+    assert compared.waiting.handed_on_ns == handed_on_ns
+    assert [(one.last, one.caused_wait_ns) for one in compared.waiting.ranks] == [(0, 0), (1, 24_000 - handed_on_ns)]
+    waits = compared.collectives[0][0]
+    assert (waits.skew_wait_ns, waits.last_rank) == (24_000, None)
+    assert waits.untold_ns == (0 if other_end == "seen" else 22_000)
+
+
+@pytest.mark.parametrize("is_beside_compute", [False, True])
+def test_a_rank_that_was_in_a_group_of_which_ranks_are_missing_is_named_only_where_it_computed_meanwhile(
+    jobs: Any, *, is_beside_compute: bool
+) -> None:
+    computes = {"compute": unite([0], [24_000])} if is_beside_compute else {}
+    gathered = meet(jobs, 0, 24, group="g", ranks=(1, 3))
+    waiting = compare_ranks(
+        [
+            jobs.timeline(0, [meet(jobs, 0, 26)], host="one", world_size=4),
+            jobs.timeline(1, [gathered, meet(jobs, 24, 26)], host="one", world_size=4, **computes),
+        ]
+    ).waiting
+    assert (waiting.ranks[1].last, waiting.ranks[1].caused_wait_ns) == (1, 24_000 if is_beside_compute else None)
+    said = describe_waiting(waiting)[1]
+    if is_beside_compute:
+        assert said == "rank 1 is last in 1 of 1; the others wait 24.0 us for it, summed over ranks"
+    else:
+        assert said.startswith("for 24.0 us, summed over ranks, they wait for ranks that may only hand on")
+
+
+def test_what_both_were_in_with_ranks_that_no_trace_is_of_delays_neither_more(jobs: Any) -> None:
+    gathers = {rank: meet(jobs, 0, 20, group=f"g{rank}", ranks=(rank, rank + 2)) for rank in (0, 1)}
+    waiting = compare_ranks(
+        [
+            jobs.timeline(0, [gathers[0], meet(jobs, 21, 42)], host="one", world_size=4),
+            jobs.timeline(1, [gathers[1], meet(jobs, 40, 42)], host="one", world_size=4),
+        ]
+    ).waiting
+    assert waiting.straggler is not None
+    assert (waiting.straggler.rank, waiting.straggler.caused_wait_ns, waiting.handed_on_ns) == (1, 19_000, 0)
+
+
+def test_ranks_that_come_last_together_are_not_named_where_they_also_send(jobs: Any) -> None:
+    def wait_together(*, sends: bool) -> Waiting:
+        first = [send(jobs, 0, 22, 3)] if sends else []
+        spans = {0: (0, 26), 1: (24, 26), 2: (24, 26)}
+        return compare_ranks(
+            [
+                jobs.timeline(rank, [*(first if rank == 1 else []), meet(jobs, *span, "w", (0, 1, 2))], host="one")
+                for rank, span in spans.items()
+            ]
+        ).waiting
+
+    assert [one.ranks for one in wait_together(sends=False).together] == [(1, 2)]
+    assert not wait_together(sends=True).together
