@@ -88,12 +88,18 @@ class CellData:
 
 @dataclass(frozen=True)
 class RunData:
-    """Everything that a run wrote, as far as it can be read; ``environment``: None where none can be."""
+    """Everything that a run wrote, as far as it can be read.
+
+    Attributes:
+        environment: None where none can be read.
+        unlisted: launches in its folder that it does not list, of its ``cells`` or of no cell that it has.
+    """
 
     path: Path
     record: RunRecord
     environment: Environment | None
     cells: tuple[CellData, ...]
+    unlisted: tuple[LaunchFolder, ...] = ()
 
     @property
     def launches(self) -> tuple[LaunchData, ...]:

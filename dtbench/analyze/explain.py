@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from dtbench.analyze.causes.exposed_owners import ExplainedRank, ExposedOwner, rank_exposed_owners
 from dtbench.analyze.causes.lag import withhold_lag
@@ -81,6 +82,13 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
     )
 
 
+class _Seen(NamedTuple):
+    """Collectives of a rank, by index: those that all others of their group have, and those of a group not told."""
+
+    matched: set[int]
+    ungrouped: set[int]
+
+
 def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, job_size: int | None) -> TraceAnalysis:
     partners = over_ranks.partners.get(one.rank, {})
     skews = tuple(
@@ -98,12 +106,12 @@ def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, job_size: int | Non
         for split, skew in zip(splits, skews, strict=True)
     )
     if len(over_ranks.collectives) > 1:
-        matched = _find_matched(over_ranks, one.rank)
+        seen = _Seen(_find_matched(over_ranks, one.rank), _find_ungrouped(over_ranks, one))
         splits = tuple(
             split
             if start_ns is not None
             else _withhold(split, lack)
-            if (lack := _find_lack(collective, one, over_ranks, job_size, is_matched=index in matched)) is not None
+            if (lack := _find_lack(index, one, over_ranks, job_size, seen)) is not None
             else _ask_for_no_rank(split)
             if _are_there(collective, one, over_ranks, job_size)
             else split
@@ -131,8 +139,22 @@ def _find_matched(over_ranks: OverRanks, rank: int) -> set[int]:
     return found
 
 
+def _find_ungrouped(over_ranks: OverRanks, one: TraceAnalysis) -> set[int]:
+    """Return the collectives of a rank of which nothing tells for sure which ranks share their group."""
+    if not over_ranks.matches.undecided:
+        return set()
+    groups = [group for group in over_ranks.matches.groups if group.is_complete and one.rank in group.ranks]
+    grouped = {index for group in groups for index in group.index[:, group.ranks.index(one.rank)].tolist()}
+    told = {
+        index
+        for index, collective in enumerate(one.collectives)
+        if collective.group_ranks or collective.operation in POINT_TO_POINT
+    }
+    return set(range(len(one.collectives))) - grouped - told
+
+
 def _find_lack(
-    collective: Collective, one: TraceAnalysis, over_ranks: OverRanks, job_size: int | None, *, is_matched: bool
+    index: int, one: TraceAnalysis, over_ranks: OverRanks, job_size: int | None, seen: _Seen
 ) -> MissingInput | None:
     """Return what is missing of the other ranks of a collective, of which nobody knows when the last of them began.
 
@@ -140,6 +162,7 @@ def _find_lack(
     one rank alone would show is no more likely. None: it does not wait for other ranks. A job of which no trace tells
     how many ranks it has (``job_size`` is None) may have others.
     """
+    collective, is_matched = one.collectives[index], index in seen.matched
     waits_for_nobody = (
         collective.group_size == 1 or (is_matched and _has_told_root(collective)) or _leaves_alone(collective, one)
     )
@@ -150,7 +173,9 @@ def _find_lack(
     is_apart = bool(_members_of(collective, one, over_ranks) & over_ranks.clocks.out_of_step)
     if not is_apart and (collective.operation is None or (collective.operation in ROOTED and is_matched)):
         return MissingInput.WAITS
-    return MissingInput.CLOCKS if is_matched or is_apart else MissingInput.EVENTS
+    if is_matched or is_apart:
+        return MissingInput.CLOCKS
+    return MissingInput.GROUP if index in seen.ungrouped else MissingInput.EVENTS
 
 
 def _members_of(collective: Collective, one: TraceAnalysis, over_ranks: OverRanks) -> set[int]:

@@ -31,9 +31,11 @@ from dtbench.store.outline import (
     CellOutline,
     RunOutline,
     find_runs_below,
+    find_unlisted,
     read_outline,
     refuse_incomplete,
     refuse_wrong_results,
+    say_unlisted,
 )
 from dtbench.store.place import Place, check_place
 from dtbench.vocabulary import Phase
@@ -136,7 +138,8 @@ def _read_run(path: Path) -> list[_Launch | str]:
         for cell in run.cells
         for index in cell.launches
     ]
-    return found or [f"{path}: no launch was started"]
+    unlisted = find_unlisted(path, {cell.name: cell.launches for cell in run.cells})
+    return [*(found or [f"{path}: no launch was started"]), *say_unlisted(path, unlisted)]
 
 
 def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchFolder) -> _Launch | str:

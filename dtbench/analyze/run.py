@@ -20,6 +20,7 @@ from dtbench.errors import StoreError, TraceError
 from dtbench.scenario.repeat import resolve_repeat
 from dtbench.scenario.schema import AutoRepeat
 from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.outline import say_unlisted
 from dtbench.store.read import is_incomplete, read_run
 from dtbench.store.records import Environment, RunRecord, RunStatus
 from dtbench.units import count_things
@@ -60,6 +61,7 @@ def summarize_data(data: RunData) -> RunSummary:
         repeat_end=run.repeat_end,
         environment_notes=environment.notes if environment else (),
         neighbours=run.neighbours,
+        unlisted=say_unlisted(data.path, data.unlisted),
         checks=judge_checklist(run.checklist, cells, run.overrides),
     )
 

@@ -19,6 +19,7 @@ from dtbench.analyze.tables import STEPS
 from dtbench.analyze.undisturbed import LeftOut, find_left_out, leave_out, pick_left_out
 from dtbench.errors import StoreError
 from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.outline import find_unlisted
 from dtbench.store.place import Place
 from dtbench.store.read import (
     is_incomplete,
@@ -52,12 +53,14 @@ def read_run_data(path: Path, *, cell: str | None = None, made: Made | None = No
     if cell is not None and not chosen:
         raise StoreError(f"{path}: the run has no cell `{cell}`")
     before = takewhile(lambda one: one is not chosen[0], record.cells)
+    unlisted = find_unlisted(path, {one.name: one.launches for one in record.cells})
     passed = [RunFolder(path).launch(one.name, index) for one in before for index in one.launches]
     return RunData(
         path=path,
         record=record,
         environment=read_run_environment(path),
         cells=tuple(leave_out_copies([read_cell(path, record, one, made) for one in chosen], passed)),
+        unlisted=tuple(one for one in unlisted if cell in (None, one.path.parent.name)),
     )
 
 

@@ -416,6 +416,7 @@ class RunSummary(Record):
         repeat_end: why ``repeat: auto`` added no more launches; None: it has not come to that, or a number was given.
         environment_notes: what a reader must know of the software that it ran on.
         neighbours: other runs that were on this machine meanwhile.
+        unlisted: which launches lie in its folder and are left out, as it does not list them; none or a sentence.
         checks: None where the scenario claims nothing.
     """
 
@@ -435,4 +436,5 @@ class RunSummary(Record):
     repeat_end: str | None = None
     environment_notes: tuple[str, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
+    unlisted: tuple[str, ...] = ()
     checks: ChecksSummary | None = None

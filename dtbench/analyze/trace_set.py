@@ -13,7 +13,7 @@ from dtbench.analyze.kinds.unknown import UnknownName, sum_names
 from dtbench.analyze.ranks.late import LateRank
 from dtbench.analyze.ranks.misfits import find_mistaken
 from dtbench.analyze.ranks.over_ranks import OverRanks
-from dtbench.analyze.shared_units import describe_shared_units
+from dtbench.analyze.shared_owners import describe_shared_owners
 from dtbench.analyze.step_rounds import describe_part_rounds, find_part_rounds
 from dtbench.analyze.steps import Cut
 from dtbench.analyze.trace import Unread
@@ -225,7 +225,7 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         were = "was" if len(one.timeline.unseen) == 1 else "were"
         so = "so communication and what is exposed there are 'at least' or n/a"
         yield f"{lost} {were} launched and not seen to run, {so}"
-    yield from describe_shared_units(one.collectives)
+    yield from describe_shared_owners(one.collectives, one.timeline.step_of)
     yield from _describe_untold(one)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
     if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):

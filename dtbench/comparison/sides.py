@@ -32,6 +32,7 @@ from dtbench.scenario.sweep import name_some
 from dtbench.store.baseline import MeasuredSide
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
+from dtbench.store.outline import say_unlisted
 from dtbench.store.read import find_baselines, read_baseline, read_run
 from dtbench.store.records import tell_reason_in_a_line
 
@@ -185,6 +186,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
                 for launch, doubt in measured
                 if doubt is not None
             ),
+            *say_unlisted(run.path, [one for one in run.unlisted if one.path.parent.name == cell.name]),
             *name_lacking(data),
             *say_resumed(record.resumed_unix_ns),
             *say_warmup(whole.warmup),

@@ -29,6 +29,10 @@ _MISSING: Final = {
         " ends tell how far clocks are apart."
     ),
     MissingInput.EVENTS: "Record the same steps on all ranks, as a whole.",
+    MissingInput.GROUP: (
+        "Record it with `dtbench.capture`, in a run of dtbench, or with a torch that writes down process groups: ends"
+        " alone do not tell which ranks share this one."
+    ),
     MissingInput.WAITS: (
         "The trace does not tell which ranks it waits for: say which collective it is, by its kernel's name"
         " (`--patterns`), issue sends and receives one by one, or record with a torch that names roots."

@@ -15,6 +15,7 @@ MISSING_WORDS: Final = {
     MissingInput.RANKS: "the other ranks' traces: skew or bandwidth",
     MissingInput.CLOCKS: "how far the ranks' clocks are apart",
     MissingInput.EVENTS: "when the other ranks began it",
+    MissingInput.GROUP: "which ranks share its process group",
     MissingInput.WAITS: "whether it waited for another rank",
     MissingInput.LATENESS: "what delayed the rank that began last",
     MissingInput.LAUNCH: "the call that launched it",

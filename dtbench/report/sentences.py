@@ -589,11 +589,12 @@ def resumed_sentence(times: int) -> str | None:
 
 
 def run_warnings(summary: RunSummary) -> Iterator[tuple[str, str]]:
-    """Yield what a reader of any number of a run must know of the place where it ran: about what, and a sentence."""
+    """Yield what a reader of any number of a run must know of where it ran or lies: about what, and a sentence."""
     yield from (("environment", note) for note in summary.environment_notes)
     neighbours = describe_neighbours(summary.neighbours)
     if neighbours is not None:
         yield "other runs", neighbours
+    yield from (("other launches", note) for note in summary.unlisted)
 
 
 def is_trusted(cell: CellSummary) -> bool:

@@ -39,7 +39,13 @@ _UNTIED: Final = {
     "without_operator": "launched outside any operator",
 }
 
-_OTHER_ENDS: Final = {MissingInput.RANKS, MissingInput.CLOCKS, MissingInput.EVENTS, MissingInput.WAITS}
+_OTHER_ENDS: Final = {
+    MissingInput.RANKS,
+    MissingInput.CLOCKS,
+    MissingInput.EVENTS,
+    MissingInput.GROUP,
+    MissingInput.WAITS,
+}
 """What is missing where it is not known when other ranks began."""
 
 _MUCH_BESIDE: Final = 0.05

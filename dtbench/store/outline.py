@@ -10,9 +10,12 @@ from typing import TypeVar
 import msgspec
 
 from dtbench.errors import StoreError
+from dtbench.scenario.mistakes import join_words
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_cell
 from dtbench.store.links import refuse_links
 from dtbench.store.records import FORMAT_VERSION, RunStatus
+
+_MOST_NAMED = 4
 
 
 class PlanOutline(msgspec.Struct, frozen=True):
@@ -121,6 +124,31 @@ def refuse_odd_cells(file: Path, launches: Mapping[str, Sequence[int]], cells: i
             raise StoreError(f"{file}: the launches of `{name}` are not told apart by numbers from 0; was it edited?")
     if len(launches) < cells:
         raise StoreError(f"{file}: two cells have one name; was it edited?")
+
+
+def find_unlisted(path: Path, launches: Mapping[str, Sequence[int]]) -> tuple[LaunchFolder, ...]:
+    """Return the launches that lie in a run's folder and that it does not list: nothing of them is in any number.
+
+    Args:
+        path: folder of the run.
+        launches: those that it lists, by the name of the cell.
+    """
+    run = RunFolder(path)
+    listed = {run.launch(name, index).path for name, indices in launches.items() for index in indices}
+    there = (LaunchFolder(one) for one in sorted(path.glob("cells/*/launch*")) if one not in listed)
+    return tuple(one for one in there if one.cell_and_index is not None and one.path.is_dir())
+
+
+def say_unlisted(path: Path, unlisted: Sequence[LaunchFolder]) -> tuple[str, ...]:
+    """Say which launches are left out as their run does not list them; nothing where it lists all."""
+    if not unlisted:
+        return ()
+    names = [one.path.relative_to(path).as_posix() for one in unlisted]
+    more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+    named = join_words([*names[:_MOST_NAMED], *more], last="and")
+    where = f"in its folder and not in its {RunFolder(path).run.name}"
+    told = f"is {where}; was it copied there?" if len(names) == 1 else f"are {where}; were they copied there?"
+    return (f"{path}: nothing is told of {named}: {'it' if len(names) == 1 else 'they'} {told}",)
 
 
 def refuse_strange_launch(file: Path, folder: LaunchFolder, cell: str, index: int) -> None:

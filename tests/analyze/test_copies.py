@@ -12,6 +12,7 @@ from dtbench.analyze.run import summarize_run
 from dtbench.analyze.run_data import read_run_data
 from dtbench.comparison.comparison import Outcome
 from dtbench.comparison.run import compare_all
+from dtbench.report.run_words import note_words
 
 SWEEP = Path(__file__).parents[2] / "results" / "example_sweep"
 TABLES = ("steps.parquet", "overlap.parquet", "collectives.parquet", "purposes.parquet")
@@ -51,6 +52,30 @@ def test_a_copy_within_a_cell_is_left_out_counted_and_named(copied: Path) -> Non
     assert all(words.endswith(f": a copy of {first}, no second measurement") for words in cell.unreadable.values())
     assert summary.reason == f"{CELL} launch1 and 2 more are left out: {cell.unreadable[1]}"
     assert [one.unreadable for one in summary.cells if one.name != CELL] == [{}, {}]
+
+
+def test_launches_that_a_run_does_not_list_are_named(tmp_path: Path) -> None:
+    run = Path(shutil.copytree(SWEEP, tmp_path / "sweep"))
+    (run / "cells" / CELL / "reference").mkdir(exist_ok=True)
+    assert summarize_run(run).unlisted == ()
+    shutil.copytree(run / "cells" / CELL / "launch0", run / "cells" / CELL / "launch4")
+    said = (
+        f"{run}: nothing is told of cells/{CELL}/launch4: it is in its folder and not in its run.json; was it copied"
+        " there?"
+    )
+    summary = summarize_run(run)
+    assert summary.unlisted == (said,)
+    assert said in note_words(summary)
+    assert load_run_steps(run).attrs[NOTES] == [said]
+    assert [len(read_run_data(run, cell=cell).unlisted) for cell in (CELL, "micro_batches-1")] == [1, 0]
+    (found,) = compare_all([f"{run}:micro_batches-1", f"{run}:{CELL}"], results=run.parent)
+    assert [note for note in found.notes if said in note]
+    shutil.copytree(run / "cells" / CELL, run / "cells" / "another")
+    (said,) = summarize_run(run).unlisted
+    assert said.endswith(
+        "nothing is told of cells/another/launch0, cells/another/launch1, cells/another/launch2, cells/another/launch3"
+        " and 2 more: they are in its folder and not in its run.json; were they copied there?"
+    )
 
 
 def test_copies_within_a_cell_are_no_launches_to_compare(copied: Path) -> None:

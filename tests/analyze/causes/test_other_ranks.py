@@ -176,3 +176,25 @@ def test_a_wait_for_a_rank_that_may_hand_on_what_ranks_without_trace_did_has_no_
     assert (part.cause, part.exposed_ns, part.missing[0]) == (Cause.UNKNOWN, 13_000, MissingInput.LATENESS)
     assert (traces.over_ranks.waiting.straggler, traces.late_ranks) == (None, ())
     assert not [line for line in answer_lines(traces) if line.startswith("waited for") or "is last in" in line]
+
+
+LEAVES_US = ((0, 0, 0, 0), (0, 0, 0, 0), (900, -700, 300, -200), (-400, 800, -900, 600))
+
+
+def test_where_no_trace_tells_which_ranks_share_a_group_that_is_what_is_missing(tmp_path: Path) -> None:
+    """Four ranks reduce in pairs; all traces have all steps, and ranks leave their collectives apart."""
+    for rank, leaves_us in enumerate(LEAVES_US):
+        events = draw_steps(rank, ranks=2, steps=4)
+        for number, event in enumerate(one for one in events if "AllReduce" in one["name"]):
+            event["ts"] += leaves_us[number]
+            for said in ("Process Group Name", "Process Group Ranks", "Seq"):
+                del event["args"][said]
+        told = {"distributedInfo": {"rank": rank, "world_size": 4}, "host_name": "one", "traceEvents": events}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(told))
+    traces = analyze_traces([tmp_path])
+    assert traces.over_ranks.matches.undecided
+    missing = {one for rank in traces.analyses for split in rank.splits for part in split.parts for one in part.missing}
+    assert missing == {MissingInput.GROUP}
+    advised = " ".join(answer_lines(traces))
+    assert "cause unknown (missing: which ranks share its process group)" in advised
+    assert "Record the same steps on all ranks" not in advised
