@@ -1,11 +1,17 @@
 """Small files that unpack to gigabytes: refused, or read as far as they hold events, within bounds of memory."""
 
 import gzip
+import io
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
+
+from dtbench.analyze.reader.find import find_traces
+from dtbench.errors import TraceError
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells how large a process was")
 
@@ -57,3 +63,84 @@ def test_what_was_read_before_such_text_stays_and_the_rest_is_counted(tmp_path: 
     assert said.startswith("1 True ")
     assert "none was looked for behind it" in said
     assert used < MOST_BYTES
+
+
+MEMBERS = 20_000
+MOST_S = 10
+LIST = """
+import resource, sys
+from pathlib import Path
+from dtbench.analyze.reader.find import find_traces
+from dtbench.errors import TraceError
+try:
+    found = find_traces(Path(sys.argv[1])).sources
+    for source in (*found[:200], *found[-200:]):
+        with source.open() as stream:
+            assert stream.read().endswith(b"]}")
+    print(len(found))
+except TraceError as error:
+    print(error)
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss)
+"""
+
+
+def make_archive(path: Path, count: int, name: str) -> Path:
+    trace = HEAD + EVENT[:-1] + b"]}"
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for number in range(count):
+                archive.writestr(name.format(number), trace)
+        return path
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as archive:
+        for number in range(count):
+            member = tarfile.TarInfo(name.format(number))
+            member.size = len(trace)
+            archive.addfile(member, io.BytesIO(trace))
+    return path
+
+
+@pytest.mark.quick("many.zip-rank{}.json", "many.tar-rank{}.json")
+@pytest.mark.parametrize("name", ["rank{}.json", "{}.txt"])
+@pytest.mark.parametrize("archive", ["many.zip", "many.tar", "many.tar.gz"])
+def test_an_archive_of_many_members_is_listed_once(tmp_path: Path, archive: str, name: str) -> None:
+    path = make_archive(tmp_path / archive, MEMBERS, name)
+    done = subprocess.run([sys.executable, "-c", LIST, str(path)], capture_output=True, text=True, check=True)
+    said, used = done.stdout.strip().rsplit("\n", 1)
+    expected = "holds no trace" if name.endswith("txt") else "unpack it" if archive.endswith("gz") else str(MEMBERS)
+    assert expected in said
+    seconds, size_kib = map(float, used.split())
+    assert seconds < MOST_S
+    assert size_kib * 1024 < MOST_BYTES
+
+
+@pytest.mark.parametrize("archive", ["some.zip", "some.tar"])
+def test_the_list_of_an_archive_is_not_read_for_each_of_its_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: str
+) -> None:
+    opened: list[object] = []
+
+    def count(owner: object, name: str) -> None:
+        whole = getattr(owner, name)
+
+        def open_and_count(*words: object, **options: object) -> object:
+            opened.append(words)
+            return whole(*words, **options)
+
+        monkeypatch.setattr(owner, name, open_and_count)
+
+    path = make_archive(tmp_path / archive, 50, "rank{}.json")
+    count(zipfile, "ZipFile")
+    count(tarfile, "open")
+    found = find_traces(path).sources
+    for source in found:
+        with source.open() as stream:
+            assert stream.read().startswith(HEAD)
+    assert len(found) == 50
+    assert len(opened) <= 5
+
+
+def test_a_packed_archive_of_many_traces_is_refused_and_of_some_is_read(tmp_path: Path) -> None:
+    assert len(find_traces(make_archive(tmp_path / "some.tar.gz", 512, "rank{}.json")).sources) == 512
+    with pytest.raises(TraceError, match=r"holds 513 traces, and to each .* unpack it, and give the folder"):
+        find_traces(make_archive(tmp_path / "many.tar.gz", 513, "rank{}.json"))

@@ -33,6 +33,10 @@ _DEEPEST: Final = 4
 _LARGEST_PEEK: Final = 1 << 22
 _NAMED_AT_MOST: Final = 5
 _LOOKED_AT_MOST: Final = 50
+_MOST_PACKED: Final = 512
+"""Traces in a packed archive."""
+_PACKED: Final = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
+_LONGEST_MAGIC: Final = 6
 # Not ``local_rank``, ``tp_rank``: these are no global ranks.
 _RANK: Final = re.compile(r"(?:^|[^a-z0-9])(?<!local[_.-])(?<![a-z]p[_.-])(?:rank|worker)[\[_.-]?(\d{1,6})(?!\d)", re.I)
 _STAMPED: Final = re.compile(r"(?P<worker>.+)\.(?P<stamp>\d{10,})(?P<rest>\.pt\.trace\.json(?:\.gz)?)")
@@ -153,9 +157,10 @@ def _look_in_archive(path: Path) -> tuple[list[_Candidate], tuple[str, ...]] | N
     found: list[_Candidate] = []
     others: list[_Candidate] = []
     try:
-        for name, open_member in members:
+        for name, open_member, extent in members:
             if _may_be_trace(name):
-                found.append(_look_at(path, name, open_member()))
+                one = _look_at(path, name, open_member())
+                found.append(replace(one, source=replace(one.source, extent=extent)))
             elif len(others) < _LOOKED_AT_MOST and (not found or is_named_like_profile(name)):
                 with suppress(OSError, *DAMAGED):
                     others.append(_look_at(path, name, open_member()))
@@ -163,7 +168,24 @@ def _look_in_archive(path: Path) -> tuple[list[_Candidate], tuple[str, ...]] | N
         if not found:
             raise TraceError(f"{path}: the archive is damaged ({error}); copy it again") from error
         return found, (f"{path}: the archive is damaged ({error}); what came before was found",)
+    _refuse_many(path, sum(one.is_trace for one in found))
     return [*found, *(replace(one, is_trace=False) for one in others if one.what)], ()
+
+
+def _refuse_many(path: Path, traces: int) -> None:
+    """Refuse a packed archive of many traces: each would be found by unpacking all that lie before it.
+
+    Raises:
+        TraceError: says what to do.
+    """
+    if traces > _MOST_PACKED and not zipfile.is_zipfile(path) and _is_packed(path):
+        told = f"holds {traces:,} traces, and to each there is no way but to unpack all before it"
+        raise TraceError(f"{path}: {told}; unpack it, and give the folder")
+
+
+def _is_packed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(_LONGEST_MAGIC).startswith(_PACKED)
 
 
 def _is_tar(path: Path) -> bool:
@@ -174,22 +196,24 @@ def _is_tar(path: Path) -> bool:
         return False
 
 
-_Members = Iterator[tuple[str, Callable[[], IO[bytes]]]]
-"""Names, and what opens each before the next is asked for."""
+_Members = Iterator[tuple[str, Callable[[], IO[bytes]], tuple[int, int] | None]]
+"""Names, what opens each before the next is asked for, and where it lies unpacked."""
 
 
 def _zip_members(path: Path) -> _Members:
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             if not name.endswith("/"):
-                yield name, partial(open_zipped, archive, name)
+                yield name, partial(open_zipped, archive, name), None
 
 
 def _tar_members(path: Path) -> _Members:
+    is_packed = _is_packed(path)
     with tarfile.open(path, "r|*") as archive:
         for member in archive:
             if member.isfile() and (stream := archive.extractfile(member)) is not None:
-                yield member.name, partial(_same, stream)
+                extent = None if is_packed or member.issparse() else (member.offset_data, member.size)
+                yield member.name, partial(_same, stream), extent
 
 
 def _same(stream: IO[bytes]) -> IO[bytes]:

@@ -1,15 +1,21 @@
 """Where the bytes of one trace are: a file, or a member of an archive."""
 
+import io
+import os
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from dtbench.errors import TraceError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 DAMAGED: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 """What the standard library raises for archives that are damaged or packed in a way it does not know."""
@@ -23,11 +29,13 @@ class TraceSource:
         path: the file that holds it.
         member: its name inside the archive that ``path`` is; None: the file itself.
         rank: as the name of the file says; None where it does not.
+        extent: first byte and size of a member that lies unpacked in the archive; None: it must be looked for.
     """
 
     path: Path
     member: str | None = None
     rank: int | None = None
+    extent: tuple[int, int] | None = None
 
     @property
     def label(self) -> str:
@@ -57,9 +65,12 @@ class TraceSource:
     def _open(self, stack: ExitStack) -> IO[bytes]:
         if self.member is None:
             return stack.enter_context(self.path.open("rb"))
+        if self.extent is not None:
+            return stack.enter_context(io.BufferedReader(_Extent(self.path, *self.extent)))
         if zipfile.is_zipfile(self.path):
-            zipped = stack.enter_context(zipfile.ZipFile(self.path))
-            if self.member in zipped.namelist():
+            status = self.path.stat()
+            zipped = _open_zip(self.path, status.st_mtime_ns, status.st_size, os.getpid())
+            if self.member in zipped.NameToInfo:
                 return stack.enter_context(open_zipped(zipped, self.member))
         else:
             # In one pass: there is no way back in a packed archive.
@@ -80,3 +91,33 @@ def open_zipped(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
         return archive.open(name)
     except RuntimeError as error:  # what zipfile raises for a password, and a parent of NotImplementedError
         raise NotImplementedError(str(error)) from error
+
+
+@lru_cache(maxsize=1)
+def _open_zip(path: Path, _modified_ns: int, _size: int, _pid: int) -> zipfile.ZipFile:
+    """Open an archive and keep it: its list of members is read once, not once for each of them.
+
+    A process that was forked opens it anew: it would share the place in the file.
+    """
+    return zipfile.ZipFile(path)
+
+
+class _Extent(io.RawIOBase):
+    """Some bytes of a file, read as a file."""
+
+    def __init__(self, path: Path, first: int, size: int) -> None:
+        self._file, self._left = path.open("rb", buffering=0), size
+        self._file.seek(first)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "Buffer") -> int:
+        view = memoryview(buffer)[: self._left]
+        count = self._file.readinto(view) if len(view) else 0
+        self._left -= count or 0
+        return count or 0
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
