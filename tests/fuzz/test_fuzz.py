@@ -5,20 +5,28 @@ shipped run's, in a folder named after the run that they lie over. A number make
 changed; these stay.
 """
 
+import contextlib
+import io
+import json
 import os
 import signal
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import pytest
 
+from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.reader import read_trace
+from dtbench.cli.analyze import print_traces_as_json
 from tests.fuzz.run_folders import BASES, RunFolders, copy_base
 from tests.fuzz.scenarios import Scenarios
 from tests.fuzz.small_traces import make_jobs
 from tests.fuzz.trace_mutations import encode
+from tests.fuzz.trace_oracle import find_lost_events, find_wrong_numbers
 from tests.fuzz.traces import Traces
-from tests.fuzz.tries import Block, Fuzzer, Outcome, judge, meet, read_blocks, run, split, write_block
+from tests.fuzz.tries import Block, Fuzzer, Outcome, find_wrong_words, judge, meet, read_blocks, run, split, write_block
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="Linux tells how large a process is")
 
@@ -123,3 +131,58 @@ class Endless(Broken):
 def test_a_try_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tests.fuzz.tries.CPU_S", 0.1)
     assert judge(Endless(), tmp_path).answer == "hung"
+
+
+def answer(folder: Path) -> dict[str, Any]:
+    """Return what is said of a rank of DDP on a device, with communication that is hidden, and that is not."""
+    (folder / "rank0.json").write_bytes(encode(make_jobs()["ddp_alone"][0]))
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written):
+        print_traces_as_json(analyze_traces([folder / "rank0.json"], workers=1))
+    document: dict[str, Any] = json.loads(written.getvalue())
+    return document
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        (("ranks", 0, "steps", 0, "idle_ns"), "parts do not add up to the window"),
+        (("ranks", 0, "whole", "hidden_comm_ns"), "hidden 690001 and exposed 810000 do not add up"),
+        (("ranks", 0, "whole", "hidden_fraction"), "hidden_fraction is"),
+        (("ranks", 0, "steps", 1, "purposes", 0, "exposed_ns"), "exposed_ns of purposes"),
+        (("ranks", 0, "steps", 1, "groups", 0, "hidden_ns"), "hidden_ns of groups"),
+        (("ranks", 0, "steps", 1, "lanes", 0, "compute_ns"), "impossible lane"),
+        (("ranks", 0, "whole", "gaps", "launch_gap_ns"), "parts of gaps do not add up"),
+        (("collectives", 0, "exposed_ns"), "shares of collectives add up to 810001"),
+        (("owners", 0, "exposed_ns"), "causes of owners"),
+    ],
+    ids=str,
+)
+def test_a_nanosecond_too_much_anywhere_is_wrong(place: tuple[Any, ...], told: str, tmp_path: Path) -> None:
+    document = answer(tmp_path)
+    assert not list(find_wrong_numbers(document))
+    node: Any = document
+    for key in place[:-1]:
+        node = node[key]
+    node[place[-1]] += 1
+    assert any(told in wrong for wrong in find_wrong_numbers(document))
+
+
+def test_an_event_that_is_neither_read_nor_counted_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document, path = answer(tmp_path), tmp_path / "rank0.json"
+    assert not list(find_lost_events(path, document))
+    document["ranks"][0]["whole"]["lanes"][1]["busy_ns"] -= 1
+    document["ranks"][0]["whole"]["lanes"][1]["comm_ns"] -= 1
+    assert [wrong.partition(" lane ")[0] for wrong in find_lost_events(path, document)] == ["rank0.json:"] * 2
+    trace = read_trace(path)
+    kept = np.arange(len(trace)) > 0
+    monkeypatch.setattr("tests.fuzz.trace_oracle.read_trace", lambda _: trace.select(kept))
+    assert next(find_lost_events(path, document)).endswith("are read and {} counted")
+
+
+@pytest.mark.parametrize(
+    "said", ["a\x1b[2J", "a\u202eb", "Traceback (most recent call last)", "this is a bug in dtbench"]
+)
+def test_words_that_no_answer_may_have_are_wrong(said: str) -> None:
+    assert find_wrong_words(said)
+    assert not find_wrong_words("step 1.00 ms, a\\x1b[2J\n\tb")

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -31,6 +31,7 @@ _SPANNING: Final = ("Trace", "Traces", "Spans")
 _OTHER_PHASES: Final = frozenset("BEiICbnetPNODMRcvVa()STpF")
 _ON_DEVICE: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset", "mtia_ccp_events"})
 _NCCL: Final = "ncclDevKernel_"
+_GLOO: Final = re.compile(r"gloo:(?:all_reduce|all_gather|broadcast|reduce_scatter)$")
 _LEFT_OUT: Final = re.compile(r"in no number|left out|belongs? to no process|clock may have been set")
 _BEYOND_EVENTS: Final = ("arrow without a time", "text behind the end", "gzip checksum does not fit")
 """Reasons of what is counted as unread, and is no complete event."""
@@ -199,11 +200,15 @@ def _find_wrong_cells(traces: TraceSet, document: Mapping[str, Any]) -> Iterator
 
 @dataclass(frozen=True)
 class _Counted:
-    """What ``json`` finds in a file: events that must be read or counted, and when each lane of a device was busy."""
+    """What ``json`` finds in a file: events that must be read or counted, and how long each lane was busy.
+
+    Lanes of devices, as a whole and with NCCL; threads, with gloo.
+    """
 
     events: int
     busy_ns: Mapping[str, int]
     nccl_ns: Mapping[str, int]
+    gloo_ns: Mapping[str, int]
 
 
 def find_lost_events(path: Path, document: Mapping[str, Any]) -> Iterator[str]:
@@ -231,6 +236,10 @@ def _find_lost_lanes(path: Path, counted: _Counted, ranks: Sequence[Sequence[Map
             yield f"{path.name}: lane {lane} was busy for {busy_ns} ns, and is said to be for {shown_ns}"
         if sum(row["comm_ns"] for row in mine) < counted.nccl_ns[lane]:
             yield f"{path.name}: lane {lane} has kernels of NCCL for {counted.nccl_ns[lane]} ns, and {mine} is said"
+    for lane, least_ns in counted.gloo_ns.items():
+        mine = [row for lanes in ranks for row in lanes if row["lane"] == lane]
+        if sum(row["comm_ns"] for row in mine) < least_ns:
+            yield f"{path.name}: thread {lane} ran gloo for {least_ns} ns, and {mine} is said"
 
 
 def _count(path: Path) -> _Counted | None:
@@ -242,19 +251,35 @@ def _count(path: Path) -> _Counted | None:
     except (ValueError, OSError, EOFError, RecursionError, gzip.zlib.error):  # type: ignore[attr-defined]
         return None
     events = list(iterate_events(document))
-    spans: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
-    for one in events:
-        if isinstance(one, dict) and one.get("ph") == "X" and one.get("cat") in _ON_DEVICE:
-            span = _span_of(one)
-            if span is None:
-                spans.clear()
-                break
-            spans[f"{one.get('pid')}/{one.get('tid')}"].append(span)
+    spans, threads = _collect(events, _is_on_device), _collect(events, _is_of_gloo)
     return _Counted(
         events=sum(map(_must_be_counted, events)),
         busy_ns={lane: _unite(mine) for lane, mine in spans.items()},
+        gloo_ns={} if spans else {lane: _unite(mine) for lane, mine in threads.items()},
         nccl_ns={lane: _unite([one for one in mine if one[2].startswith(_NCCL)]) for lane, mine in spans.items()},
     )
+
+
+def _is_on_device(event: Mapping[str, Any]) -> bool:
+    return event.get("cat") in _ON_DEVICE
+
+
+def _is_of_gloo(event: Mapping[str, Any]) -> bool:
+    return event.get("cat") in ("cpu_op", "user_annotation") and _GLOO.match(str(event.get("name"))) is not None
+
+
+def _collect(
+    events: Sequence[object], fits: Callable[[Mapping[str, Any]], bool]
+) -> dict[str, list[tuple[int, int, str]]]:
+    """Return start, end and name of complete events by lane; of none where one is not written as torch does."""
+    found: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+    for one in events:
+        if isinstance(one, dict) and one.get("ph") == "X" and fits(one):
+            span = _span_of(one)
+            if span is None:
+                return {}
+            found[f"{one.get('pid')}/{one.get('tid')}"].append(span)
+    return found
 
 
 def _refuse_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -70,7 +70,9 @@ def _check_world(timelines: Sequence[RankTimeline]) -> list[str]:
     known = max(sizes, default=0)
     beyond = [one for one in timelines if one.world_size is not None and one.rank >= one.world_size]
     notes += [
-        f"{_name(one)} says rank {one.rank} in a job of {one.world_size}; are they numbered rightly?" for one in beyond
+        f"{_name(one)} {'says' if one.said_rank == one.rank else 'is taken for'} rank {one.rank} in a job of"
+        f" {one.world_size}; are they numbered rightly?"
+        for one in beyond
     ]
     absent = sorted(set(range(known)) - {one.rank for one in timelines}) if len(sizes) == 1 else []
     if absent:

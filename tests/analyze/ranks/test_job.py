@@ -4,6 +4,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.ranks.over_ranks import compare_ranks
 
@@ -45,6 +47,15 @@ def test_a_rank_that_is_in_none_of_its_groups_is_named(jobs: Any) -> None:
     timelines = jobs.generate(jobs.job(groups=((0, 1), (2, 3)))).timelines
     notes = compare_ranks([*timelines[:3], replace(timelines[3], rank=9)]).notes
     assert any("rank3.json is taken for rank 9" in note and "has no such rank" in note for note in notes)
+
+
+@pytest.mark.parametrize(("said", "words"), [(9, "says"), (None, "is taken for"), (3, "is taken for")])
+def test_a_rank_that_the_job_has_not_is_only_said_by_a_trace_that_says_it(
+    said: int | None, words: str, jobs: Any
+) -> None:
+    timelines = jobs.generate(jobs.job()).timelines
+    notes = compare_ranks([*timelines[:3], replace(timelines[3], rank=9, said_rank=said)]).notes
+    assert f"rank3.json {words} rank 9 in a job of 4; are they numbered rightly?" in notes
 
 
 def test_steps_that_one_rank_lacks_are_named(jobs: Any) -> None:
