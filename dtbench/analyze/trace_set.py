@@ -225,6 +225,10 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         were = "was" if len(one.timeline.unseen) == 1 else "were"
         so = "so communication and what is exposed there are 'at least' or n/a"
         yield f"{lost} {were} launched and not seen to run, {so}"
+    if one.peer_copies.count:
+        times = "once" if one.peer_copies.count == 1 else f"{one.peer_copies.count} times"
+        took = format_ns(one.peer_copies.time_ns)
+        yield f"copied between devices {times}, for {took}: the trace does not tell whether that is communication"
     yield from describe_shared_units(one.collectives)
     yield from _describe_untold(one)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
