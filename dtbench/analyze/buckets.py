@@ -12,6 +12,7 @@ Hooks of gradients that anybody may register reduce gradients, too; without DDP 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -22,7 +23,10 @@ from dtbench.analyze.payload import is_integer
 from dtbench.analyze.purposes import is_fsdps, is_functional
 from dtbench.analyze.strategy import DDP_FORWARD, Strategy, find_strategies
 from dtbench.analyze.trace import Trace
+from dtbench.units import name_ranges
 from dtbench.vocabulary import UNUSED_MAP, Operation, Purpose
+
+_BUCKET: Final = "bucket "
 
 
 def find_forward_starts(trace: Trace) -> Ints:
@@ -57,9 +61,36 @@ def name_buckets(
             named[index] = replace(collective, owner=UNUSED_MAP)
         else:
             backward = int(borders_ns.searchsorted(collective.issue_ns or 0, side="right"))
-            named[index] = replace(collective, owner=f"bucket {next_bucket[step, backward]}")
+            named[index] = replace(collective, owner=f"{_BUCKET}{next_bucket[step, backward]}")
             next_bucket[step, backward] += 1
     return tuple(named)
+
+
+def describe_uneven_buckets(
+    collectives: Sequence[Collective], steps: Sequence[int | None], numbers: Sequence[int]
+) -> str | None:
+    """Say in which steps more or fewer buckets were reduced than in most, so that they may be numbered otherwise.
+
+    None: in all that reduced any were as many. The trace may lack one, or DDP have laid them out anew.
+
+    Args:
+        collectives: of the trace, with buckets named.
+        steps: index of the step that issued each; None: none did.
+        numbers: of the steps.
+    """
+    counts = Counter(
+        step
+        for one, step in zip(collectives, steps, strict=True)
+        if step is not None and one.owner.startswith(_BUCKET) and is_reducers(one)
+    )
+    often = Counter(counts.values())
+    if len(often) < 2:
+        return None
+    usual = max(often, key=lambda count: (often[count], count))
+    odd = sorted(numbers[step] for step, count in counts.items() if count != usual)
+    where = f"step{'s' if odd[1:] else ''} {name_ranges(odd)}"
+    than = f"than the {usual} of other steps: a number may stand for another bucket there"
+    return f"{where} reduced fewer or more buckets {than}"
 
 
 def is_reducers(collective: Collective) -> bool:

@@ -11,6 +11,7 @@ from dtbench.analyze.collectives import Collective, Launch, Regions
 from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.device_clock import DeviceClock
+from dtbench.analyze.device_kinds import PeerCopies
 from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.analyze.kinds.unknown import UnknownName
 from dtbench.analyze.lost_kernels import Lost
@@ -42,6 +43,7 @@ class Contents:
         recorded: when what computes was recorded; None: always. Elsewhere nobody knows what was hidden.
         lost: kernels that were launched and are not in the trace.
         clock: whether the device's times fit the host's.
+        peer_copies: copies between devices that may be communication.
     """
 
     is_device: bool
@@ -62,3 +64,4 @@ class Contents:
     recorded: Intervals | None = None
     lost: Lost = field(default_factory=Lost)
     clock: DeviceClock = field(default_factory=DeviceClock)
+    peer_copies: PeerCopies = field(default_factory=PeerCopies)

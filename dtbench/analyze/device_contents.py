@@ -18,6 +18,7 @@ from dtbench.analyze.contents import Contents
 from dtbench.analyze.correlate import count_uncorrelated, find_links
 from dtbench.analyze.device_clock import find_device_clock
 from dtbench.analyze.device_collectives import find_device_collectives
+from dtbench.analyze.device_kinds import find_peer_copies
 from dtbench.analyze.device_time import find_device_time
 from dtbench.analyze.gaps import find_gaps
 from dtbench.analyze.intervals import Bools, Ints
@@ -87,6 +88,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         recorded=lost.recorded,
         lost=lost,
         clock=clock,
+        peer_copies=find_peer_copies(trace, masks[Kind.COPY]),
         prepare=lambda found: find_standing(
             Device(trace, timed, masks, lane, regions),
             find_ready(trace, device_work(trace, timed, masks[Kind.COMPUTE]), regions, found),

@@ -1,5 +1,6 @@
 """The kind of every device event: by what it says, by the operator that launched it, by its category, by its name."""
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,28 @@ from dtbench.analyze.trace import Trace
 from dtbench.vocabulary import Kind
 
 _BETWEEN_DEVICES: Final = "PtoP"  # Kineto's `Memcpy PtoP (Device -> Device)`
+
+
+@dataclass(frozen=True)
+class PeerCopies:
+    """Copies from one device to another that are copies here, as nothing says that they are communication.
+
+    So is asynchronous tensor parallelism (symmetric memory) in a trace without operators.
+    """
+
+    count: int = 0
+    time_ns: int = 0
+
+
+def find_peer_copies(trace: Trace, copy: Bools) -> PeerCopies:
+    """Count the copies between devices.
+
+    Args:
+        trace: the events.
+        copy: shape ``(n,)``, the events that are copies.
+    """
+    crosses = np.flatnonzero(copy & trace.is_named(lambda name: _BETWEEN_DEVICES in name))
+    return PeerCopies(len(crosses), int((trace.end_ns[crosses] - trace.start_ns[crosses]).sum()))
 
 
 def device_kinds(trace: Trace, nesting: Nesting, kernels: KernelTable = KERNELS) -> dict[Kind, Bools]:

@@ -58,7 +58,7 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
         notes = [note for rank, of_rank in told.items() for note in of_rank.describe(rank)]
         over_ranks = replace(over_ranks, notes=(*over_ranks.notes, *notes))
     set_in = over_ranks.clocks.astray.set_in
-    analyses = [leave_out_settings(leave_out_cut(one), set_in.get(one.rank)) for one in analyses]
+    analyses = [leave_out_settings(one, set_in.get(one.rank)) for one in leave_out_cut(analyses)]
     job_size = max((one.timeline.told_size or 0 for one in analyses), default=0) or None
     explained = tuple(_explain_rank(one, over_ranks, job_size) for one in analyses)
     ranks = [

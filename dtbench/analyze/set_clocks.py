@@ -13,7 +13,8 @@ times, nor has the trace as a whole.
     host    step 1 |────────────|  step 2 |────────────|  step 3 |────────────|
     device            |████  ██ ───────────  |████  ██ ───────────  |████  ██ |       nothing says when step 3 ended
 
-The last step on a device ends with its last kernel; what the host did before the first counts to the step before.
+The last step on a device ends with its last kernel; what the host did before the first counts to the step before. Where
+no rank has another step, it stays, and a note says so.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,11 +55,16 @@ def leave_out_settings(one: TraceAnalysis, set_in: Intervals | None) -> TraceAna
     )
 
 
-def leave_out_cut(one: TraceAnalysis) -> TraceAnalysis:
-    """Leave out the times of a last step that is not all in the trace, where it has others."""
-    lacks = [one.cut is not None and step.step == one.cut.step for step in one.steps]
-    has_others = any(step.overlap.step_ns and not lack for step, lack in zip(one.steps, lacks, strict=True))
-    return _leave_steps(one, lacks) if any(lacks) and has_others else one
+def leave_out_cut(analyses: Sequence[TraceAnalysis]) -> list[TraceAnalysis]:
+    """Leave out the times of last steps that are not all in their traces, where any rank has others."""
+    lacks = [[one.cut is not None and step.step == one.cut.step for step in one.steps] for one in analyses]
+    has_whole = any(
+        step.overlap.step_ns and not lack
+        for one, of_rank in zip(analyses, lacks, strict=True)
+        for step, lack in zip(one.steps, of_rank, strict=True)
+    )
+    pairs = zip(analyses, lacks, strict=True)
+    return [_leave_steps(one, of_rank) if has_whole and any(of_rank) else one for one, of_rank in pairs]
 
 
 def _leave_steps(one: TraceAnalysis, lacks: Sequence[bool]) -> TraceAnalysis:

@@ -41,6 +41,7 @@ _COPIES: Final = re.compile(r"(?:cuda|hip|musa|cu)Memcpy\w*Async\w*")
 _ASKS: Final = re.compile(r"\w*(?:Event|Stream)Query\w*")
 _PAGEABLE: Final = re.compile(r"Memcpy DtoH \(Device -> Pageable\)")
 _TOLD_NS: Final = 1_000  # traces before 2024 know whole microseconds
+_OPERATOR: Final = "cpu_op"
 _NEVER: Final = np.iinfo(np.int64)  # before and after all
 
 
@@ -179,8 +180,8 @@ def find_silent(trace: Trace, gaps: LateGaps, launched_ns: Ints, ends: Ends) -> 
     """Find when a lane may have waited for a collective through a host that shows nothing of it.
 
     From the last that its thread is seen to do before the collective ends, where it was silent for longer than
-    ``RETURN_BOUND_NS``, and launches within that after it knew of the end: at once, or, where it had asked in that
-    silence, after that is over.
+    ``RETURN_BOUND_NS``, and launches within that after it knew of the end: at once, or, where it or another thread
+    of the model had asked in a silence of its own, after its silence is over.
 
     Args:
         trace: the events.
@@ -210,8 +211,8 @@ class _Silences:
 
     Attributes:
         starts_ns: when each last began or ended anything but to ask, before the end.
-        told_ns: when it knew of the end at the latest, if it waited: then, or, where it had asked in that silence, when
-            it next did anything else.
+        told_ns: when it knew of the end at the latest, if it waited: then, or, where it or another thread that runs
+            operators had asked and shown nothing else until the end, when it next did anything else.
     """
 
     starts_ns: Ints
@@ -222,16 +223,25 @@ def _find_silences(trace: Trace, calls: Ints, ends_ns: Ints) -> _Silences:
     """Find the silence of the thread of each call around an end."""
     threads = trace.lane[calls]
     starts_ns, told_ns = np.empty_like(ends_ns), ends_ns.copy()
+    asked = np.zeros(len(ends_ns), dtype=np.bool_)
     is_ask = trace.is_named(_ASKS.fullmatch) & trace.is_one_of(CALLS)
+    models = np.intersect1d(trace.lane[is_ask], trace.lane[trace.is_one_of((_OPERATOR,))])  # not what watches over NCCL
+    for thread in models.tolist():
+        times_ns, asks_ns = _list_shown(trace, thread, is_ask), np.sort(trace.start_ns[is_ask & (trace.lane == thread)])
+        last_ns = times_ns[np.searchsorted(times_ns, ends_ns, side="left") - 1]
+        asked |= np.searchsorted(asks_ns, ends_ns) > np.searchsorted(asks_ns, last_ns)
     for thread in np.unique(threads).tolist():
-        mine, here = threads == thread, trace.lane == thread
-        shown, asks_ns = here & ~is_ask, np.sort(trace.start_ns[here & is_ask])
-        times_ns = np.sort(np.concatenate(([_NEVER.min], trace.start_ns[shown], trace.end_ns[shown], [_NEVER.max])))
+        mine, times_ns = threads == thread, _list_shown(trace, thread, is_ask)
         place = np.searchsorted(times_ns, ends_ns[mine], side="left")
         starts_ns[mine] = times_ns[place - 1]
-        asked = np.searchsorted(asks_ns, ends_ns[mine]) > np.searchsorted(asks_ns, starts_ns[mine])
-        told_ns[mine] = np.where(asked, times_ns[place], ends_ns[mine])
+        told_ns[mine] = np.where(asked[mine], times_ns[place], ends_ns[mine])
     return _Silences(starts_ns, told_ns)
+
+
+def _list_shown(trace: Trace, thread: int, is_ask: Bools) -> Ints:
+    """Return when a thread began or ended anything but to ask, rising, between a moment before all and one after."""
+    shown = (trace.lane == thread) & ~is_ask
+    return np.sort(np.concatenate(([_NEVER.min], trace.start_ns[shown], trace.end_ns[shown], [_NEVER.max])))
 
 
 def _find_awaited(trace: Trace, synchronising: Synchronising, ends: Ends) -> Ints:

@@ -21,6 +21,7 @@ from dtbench.analyze.correlate import Uncorrelated
 from dtbench.analyze.cpu_contents import find_cpu_contents
 from dtbench.analyze.device_clock import DeviceClock
 from dtbench.analyze.device_contents import find_device_contents
+from dtbench.analyze.device_kinds import PeerCopies
 from dtbench.analyze.doubt import (
     count_lost,
     doubt_groups,
@@ -97,6 +98,7 @@ class TraceAnalysis:
         repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before.
         lost: kernels that were launched and are not in the trace, and the steps that therefore have no account.
         clock: whether its device's times fit its host's; where they do not, no cause rests on both.
+        peer_copies: its copies between devices, which may be communication.
         used_patterns: the user's patterns that decide what any of its kernels is.
         cut: a last step on a device that is not all in the trace; None: none is known to be.
         set_steps: numbers of the steps in which a clock was, or may have been, set, as other ranks show, and of which
@@ -125,6 +127,7 @@ class TraceAnalysis:
     repeated_steps: int = 0
     lost: Lost = field(default_factory=Lost)
     clock: DeviceClock = field(default_factory=DeviceClock)
+    peer_copies: PeerCopies = field(default_factory=PeerCopies)
     used_patterns: frozenset[str] = frozenset()
     cut: Cut | None = None
     set_steps: tuple[int, ...] | None = None
@@ -344,6 +347,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         notes=describe_left_out(trace),
         lost=contents.lost,
         clock=contents.clock,
+        peer_copies=contents.peer_copies,
         unknown_words=count_unknown_words(trace),
         repeated_steps=count_repeated(trace),
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from dtbench.analyze.buckets import describe_uneven_buckets
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.device_clock import DeviceClock
 from dtbench.analyze.explain import explain
@@ -225,7 +226,14 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         were = "was" if len(one.timeline.unseen) == 1 else "were"
         so = "so communication and what is exposed there are 'at least' or n/a"
         yield f"{lost} {were} launched and not seen to run, {so}"
+    if one.peer_copies.count:
+        times = "once" if one.peer_copies.count == 1 else f"{one.peer_copies.count} times"
+        took = format_ns(one.peer_copies.time_ns)
+        yield f"copied between devices {times}, for {took}: the trace does not tell whether that is communication"
     yield from describe_shared_owners(one.collectives, one.timeline.step_of)
+    if not one.marks.is_own and not one.lost.kernels:
+        said = describe_uneven_buckets(one.collectives, one.step_of, one.timeline.step_numbers)
+        yield from () if said is None else (said,)
     yield from _describe_untold(one)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
     if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):

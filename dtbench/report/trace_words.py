@@ -133,7 +133,8 @@ def _host_words(traces: TraceSet, mean: MeanTime) -> str:
         sum(none_ns if (time_ns := getattr(gap, part)) is None else time_ns for gap in gaps) / len(gaps)
         for part, none_ns in (("host_wait_ns", 0), ("host_sync_ns", 0), ("comm_wait_ns", most_ns))
     )
-    unknown_ns = sum(gap.launch_unknown_ns for gap in gaps) / len(gaps)
+    peers_ns = sum(one.peer_copies.time_ns for one in traces.analyses) / len(gaps)  # which may be communication
+    unknown_ns = peers_ns + sum(gap.launch_unknown_ns for gap in gaps) / len(gaps)
     exposed_ns = mean.overlap.exposed_comm_ns
     return describe_host(
         host_ns=host_ns,
@@ -154,6 +155,8 @@ def find_gaps(one: TraceAnalysis, *, are_steps: bool) -> list[GapTime]:
 def _spell_limits(traces: TraceSet) -> str:
     """Say of what a zero of communication holds: of devices, and of kernels whose names are known."""
     where = " on the device" if any(one.timeline.is_device for one in traces.analyses) else ""
+    if any(one.peer_copies.count for one in traces.analyses):
+        where += ", unless what was copied between devices is"
     count = len(traces.unknown_names)
     if not count:
         return where

@@ -114,3 +114,27 @@ def test_buckets_that_an_optimizers_closure_reduces_are_ddps(draw: Callable[...,
         """)
     )
     assert [(str(made.purpose), made.owner) for made in one.collectives] == [("grad_reduce", "bucket 0")]
+
+
+@pytest.mark.parametrize("lost", ["", "2"])
+def test_a_step_that_lacks_a_bucket_is_noted_as_its_numbers_may_be_others(draw: Callable[..., Path], lost: str) -> None:
+    """The profiler lost the first reduction of step 2: what is called bucket 0 there is bucket 1."""
+    lines = []
+    for number, at in (("1", 0), ("2", 20), ("3", 40)):
+        first = "  " if number == lost else "= "
+        rows = [
+            (f"step ProfilerStep#{number} @1", "================"),
+            (f"range {FORWARD} @1", "=="),
+            (f"op {HOOK} @1", "   =    ="),
+            ("op c10d::allreduce_ @1", f"   {first}   ="),
+            ("range gloo:all_reduce @9", f"    {first.replace('=', '==')}   =="),
+        ]
+        lines += [f"{what} |{' ' * at}{bar.ljust(60 - at)}| {moved(512)}" for what, bar in rows]
+    traces = analyze_traces([draw("\n".join(lines))])
+    (one,) = traces.analyses
+    owners = [made.owner for made in one.collectives]
+    assert owners == ["bucket 0", "bucket 1", "bucket 0", *(["bucket 1"] if not lost else []), "bucket 0", "bucket 1"]
+    note = (
+        "rank 0: step 2 reduced fewer or more buckets than the 2 of other steps: a number may stand for another bucket"
+    )
+    assert (f"{note} there" in traces.notes) == (lost == "2")

@@ -133,17 +133,23 @@ def test_a_silent_host_that_launches_when_a_collective_has_ended_may_have_waited
     assert [row.wait_ns for row in one.whole_purposes] == [account.comm_wait_ns]
 
 
+PERHAPS = {"launch_unknown": 30, "host_wait": 33, "launch_gap": 1}
+LATE = {"host_wait": 63, "launch_gap": 1}
+
+
 @pytest.mark.parametrize(
-    ("asks", "parts"),
+    ("asks", "thread", "parts"),
     [
-        ([10, 35, 60], {"launch_unknown": 30, "host_wait": 33, "launch_gap": 1}),
-        ([10, 35], {"launch_unknown": 30, "host_wait": 33, "launch_gap": 1}),
-        ([60], {"host_wait": 63, "launch_gap": 1}),
+        ([10, 35, 60], 1, PERHAPS),
+        ([10, 35], 1, PERHAPS),
+        ([60], 1, LATE),
+        ([10, 35, 60], 2, PERHAPS),
+        ([10, 35, 60], 3, LATE),
     ],
-    ids=["asked again", "did not ask again", "never asked before the end"],
+    ids=["asked again", "did not ask again", "never asked before the end", "backward's thread", "NCCL's watchdog"],
 )
 def test_a_host_that_sleeps_between_two_questions_may_have_waited_for_the_collective(
-    draw: Callable[..., Path], asks: list[int], parts: dict[str, int]
+    draw: Callable[..., Path], asks: list[int], thread: int, parts: dict[str, int]
 ) -> None:
     """As with ``TORCH_NCCL_BLOCKING_WAIT``: it learns of the end later than a call that synchronises would."""
     asked = "".join("=" if place in asks else " " for place in range(70))
@@ -152,7 +158,8 @@ def test_a_host_that_sleeps_between_two_questions_may_have_waited_for_the_collec
         op c10d::allreduce_              @1   | =                                                                    |
         op aten::mm                      @1   |                                                               ==     |
         call cudaLaunchKernel            @1   |ab                                                              c     |
-        call cudaEventQuery              @1   |{asked}|
+        op aten::mul                     @2   |==                                                                    |
+        call cudaEventQuery              @{thread} |{asked}|
         kernel gemm                      @s7  |a                                                                cc   |
         kernel ncclDevKernel_AllReduce   @s20 |  bbbbbbbbbbbbbbbbbbbbbbbbbbbbbb                                      |
         """)

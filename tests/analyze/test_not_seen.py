@@ -138,6 +138,26 @@ def test_a_zero_of_communication_says_what_it_holds_for(draw: Callable[..., Path
     }
 
 
+def test_what_was_copied_between_devices_may_be_communication_and_that_is_said(draw: Callable[..., Path]) -> None:
+    drawing = """
+        step ProfilerStep#1                    @1 |==================|
+        call cudaLaunchKernel                  @1 |a         b       |
+        call cudaMemcpyAsync                   @1 | cd               |
+        kernel gemm                            @7 | aaaaaa    bb     |
+        copy Memcpy {first} (Device -> Device) @8 | ccc              |
+        copy Memcpy {first} (Device -> Device) @8 |      ddd         |
+        """
+    local, between = (analyze_traces([draw(drawing.format(first=way))]) for way in ("DtoD", "PtoP"))
+    assert [traces.analyses[0].whole.comm_ns for traces in (local, between)] == [0, 0]
+    assert "for the host (25.0 %), longer than for communication" in answer_lines(local)[0]
+    assert answer_lines(local)[0].endswith("no communication on the device")
+    words = answer_lines(between)[0]
+    assert words.endswith("no communication on the device, unless what was copied between devices is")
+    assert "host" not in words
+    note = "rank 0: copied between devices 2 times, for 6.00 us: the trace does not tell whether that is communication"
+    assert (note in between.notes, note in local.notes) == (True, False)
+
+
 def test_a_wait_without_a_consumer_that_can_be_seen_is_not_zero(draw: Callable[..., Path]) -> None:
     drawing = """
         step ProfilerStep#1       @1 |==============  |

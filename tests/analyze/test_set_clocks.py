@@ -199,3 +199,16 @@ def test_a_last_step_that_is_short_on_the_host_too_is_no_part_of_one(tmp_path: P
     traces = analyze_traces([path])
     assert traces.analyses[0].cut is None
     assert average(traces.analyses).windows == 5
+
+
+def test_the_only_step_of_a_rank_is_left_out_where_another_rank_has_a_whole_one(tmp_path: Path) -> None:
+    """One step was profiled: the mean of a whole one and of a part of one is no step's."""
+    for rank, load in enumerate((0, 6_000)):
+        told = {"distributedInfo": {"rank": rank, "world_size": 2}, **json.loads(draw_loading(1, last_loads_us=load))}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(told))
+    traces = analyze_traces([tmp_path])
+    mean = average(traces.analyses)
+    assert (mean.windows, mean.ranks, mean.overlap.step_ns) == (1, (0,), 3_500_000)
+    assert [one.accounts.steps[0].gaps is None for one in traces.analyses] == [False, True]
+    assert any(note.startswith("rank 1: step 0 is left out, not all of it is there") for note in traces.notes)
+    assert "none of rank 1, without 1 last step not all in the trace" in answer_lines(traces)[-1]

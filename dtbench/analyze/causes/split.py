@@ -43,8 +43,8 @@ The first moment at which the collective could run is ``max(issue, ready)``: on 
 the producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. What was
 held only because a rank came late to those before is, ahead of what is queued in any case, ``unknown``: had that rank
 been in time, nobody knows how much of it had hidden. A collective of which other ranks' starts are not known has no
-``skew``; what would be ``bandwidth`` is then ``unknown``. On the host ``tail``, ``needed_at_once`` and ``bandwidth`` are
-told here from what was issued and computed; for how much of them anybody stood still, ``unwaited.py`` says.
+``skew``; what would be ``bandwidth`` is then ``unknown``. On the host ``tail``, ``needed_at_once`` and ``bandwidth``
+are told here from what was issued and computed; for how much of them anybody stood still, ``unwaited.py`` says.
 """
 
 from collections.abc import Callable, Iterator, Sequence

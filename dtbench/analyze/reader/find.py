@@ -292,8 +292,8 @@ def _select_folders(
         names = ", ".join(str(folder) for folder in sorted(level)[:_NAMED_AT_MOST])
         more = f" and {len(level) - _NAMED_AT_MOST} more" if len(level) > _NAMED_AT_MOST else ""
         raise TraceError(
-            f"{path}: holds traces in several folders, {names}{more}, perhaps of several jobs; give one of these folders,"
-            " or all of them if they hold the ranks of one job"
+            f"{path}: holds traces in several folders, {names}{more}, perhaps of several jobs; give one of these"
+            " folders, or all of them if they hold the ranks of one job"
         )
     return level[newest], (f"{path}: of {len(level)} folders with traces the latest is read, {newest}",)
 

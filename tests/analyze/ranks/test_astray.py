@@ -82,8 +82,8 @@ def test_of_two_ranks_nobody_knows_whose_clock_was_set(jobs: Any) -> None:
     )
     (said,) = describe_waiting(compared.waiting)
     assert said == (
-        "0.0 % of the compared communication of 2 ranks is waiting for the last of them to begin (3 collectives, without"
-        " 3 in which clocks disagree)"
+        "0.0 % of the compared communication of 2 ranks is waiting for the last of them to begin (3 collectives,"
+        " without 3 in which clocks disagree)"
     )
     for rank in (0, 1):  # between the ends of numbers 3 and 4
         set_in = compared.clocks.astray.set_in[rank]
