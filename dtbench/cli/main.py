@@ -29,6 +29,7 @@ from dtbench.cli.schema import schema
 from dtbench.cli.selftest import selftest
 from dtbench.cli.tensorboard import tensorboard
 from dtbench.errors import DtbenchError
+from dtbench.report.visible import spell_controls
 from dtbench.signals import EXIT_CTRL_C, heed_signals, ignore_signals
 
 _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
@@ -62,6 +63,9 @@ class _Verbs(TyperGroup):
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:  # names of files stand in it, which a shell may have found for a person
+            error.message = spell_controls(error.message)
+            raise
         except KeyboardInterrupt as stop:
             raise _StoppedError from stop
 
@@ -163,4 +167,4 @@ def _read_global_options(
 def _print_traceback(error: BaseException) -> None:
     import traceback
 
-    traceback.print_exception(error, file=sys.stderr)
+    sys.stderr.write(spell_controls("".join(traceback.format_exception(error))))
