@@ -33,8 +33,18 @@ _VOCABULARIES: Final[Mapping[str, Callable[[str], object]]] = {
     "cause": lambda word: word and Cause(word),
 }
 """Columns of few words; of an operation and a cause none may be told."""
-_KEYS: Final[Mapping[str, list[str]]] = {"overlap": ["rank", "step"], "purposes": ["rank", "step", "purpose"]}
-"""What no two rows of a table have alike."""
+_KEYS: Final[Mapping[str, list[str]]] = {
+    "overlap": ["rank", "step"],
+    "purposes": ["rank", "step", "purpose"],
+    "groups": ["rank", "step", "group", "axis"],
+    "lanes": ["rank", "step", "lane"],
+    "gaps": ["rank", "step", "lane"],
+    "probes": ["rank", "step", "function"],
+}
+"""What no two rows of a table have alike; of others no two rows are alike in everything."""
+
+_NEARLY: Final = ("rank", "start_ns", "end_ns", "name")
+"""Columns in which rows are alike that may be so in everything."""
 
 
 @dataclass(frozen=True)
@@ -231,10 +241,13 @@ def _check_once(name: str, table: pd.DataFrame) -> None:
     Raises:
         ValueError: says which.
     """
-    key = _KEYS.get(name, [])
-    twice = table[table.duplicated(key)] if key else table[:0]
+    key = _KEYS.get(name) or [column for column in _NEARLY if column in table]
+    twice = table[table.duplicated(key, keep=False)]
+    if name not in _KEYS:  # few, so that a look at every column costs nothing
+        twice = twice[twice.astype(str).duplicated()]
     if len(twice):
-        raise ValueError(f"it has step {twice.iloc[0]['step']} of rank {twice.iloc[0]['rank']} twice")
+        of_step = f"of step {twice.iloc[0]['step']} " if "step" in table else ""
+        raise ValueError(f"it has a row {of_step}of rank {twice.iloc[0]['rank']} twice")
 
 
 def _check_bounds(name: str, table: pd.DataFrame) -> None:

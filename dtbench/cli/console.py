@@ -3,8 +3,9 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
 
 from dtbench.report.section import Column, Section
 from dtbench.report.visible import spell_controls
@@ -70,8 +71,9 @@ def print_prose(text: str, *, style: str = "") -> None:
 
 
 def print_aside(text: str) -> None:
-    """Print what is going on to standard error, at once and as it is."""
-    print(spell_controls(text), file=sys.stderr, flush=True)
+    """Print what is going on to standard error, at once and as it is; nobody need read it."""
+    with _unless_nobody_reads():
+        print(spell_controls(text), file=sys.stderr, flush=True)
 
 
 def print_error(text: str) -> None:
@@ -81,8 +83,27 @@ def print_error(text: str) -> None:
     from dtbench.report.plain_text import Plain
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    for line in spell_controls(text).splitlines():
-        console.print(Plain(line, style="" if line.startswith(" ") else "red"))
+    with _unless_nobody_reads():
+        for line in spell_controls(text).splitlines():
+            console.print(Plain(line, style="" if line.startswith(" ") else "red"))
+
+
+@contextmanager
+def _unless_nobody_reads() -> Iterator[None]:
+    """Write to standard error; once its reader has gone, to nowhere: no run ends for it, and no exit code changes."""
+    try:
+        yield
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):  # as rich makes of it
+            raise
+        send_to_nowhere(sys.stderr)
+
+
+def send_to_nowhere(stream: TextIO) -> None:
+    """Let what is not written yet, and all that follows, be lost: Python would fail on it again when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -18,7 +18,7 @@ from dtbench.cli.analyze import analyze
 from dtbench.cli.catalogue import catalogue
 from dtbench.cli.check import check
 from dtbench.cli.compare import compare
-from dtbench.cli.console import print_error
+from dtbench.cli.console import print_error, send_to_nowhere
 from dtbench.cli.coverage import coverage
 from dtbench.cli.doctor import doctor
 from dtbench.cli.export import export
@@ -29,6 +29,7 @@ from dtbench.cli.schema import schema
 from dtbench.cli.selftest import selftest
 from dtbench.cli.tensorboard import tensorboard
 from dtbench.errors import DtbenchError
+from dtbench.report.visible import spell_controls
 from dtbench.signals import EXIT_CTRL_C, heed_signals, ignore_signals
 
 _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
@@ -62,6 +63,9 @@ class _Verbs(TyperGroup):
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:  # names of files stand in it, which a shell may have found for a person
+            error.message = spell_controls(error.message)
+            raise
         except KeyboardInterrupt as stop:
             raise _StoppedError from stop
 
@@ -103,10 +107,9 @@ def run_app(app: typer.Typer, arguments: Sequence[str]) -> None:
     """Run a command line and exit: errors become sentences on standard error, tracebacks only with ``--debug``."""
     options = _GlobalOptions()
     try:
-        app(args=list(arguments), prog_name="dtbench", obj=options)
+        _call(app, list(arguments), options)
     except BrokenPipeError:  # `dtbench report | head`: the reader has seen enough
-        _drop_output()
-        sys.exit(_EXIT_PIPE)
+        _leave(_EXIT_PIPE)
     except (_StoppedError, KeyboardInterrupt) as stopped:
         print_error("stopped")
         ignore_signals()
@@ -116,14 +119,35 @@ def run_app(app: typer.Typer, arguments: Sequence[str]) -> None:
         if options.debug:
             _print_traceback(error)
         print_error(str(error))
-        sys.exit(error.exit_code)
+        _leave(error.exit_code)
     except Exception as error:  # noqa: BLE001  the last place that can tell a person what happened
         if options.debug:
             _print_traceback(error)
         print_error(_describe_failure(error))
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
-            _drop_output()
-        sys.exit(1)
+        _leave(1)
+
+
+def _call(app: typer.Typer, arguments: list[str], options: _GlobalOptions) -> None:
+    """Run a command line; what it printed has been written when it ends, or an error says why not."""
+    try:
+        app(args=arguments, prog_name="dtbench", obj=options)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich and typer make code 1 of it
+            raise end.__context__ from None
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        raise
+
+
+def _leave(exit_code: int) -> NoReturn:
+    """Exit with a code, also where what was printed cannot be written."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            send_to_nowhere(stream)
+    sys.exit(exit_code)
 
 
 def _describe_failure(error: Exception) -> str:
@@ -134,11 +158,6 @@ def _describe_failure(error: Exception) -> str:
         return f"{error.filename}: cannot be read or written ({error.strerror})"
     what = f"{type(error).__name__}: {error}".rstrip(": ")
     return f"This is a bug in dtbench ({what}); run again with `dtbench --debug ...` for the traceback."
-
-
-def _drop_output() -> None:
-    """Send what was not written yet to nowhere: Python would fail on it again when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_version(wanted: bool) -> None:
@@ -163,4 +182,4 @@ def _read_global_options(
 def _print_traceback(error: BaseException) -> None:
     import traceback
 
-    traceback.print_exception(error, file=sys.stderr)
+    sys.stderr.write(spell_controls("".join(traceback.format_exception(error))))

@@ -24,6 +24,7 @@ from dtbench.report.comparison_text import basis_lines, comparison_sections, rem
 from dtbench.report.html import report_html
 from dtbench.report.loaded import RunReport
 from dtbench.report.section import Section
+from dtbench.report.visible import spell_controls
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,7 +81,7 @@ class ComparisonReport:
 
     def __str__(self) -> str:
         notes = (f"Note: {note}" for note in self.notes)
-        return "\n".join([self.sentence, *basis_lines(self.comparison), *notes])
+        return spell_controls("\n".join([self.sentence, *basis_lines(self.comparison), *notes]))
 
     __repr__ = __str__
 

@@ -23,6 +23,7 @@ from dtbench.report.html import report_html
 from dtbench.report.owner_table import tabulate_run_owners
 from dtbench.report.sentences import doubts_of_cells, mistrusted
 from dtbench.report.trace_report import plot_step_of
+from dtbench.report.visible import spell_controls
 from dtbench.store.find_run import find_run
 from dtbench.store.layout import LaunchFolder, RunFolder
 
@@ -132,11 +133,12 @@ class RunReport:
 
     def __str__(self) -> str:
         head = run_words.head_words(self.summary)
-        return "\n".join([head, *run_words.answer_words(self.summary), *(f"Note: {note}" for note in self.notes)])
+        notes = (f"Note: {note}" for note in self.notes)
+        return spell_controls("\n".join([head, *run_words.answer_words(self.summary), *notes]))
 
     def __repr__(self) -> str:
         cells = ", ".join(cell.name for cell in self.summary.cells)
-        return f"{self.summary.name} {self.summary.run_id}, {self.summary.status}; cells: {cells}"
+        return spell_controls(f"{self.summary.name} {self.summary.run_id}, {self.summary.status}; cells: {cells}")
 
     def _repr_html_(self) -> str:
         head, answer = run_words.head_words(self.summary), run_words.answer_words(self.summary)
@@ -184,7 +186,7 @@ def load_runs(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
     notes = steps.attrs[NOTES]
     if notes:
         more = f" and {len(notes) - 1} more, see .attrs[{NOTES!r}]" if len(notes) > 1 else ""
-        warnings.warn(f"left out: {notes[0]}{more}", stacklevel=3)
+        warnings.warn(spell_controls(f"left out: {notes[0]}{more}"), stacklevel=3)
     return steps
 
 

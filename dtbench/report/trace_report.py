@@ -28,6 +28,7 @@ from dtbench.report.html import report_html
 from dtbench.report.owner_table import tabulate_owners
 from dtbench.report.trace_sections import owner_section, time_section
 from dtbench.report.trace_words import answer_lines, remark_lines
+from dtbench.report.visible import spell_controls
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,7 +139,7 @@ class TraceReport:
         return remark_lines(self.traces)
 
     def __str__(self) -> str:
-        return "\n".join([*answer_lines(self.traces), *(f"Note: {note}" for note in self.notes)])
+        return spell_controls("\n".join([*answer_lines(self.traces), *(f"Note: {note}" for note in self.notes)]))
 
     __repr__ = __str__
 

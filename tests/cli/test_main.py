@@ -1,5 +1,6 @@
 """What every command shares: help, version, and how errors become sentences and exit codes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -114,3 +115,51 @@ def test_a_full_disk_is_no_bug() -> None:
     assert b"the output: cannot be written (No space left on device)" in done.stderr
     assert b"bug" not in done.stderr
     assert b"Exception ignored" not in done.stderr
+
+
+def run_into_closed(*arguments: object, closed: str) -> tuple[int, str]:
+    """Run a command of which nobody reads an output; gives its exit code, and what it said on the other one."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **dict.fromkeys(closed.split(), write_end)}
+        command = [sys.executable, "-P", "-m", "dtbench", *map(str, arguments)]
+        done = subprocess.run(command, **streams, text=True, check=False)  # type: ignore[call-overload]
+    finally:
+        os.close(write_end)
+    return done.returncode, (done.stdout or "") + (done.stderr or "")
+
+
+TESTS = Path(__file__).parents[1]
+TRACE = TESTS / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz"
+RUN = TESTS.parent / "results" / "example"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+@pytest.mark.quick("list", "--help", "analyze --json")
+@pytest.mark.parametrize(
+    "arguments",
+    [("list",), ("schema",), ("--help",), ("analyze", TRACE), ("analyze", TRACE, "--json"), ("report", RUN)],
+    ids=["list", "schema", "--help", "analyze", "analyze --json", "report"],
+)
+def test_a_reader_that_is_gone_ends_a_command_as_sigpipe_would(arguments: tuple[object, ...]) -> None:
+    assert run_into_closed(*arguments, closed="stdout") == (141, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+def test_an_error_that_nobody_reads_keeps_its_code() -> None:
+    assert run_into_closed("report", "nosuch", closed="stderr") == (6, "")
+    assert run_into_closed("report", "nosuch", closed="stdout stderr") == (6, "")
+
+
+@pytest.mark.ranks
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+def test_a_run_goes_on_to_its_end_though_nobody_reads_what_it_says(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch runs the ranks; install the extra `run`")
+    sets = ["repeat=1", "correctness.enabled=false", "measure.measured_steps=8", "measure.exposure=[trace]"]
+    words = [word for one in sets for word in ("--set", one)]
+    code, _ = run_into_closed("run", "quickstart", *words, "--results", tmp_path, closed="stdout stderr")
+    assert code in (8, 141)
+    (run,) = tmp_path.glob("*/*/run.json")
+    assert json.loads(run.read_text())["status"] == "complete"
+    assert list(run.parent.glob("cells/*/launch0/overlap.parquet"))

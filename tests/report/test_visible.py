@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+import dtbench
 from dtbench.analyze.run import summarize_run
 from dtbench.cli.console import print_aside, print_error, print_line, print_prose, print_table
 from dtbench.cli.main import main
@@ -110,3 +111,37 @@ def test_names_in_a_run_act_neither_on_a_terminal_nor_in_markdown(tmp_path: Path
         assert "PWNED" in medium
         assert not ACTING.search(medium)
     assert shown.count(SPELLED) == 4  # question, host, note of the machine, override
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("analyze", "{evil}", str(TRACE)),
+        ("--debug", "analyze", "{evil}"),
+        ("export", str(TRACE), "--perfetto", "{evil}"),
+    ],
+)
+def test_what_a_command_refuses_does_not_act_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([one.format(evil=tmp_path / "PWNED\x1b[2J\u202e.txt") for one in arguments])
+    printed = capsys.readouterr()
+    assert "PWNED" in printed.err
+    assert not ACTING.search(printed.out + printed.err)
+
+
+def test_what_python_prints_of_traces_and_runs_does_not_act(tmp_path: Path) -> None:
+    found = dtbench.read_trace(TRACE)
+    assert "PWNED" in str(found)
+    assert not ACTING.search(f"{found} {found!r}")
+    run = Path(
+        shutil.copytree(ROOT / "results" / "example", tmp_path / f"s{EVIL.replace('/', '')}" / "20260101T000000-a")
+    )
+    (run / "cells" / "ddp" / "launch0" / "steps.parquet").write_text("broken")
+    loaded = dtbench.load_run(run)
+    assert "PWNED" in str(loaded)
+    assert not ACTING.search(f"{loaded} {loaded!r}")
+    with pytest.warns(UserWarning, match="PWNED") as warned:
+        dtbench.load_runs(run)
+    assert not ACTING.search(str(warned[0].message))

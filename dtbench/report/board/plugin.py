@@ -20,7 +20,7 @@ from dtbench.report.board.answers import ROUTES, Answers
 from dtbench.report.board.refusal import BROKEN, EXPECTED, NOT_FOUND, Refusal
 from dtbench.report.board.run_list import RunList
 from dtbench.report.board.runs import open_log_directory
-from dtbench.report.visible import spell_controls_of_json
+from dtbench.report.visible import spell_controls, spell_controls_of_json
 
 _ENTRY: Final = "/static/index.js"
 _STATIC: Final = "/static/*"
@@ -58,7 +58,7 @@ class BoardPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard ha
             code = 200 if refusal.status in EXPECTED else refusal.status
             return _respond(request, {"error": refusal.sentence, "status": refusal.status}, code)
         except Exception as error:  # noqa: BLE001  a damaged file must reach the page as a sentence, not as a dead tab
-            _LOG.exception("%s", request.full_path)
+            _LOG.exception("%s", spell_controls(request.full_path))
             sentence = f"dtbench could not answer this: {type(error).__name__}: {error}. The server's log says more."
             return _respond(request, {"error": sentence, "status": BROKEN}, BROKEN)
 
