@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from dtbench.analyze.intervals import Ints
 
 _EXACT_BELOW_US: Final = float(2**43)  # above it neighbouring float64 are more than 0.001 us apart
-_LARGEST_US: Final = 2**52  # 142 years; in ns, a start and a duration below it add up within int64
+_LARGEST_US: Final = 2**52  # 142 years, a start in Unix time before 2112
+_LONGEST_US: Final = 2**45  # 13 months: a duration, and how far before its zero a trace may begin
+"""So that int64 holds, in ns, any end, the time between any two of them, and a time on another rank's clock."""
 
 
 class Problem(IntEnum):
@@ -56,7 +58,7 @@ def read_floats(start_us: NDArray[np.float64], duration_us: NDArray[np.float64])
     """Convert float64 microseconds; exact unless ``may_be_inexact``."""
     with np.errstate(invalid="ignore"):
         problem = np.where(duration_us < 0, np.int8(Problem.NEGATIVE), np.int8(Problem.NONE))
-        too_large = (np.abs(start_us) >= _LARGEST_US) | (duration_us >= _LARGEST_US)
+        too_large = (start_us >= _LARGEST_US) | (start_us <= -_LONGEST_US) | (duration_us >= _LONGEST_US)
         problem[too_large] = Problem.TOO_LARGE
         problem[~np.isfinite(start_us) | ~np.isfinite(duration_us)] = Problem.MISSING
         if problem.any():
@@ -98,6 +100,6 @@ def _read_decimal(start_us: Decimal | None, duration_us: Decimal | None) -> tupl
         return 0, 0, Problem.MISSING
     if duration_us < 0:
         return 0, 0, Problem.NEGATIVE
-    if not -_LARGEST_US < start_us < _LARGEST_US or duration_us >= _LARGEST_US:  # abs() may overflow
+    if not -_LONGEST_US < start_us < _LARGEST_US or duration_us >= _LONGEST_US:  # abs() may overflow
         return 0, 0, Problem.TOO_LARGE
     return round(start_us * 1000), round(duration_us * 1000), Problem.NONE
