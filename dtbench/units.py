@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -113,15 +114,34 @@ def name_ranges(numbers: Sequence[int]) -> str:
     >>> name_ranges(range(0, 100, 2))
     '0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30 and 34 more'
     """
-    runs: list[list[int]] = []
+    runs: list[range] = []
     for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
+        if runs and number == runs[-1].stop:
+            runs[-1] = range(runs[-1].start, number + 1)
         else:
-            runs.append([number])
+            runs.append(range(number, number + 1))
+    return name_runs(runs)
+
+
+def name_runs(runs: Sequence[range]) -> str:
+    """Spell runs of numbers, as ``name_ranges`` does.
+
+    >>> name_runs([range(3), range(5, 6)])
+    '0-2, 5'
+    """
     named = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:_MOST_RANGES])
-    rest = sum(len(run) for run in runs[_MOST_RANGES:])
+    rest = sum(run.stop - run.start for run in runs[_MOST_RANGES:])
     return f"{named} and {rest} more" if rest else named
+
+
+def find_gaps(numbers: Iterable[int], size: int) -> list[range]:
+    """Give the runs of 0 ... ``size`` - 1 that are not among some numbers; ``size`` may be whatever a file claims.
+
+    >>> find_gaps([1, 4], 8)
+    [range(0, 1), range(2, 4), range(5, 8)]
+    """
+    inside = sorted({number for number in numbers if 0 <= number < size})
+    return [range(before + 1, after) for before, after in pairwise([-1, *inside, size]) if after > before + 1]
 
 
 def list_numbers(numbers: Sequence[int]) -> str:

@@ -198,15 +198,17 @@ def _count_shards(traces: TraceSet) -> tuple[int | None, int | None]:
     hosts = {one.rank: one.timeline.host for one in traces.analyses}
     world = range(traces.world_size) if traces.world_size else ()
     gathers = [one for rank in traces.analyses for one in rank.collectives if one.purpose is Purpose.UNSHARD]
-    sizes = [one.group_size or len(one.group_ranks) or len(world) for one in gathers]
+    sizes = [one.group_size or len(one.group_ranks) or traces.world_size or 0 for one in gathers]
     shards = max(sizes, default=0)
-    near = [_count_on_node(ranks, hosts) for ranks in {tuple(one.group_ranks or world) for one in gathers}]
+    near = [_count_on_node(ranks, hosts) for ranks in {one.group_ranks or world for one in gathers}]
     known = [count for count in near if count is not None]
     return shards or None, min(shards, max(known)) if known and len(known) == len(near) else None
 
 
 def _count_on_node(ranks: Sequence[int], hosts: Mapping[int, str | None]) -> int | None:
     """Count the most of some ranks that are on one node; None: of one it is not known, or of none."""
+    if len(ranks) > len(hosts):  # a trace may claim any number of them
+        return None
     found = Counter(hosts.get(rank) for rank in ranks)
     return None if None in found or not found else found.most_common(1)[0][1]
 

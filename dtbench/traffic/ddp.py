@@ -73,14 +73,16 @@ def _cut_into_buckets(
     A parameter with a sparse gradient has a bucket of its own, before the one that is being filled.
     """
     buckets: list[list[Parameter]] = [[]]
+    closed = filled_bytes = 0
     for parameter in parameters:
         if parameter.is_sparse:
             buckets.insert(-1, [parameter])
             continue
         buckets[-1].append(parameter)
-        closed = sum(not bucket[0].is_sparse for bucket in buckets[:-1])
-        if sum(_local_bytes(item, scenario) for item in buckets[-1]) >= caps[min(closed + 1, len(caps)) - 1]:
+        filled_bytes += _local_bytes(parameter, scenario)
+        if filled_bytes >= caps[min(closed + 1, len(caps)) - 1]:
             buckets.append([])
+            closed, filled_bytes = closed + 1, 0
     return [bucket for bucket in buckets if bucket]
 
 

@@ -253,7 +253,9 @@ def _count(path: Path) -> _Counted | None:
     except (ValueError, OSError, EOFError, RecursionError, gzip.zlib.error):  # type: ignore[attr-defined]
         return None
     events = list(iterate_events(document))
-    spans, threads = _collect(events, _is_on_device), _collect(events, _is_of_gloo)
+    shared = _collect(events, _is_operator)  # a process of its own where it lies on a device's lane
+    spans = {lane: mine for lane, mine in _collect(events, _is_on_device).items() if lane not in shared}
+    threads = _collect(events, _is_of_gloo)
     return _Counted(
         events=_count_events(events),
         busy_ns={lane: _unite(mine) for lane, mine in spans.items()},
@@ -264,6 +266,10 @@ def _count(path: Path) -> _Counted | None:
 
 def _is_on_device(event: Mapping[str, Any]) -> bool:
     return event.get("cat") in _ON_DEVICE
+
+
+def _is_operator(event: Mapping[str, Any]) -> bool:
+    return event.get("cat") == "cpu_op"
 
 
 def _is_of_gloo(event: Mapping[str, Any]) -> bool:
