@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -151,6 +151,16 @@ def list_numbers(numbers: Sequence[int]) -> str:
     ('1, 2', '1-3')
     """
     return name_ranges(numbers) if len(numbers) > 2 else ", ".join(map(str, numbers))
+
+
+def list_runs(runs: Sequence[range]) -> str:
+    """Spell runs of numbers as ``list_numbers`` does.
+
+    >>> list_runs([range(1, 3)]), list_runs([range(1, 4)])
+    ('1, 2', '1-3')
+    """
+    few = list(islice(chain.from_iterable(runs), 3))
+    return list_numbers(few) if len(few) < 3 else name_runs(runs)
 
 
 def name_ranks(ranks: Iterable[int]) -> str:
