@@ -1,8 +1,10 @@
 """What a rank says of its own environment, and of the memory that it needed."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +49,18 @@ def test_a_rank_on_cpu_sees_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
     hide_devices()
     assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ.pop("HIP_VISIBLE_DEVICES")) == ("", "")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="elsewhere nobody tells the two apart")
+def test_what_started_a_process_is_not_in_its_peak() -> None:
+    """The kernel counts a child's peak from what it was forked from (getrusage(2))."""
+    own = "from dtbench.worker.process_facts import read_rss_peak; print(read_rss_peak())"
+    large = (
+        "import subprocess, sys; ones = b'1' * (1 << 30); "
+        f"print(subprocess.check_output([sys.executable, '-c', {own!r}]).decode())"
+    )
+    peak_bytes = int(subprocess.run([sys.executable, "-c", large], capture_output=True, check=True).stdout)
+    assert 1 << 20 < peak_bytes < 1 << 30
 
 
 @pytest.mark.ranks
