@@ -4,18 +4,16 @@ A row's number says everything about its fault: kind, phase, strategy, network, 
 a process that has imported torch, every eighth launch starts fresh ones.
 """
 
-import argparse
 import contextlib
 import io
 import json
 import random
 import re
-import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +26,7 @@ from dtbench.store.finish import gather_steps
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_launch, read_rank_records, read_steps
 from tests.faults.faulty_rank import FATES, PHASES, SENTENCE
+from tests.faults.rows import go_on
 
 HERE: Final = Path(__file__).parent
 ROWS: Final = HERE / "outcomes.jsonl"
@@ -233,42 +232,17 @@ def _name(pid: int) -> str:
     return "process"
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Give the rows that are there."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
-def say(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
 def main() -> None:
     """Meet the faults that have no row yet."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=300, help="how many faults, from number 0")
-    parser.add_argument("--only", type=int, nargs="*", help="these numbers, without writing rows")
-    parser.add_argument("--rows", type=Path, default=ROWS)
-    wish = parser.parse_args()
-    done = {row["fault"]["number"] for row in read_rows(wish.rows)}
-    numbers = wish.only or [number for number in range(wish.count) if number not in done]
     watch.PATIENT_TIMEOUT_NS = 2 * STALL_S * 1_000_000_000  # ranks start from a fork, and their model is small
     with serve_forks() as prefix:
-        for number in numbers:
+
+        def attempt(number: int) -> Outcome:
             fault = Fault.draw(number)
-            folder = Path(tempfile.mkdtemp(prefix="dtbench-faults-"))
-            outcome = meet(fault, () if fault.is_fresh else prefix, folder)
-            shutil.rmtree(folder, ignore_errors=True)
-            row = json.dumps(asdict(outcome))
-            say(row if outcome.wrong else f"{number} {fault.spec} {fault.strategy} {outcome.what}")
-            if not wish.only:
-                with wish.rows.open("a", encoding="utf-8") as file:
-                    file.write(row + "\n")
-    rows = read_rows(wish.rows)
-    wrong = [row for row in rows if row["wrong"]]
-    say(f"{len(rows)} faults, {len(wrong)} of them answered wrongly")
-    raise SystemExit(bool(wrong))
+            with tempfile.TemporaryDirectory(prefix="dtbench-faults-") as folder:
+                return meet(fault, () if fault.is_fresh else prefix, Path(folder))
+
+        go_on(__doc__, attempt, count=300, rows=ROWS)
 
 
 if __name__ == "__main__":

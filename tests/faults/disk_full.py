@@ -4,7 +4,6 @@ The results of each try lie on a small disk of its own, in memory. Wherever it i
 ended well stays as it is, nothing lies about, and with room ``--resume`` or the same command ends well.
 """
 
-import argparse
 import contextlib
 import ctypes
 import json
@@ -15,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +22,8 @@ from dtbench.cli.main import main as dtbench
 from dtbench.launch import local
 from dtbench.launch.forked.servers import serve_forks
 from dtbench.store.layout import LaunchFolder
-from tests.faults.campaign import NETWORKS, find_children, read_rows, replaced, say
+from tests.faults.campaign import NETWORKS, find_children, replaced
+from tests.faults.rows import go_on
 from tests.faults.signals import find_complete, find_runs, fingerprint
 
 ROWS: Final = Path(__file__).with_name("disk_full.jsonl")
@@ -230,20 +230,13 @@ def run_command(folder: Path, *arguments: str) -> tuple[int, str]:
 
 def main() -> None:
     """Make the tries that have no row yet."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--only", type=int, nargs="*", help="these numbers, without writing rows")
-    parser.add_argument("--rows", type=Path, default=ROWS)
-    wish = parser.parse_args()
-    done = {row["what"]["number"] for row in read_rows(wish.rows)}
     with serve_forks() as prefix:
-        for number in wish.only or [number for number in range(wish.count) if number not in done]:
+
+        def attempt(number: int) -> Outcome:
             with tempfile.TemporaryDirectory(prefix="dtbench-disk-") as folder:
-                row = json.dumps(asdict(fill_once(Try.draw(number), Path(folder), prefix)))
-            say(row)
-            if not wish.only:
-                with wish.rows.open("a", encoding="utf-8") as file:
-                    file.write(row + "\n")
+                return fill_once(Try.draw(number), Path(folder), prefix)
+
+        go_on(__doc__, attempt, count=200, rows=ROWS)
 
 
 if __name__ == "__main__":

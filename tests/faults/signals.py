@@ -4,7 +4,6 @@ Each run has one rank and two launches. Whatever stops it, what had ended well s
 rest, and nothing is left running or lying about.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -16,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +26,7 @@ from dtbench.store.journal import read_journal
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_launch
 from dtbench.store.records import RunStatus
-from tests.faults.campaign import read_rows, say
+from tests.faults.rows import go_on
 
 ROWS: Final = Path(__file__).with_name("signals.jsonl")
 TAG: Final = "DTBENCH_TEST_TRY"
@@ -205,22 +204,14 @@ def _find_tagged(tag: str) -> Iterator[str]:
 
 def main() -> None:
     """Make the tries that have no row yet."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--only", type=int, nargs="*", help="these numbers, without writing rows")
-    parser.add_argument("--rows", type=Path, default=ROWS)
-    wish = parser.parse_args()
-    done = {row["number"] for row in read_rows(wish.rows)}
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)  # not ignored by the commands, though this one may be
-    for number in wish.only or [number for number in range(wish.count) if number not in done]:
+
+    def attempt(number: int) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="dtbench-signals-") as folder:
-            row = json.dumps(asdict(stop_once(number, Path(folder))))
-        say(row)
-        if not wish.only:
-            with wish.rows.open("a", encoding="utf-8") as file:
-                file.write(row + "\n")
-    raise SystemExit(any(row["wrong"] for row in read_rows(wish.rows)))
+            return stop_once(number, Path(folder))
+
+    go_on(__doc__, attempt, count=100, rows=ROWS)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.faults import campaign, signals
+from tests.faults import campaign, disk_full, signals
+from tests.faults.rows import read_rows
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "faults.md"
 
@@ -60,9 +61,23 @@ def _count_signals(name: str, rows: Sequence[Row]) -> str:
     return f"| {name} | " + " | ".join(map(str, counts)) + " |"
 
 
+def describe_disks(rows: Sequence[Row]) -> str:
+    """Give a line for each exit code, and one for all."""
+    lines = ["| exit code | full disks | launches complete before | wrong |", "|---|---|---|---|"]
+    for code in sorted({row["exit_code"] for row in rows}):
+        lines.append(_count_disks(str(code), [row for row in rows if row["exit_code"] == code]))
+    return "\n".join([*lines, _count_disks("**all**", rows)])
+
+
+def _count_disks(name: str, rows: Sequence[Row]) -> str:
+    counts = (len(rows), sum(row["complete"] for row in rows), sum(bool(row["wrong"]) for row in rows))
+    return f"| {name} | " + " | ".join(map(str, counts)) + " |"
+
+
 TABLES: Final[Mapping[str, tuple[Path, Callable[[Sequence[Row]], str]]]] = {
     "faults": (campaign.ROWS, describe_faults),
     "signals": (signals.ROWS, describe_signals),
+    "full disks": (disk_full.ROWS, describe_disks),
 }
 
 
@@ -71,7 +86,7 @@ def with_tables(text: str) -> str:
     for name, (rows, describe) in TABLES.items():
         before, begin, rest = text.partition(f"<!-- {name} -->\n")
         _, end, after = rest.partition(f"<!-- end of {name} -->")
-        text = f"{before}{begin}{describe(campaign.read_rows(rows))}\n{end}{after}"
+        text = f"{before}{begin}{describe(read_rows(rows))}\n{end}{after}"
     return text
 
 

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
 from dtbench.launch.forked.servers import can_fork
-from tests.faults.campaign import read_rows
 from tests.faults.disk_full import ROOMY, ROWS, Try, can_mount, fill_once, small_disk
+from tests.faults.rows import read_rows
 
 pytestmark = [
     pytest.mark.ranks,

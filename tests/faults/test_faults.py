@@ -9,8 +9,9 @@ pytest.importorskip("torch", reason="torch is what is tested here; install the e
 from dtbench.launch import watch
 from dtbench.launch.forked.servers import can_fork
 from tests.faults import campaign, signals
-from tests.faults.campaign import SAID, STALL_S, Fault, meet, read_rows
+from tests.faults.campaign import SAID, STALL_S, Fault, meet
 from tests.faults.faulty_rank import FATES, PHASES
+from tests.faults.rows import read_rows
 from tests.faults.tables import PAGE, with_tables
 
 pytestmark = [pytest.mark.ranks, pytest.mark.skipif(not can_fork(), reason="faults are planted by Linux's means")]
