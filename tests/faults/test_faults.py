@@ -11,7 +11,7 @@ from dtbench.launch.forked.servers import can_fork
 from tests.faults import campaign, signals
 from tests.faults.campaign import SAID, STALL_S, Fault, meet
 from tests.faults.faulty_rank import FATES, PHASES
-from tests.faults.rows import read_rows
+from tests.faults.rows import read_recorded
 from tests.faults.tables import PAGE, with_tables
 
 pytestmark = [pytest.mark.ranks, pytest.mark.skipif(not can_fork(), reason="faults are planted by Linux's means")]
@@ -37,8 +37,7 @@ def test_who_meets_a_fault_is_named_and_all_else_is_kept(
 
 
 def test_of_all_faults_met_at_least_98_in_100_were_told_right_and_no_innocent_rank_was_blamed() -> None:
-    rows = read_rows(campaign.ROWS)
-    assert len(rows) >= 300
+    rows = read_recorded(campaign.ROWS, 300)
     met = [row for row in rows if row["was_met"]]
     right = [row for row in met if row["fault"]["rank"] in row["named"]]
     assert len(right) >= 0.98 * len(met)
@@ -47,8 +46,7 @@ def test_of_all_faults_met_at_least_98_in_100_were_told_right_and_no_innocent_ra
 
 
 def test_no_signal_took_anything_from_a_launch_that_had_ended() -> None:
-    rows = read_rows(signals.ROWS)
-    assert len(rows) >= 100
+    rows = read_recorded(signals.ROWS, 100)
     assert not [row for row in rows if row["wrong"]]
     assert {row["way"] for row in rows} == set(signals.WAYS)
 
