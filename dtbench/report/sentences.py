@@ -420,7 +420,8 @@ def throughput_words(cell: CellSummary) -> str:
         return told
     if (between := cell.between_steps) is None or cell.plan.tokens_per_step is None:
         return f"{told} in steps alone"
-    whole = format_count(cell.plan.tokens_per_step * NS_PER_S / between.cycle_ns)
+    whole_ns = cell.step_time.median + between.between_ns  # of the same step as before, else slow ones lie between
+    whole = format_count(cell.plan.tokens_per_step * NS_PER_S / whole_ns)
     return f"{told} in steps alone, {whole} with what lies between them"
 
 
