@@ -88,6 +88,14 @@ def test_a_rank_that_began_late_and_copied_long_is_told_so(tell: Callable[..., T
     assert (told["began_late_ns"], told["name"], told["name_ns"]) == (7_600_000, "copy_batch_to_gpu", 1_460_000)
 
 
+def test_what_was_waited_for_ranks_that_may_only_hand_on_is_in_the_document(tell: Callable[..., TraceSet]) -> None:
+    traces = tell([step(rank, 0, [("forward", (2 + 7 * (rank == 2)) * MS)], 20 * MS) for rank in range(3)])
+    assert traces_document(traces)["handed_on_ns"] == 0
+    waiting = replace(traces.over_ranks.waiting, handed_on_ns=122)
+    told = replace(traces, over_ranks=replace(traces.over_ranks, waiting=waiting))
+    assert traces_document(told)["handed_on_ns"] == 122
+
+
 def test_data_loading_is_named(tell: Callable[..., TraceSet]) -> None:
     loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
     ranks = [step(rank, 0, [(loader, 0.2 * MS), ("forward", 2 * MS)], 20 * MS) for rank in (0, 1)]
