@@ -73,7 +73,7 @@ def summarize_others(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
         sizes = None if mine["size_bytes"].isna().any() else mine.groupby(window)["size_bytes"].sum()
         rows.append(
             OtherSummary(
-                operation=None if pd.isna(named) or not named else Operation(named),
+                operation=None if pd.isna(named) or not named else Operation(str(named)),
                 count=int(mine.groupby(window).size().max()),
                 size_bytes=None if sizes is None else int(sizes.max()),
             )

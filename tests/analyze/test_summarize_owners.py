@@ -204,5 +204,5 @@ def test_what_is_of_purpose_other_is_told_by_operation_as_the_step_that_issued_m
         OtherSummary(operation=Operation.BROADCAST, count=2, size_bytes=None),
     )
     assert summarize_others(table, steps()) == ()
-    unlisted = steps(1).assign(rank=1, comm_ns=pd.NA)
+    unlisted = steps(1).assign(rank=1, comm_ns=pd.array([None], dtype="Int64"))
     assert summarize_others(table, pd.concat([steps(1), unlisted])) == ()

@@ -192,7 +192,7 @@ def test_two_ranks_of_two_share_every_group_also_where_ends_differ_and_none_is_n
     of_many = [replace(one, world_size=None) for one in timelines]
     assert list(match_collectives(of_many)) == []
     (note,) = match_collectives(of_many).notes
-    assert note.startswith("rank 0, 1: no process group is named, and ends do not tell")
+    assert note.startswith("ranks 0, 1: no process group is named, and ends do not tell")
 
 
 @pytest.mark.parametrize("seed", range(4))
