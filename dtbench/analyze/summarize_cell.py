@@ -33,7 +33,7 @@ from dtbench.analyze.summarize_overlap import (
     summarize_purposes,
     summarize_ranks,
 )
-from dtbench.analyze.summarize_owners import summarize_owners
+from dtbench.analyze.summarize_owners import summarize_others, summarize_owners
 from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.analyze.summarize_state_steps import summarize_state_steps
@@ -108,6 +108,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         part=find_part(keep_known(overlap), overlap),
         purposes=purpose_summaries,
         owners=summarize_owners(collectives, overlap),
+        others=summarize_others(collectives, overlap),
         gradient_waits=summarize_gradient_waits(collectives),
         ranks=summarize_ranks(overlap),
         receipts=worst_receipts(ranks),

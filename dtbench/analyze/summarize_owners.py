@@ -8,7 +8,7 @@ from dtbench.analyze.causes.exposed_owners import find_awaited_rank, find_most, 
 from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.summarize_overlap import are_among, find_part, keep_known, keep_of_steps
-from dtbench.analyze.summary import OwnerSummary
+from dtbench.analyze.summary import OtherSummary, OwnerSummary
 from dtbench.vocabulary import Cause, Operation, Purpose
 
 _COLUMNS: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
@@ -57,10 +57,34 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
     return tuple(sorted(rows, key=lambda row: -row.owner_exposed_ns))
 
 
+def summarize_others(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[OtherSummary, ...]:
+    """Give one row per operation of purpose other: what these were for the sizes and operations may rule out.
+
+    Args:
+        collectives: as for ``summarize_owners``.
+        overlap: likewise; none give no rows, nor does a rank that communicated and of whose collectives none is listed.
+    """
+    if not len(overlap) or not _are_listed(overlap, collectives):
+        return ()
+    issued = keep_of_steps(collectives, overlap)
+    rows = []
+    for named, mine in issued[issued["purpose"] == Purpose.OTHER].groupby("operation", dropna=False):
+        window = [mine[name] for name in ("launch", "rank", "step") if name in mine]
+        sizes = None if mine["size_bytes"].isna().any() else mine.groupby(window)["size_bytes"].sum()
+        rows.append(
+            OtherSummary(
+                operation=None if pd.isna(named) or not named else Operation(str(named)),
+                count=int(mine.groupby(window).size().max()),
+                size_bytes=None if sizes is None else int(sizes.max()),
+            )
+        )
+    return tuple(rows)
+
+
 def _are_listed(steps: pd.DataFrame, collectives: pd.DataFrame) -> bool:
     """Tell whether the collectives of all ranks are listed; one that communicated nothing has none to list."""
     key = [name for name in ("launch", "rank") if name in collectives and name in steps]
-    return bool((are_among(steps[key], collectives[key]) | (steps["comm_ns"] == 0)).all())
+    return bool((are_among(steps[key], collectives[key]) | steps["comm_ns"].eq(0).fillna(value=False)).all())
 
 
 def _leave_out_unknown(mine: pd.DataFrame, windows: int) -> tuple[pd.DataFrame, int]:

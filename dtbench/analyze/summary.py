@@ -262,12 +262,26 @@ class DeviceIdle(Record):
     part: KnownPart | None = None
 
 
+class OtherSummary(Record):
+    """Collectives of one operation of which it is not known what they were for: of purpose other.
+
+    Attributes:
+        operation: None where the trace names none.
+        count: in a step and rank, where there are most.
+        size_bytes: likewise; None: not known of all.
+    """
+
+    operation: Operation | None
+    count: int
+    size_bytes: IntOrNan
+
+
 class BetweenSteps(Record):
     """What lies between the MEASURED steps of a loop of one's own, and so in no step time: means over steps, ns.
 
     Attributes:
         between_ns: from the end of a step, on its slowest rank, to the start of the next.
-        cycle_ns: from the start of a step to that of the next.
+        cycle_ns: from the start of a step to that of the next: a mean, so a slow step is in it that no median shows.
     """
 
     between_ns: float
@@ -374,6 +388,7 @@ class CellSummary(Record):
     part: KnownPart | None = None
     purposes: tuple[PurposeSummary, ...]
     owners: tuple[OwnerSummary, ...] = ()
+    others: tuple[OtherSummary, ...] = ()
     gradient_waits: tuple[GradientWait, ...] = ()
     ranks: tuple[RankBreakdown, ...]
     receipts: tuple[Receipt, ...]

@@ -6,6 +6,7 @@ A number that could not be computed reads ``n/a``, never 0.
 import math
 from collections.abc import Iterable, Iterator
 from statistics import median
+from typing import Final
 
 from dtbench.analyze.cell_notes import describe_disturbed, say_taken
 from dtbench.analyze.doubt_words import describe_doubt
@@ -25,7 +26,7 @@ from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.store.running import describe_neighbours
 from dtbench.units import NS_PER_MS, NS_PER_S, count_things, format_bytes, format_count, format_fraction, format_ns
-from dtbench.vocabulary import Cause, DeviceKind, Purpose, StageOutcome
+from dtbench.vocabulary import REDUCTIONS, Cause, DeviceKind, Operation, Purpose, StageOutcome
 
 NAN = float("nan")
 
@@ -66,7 +67,7 @@ def wait_part(cell: CellSummary, purpose: Purpose) -> KnownPart | None:
 def wait_word(cell: CellSummary, purpose: Purpose) -> str:
     """Give the wait of one purpose per step, ``none`` where there are no such collectives, ``n/a`` where unknown."""
     is_absent = _are_purposes_told(cell) and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose)
-    if is_absent and _find_untold(cell) is None:
+    if is_absent and _find_untold(cell, purpose) is None:
         return "none"
     return bound_below(cell, format_ns(wait_ns(cell, purpose)))
 
@@ -88,14 +89,34 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     return _why_absent(cell, purpose)
 
 
+_BY_HAND: Final = {
+    Purpose.GRAD_REDUCE: (*REDUCTIONS, Operation.ALL_GATHER),  # the last: gradients in codes that no sum understands
+    Purpose.UNSHARD: (Operation.ALL_GATHER, Operation.BROADCAST),
+}
+_LEAST_BY_HAND: Final = 1024
+"""Bytes a step of one operation: less is a loss, a norm or a counter, and no model's gradients or parameters."""
+
+
 def _are_purposes_told(cell: CellSummary) -> bool:
     """Tell whether it is known what communication was for, or that there was none."""
     return bool(cell.ranks) and bool(cell.purposes or not any(rank.comm_ns for rank in cell.ranks))
 
 
-def _find_untold(cell: CellSummary) -> PurposeSummary | None:
-    """Return what may be of any purpose: a loop of one's own may reduce gradients, or gather parameters, by hand."""
-    return find_purpose(cell, Purpose.OTHER) if cell.scenario is None else None
+def _find_untold(cell: CellSummary, purpose: Purpose) -> tuple[int, int | None] | None:
+    """Return how many a step may be of a purpose, and their bytes: a loop of one's own may reduce or gather by hand.
+
+    None: nothing is of purpose other, or only what its operation or its size shows to be none.
+    """
+    other = find_purpose(cell, Purpose.OTHER) if cell.scenario is None else None
+    if other is None:
+        return None
+    if not cell.others:
+        return other.count, other.size_bytes
+    may_be = [one for one in cell.others if one.operation is None or one.operation in _BY_HAND[purpose]]
+    may_be = [one for one in may_be if one.size_bytes is None or one.size_bytes >= _LEAST_BY_HAND]
+    sizes = [one.size_bytes for one in may_be if one.size_bytes is not None]
+    size_bytes = sum(sizes) if len(sizes) == len(may_be) else None
+    return (sum(one.count for one in may_be), size_bytes) if may_be else None
 
 
 def _why_untold(cell: CellSummary) -> str:
@@ -254,9 +275,10 @@ def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
     planned = _count_planned(cell, purpose)
     if planned:
         return f"n/a: the plan expects {planned} collectives per step, none was seen"
-    if (untold := _find_untold(cell)) is not None:
-        size = "" if untold.size_bytes is None else f", {format_bytes(untold.size_bytes)} a step,"
-        return f"n/a: none could be told; {count_things(untold.count, 'collective')} of purpose other{size} may be such"
+    if (untold := _find_untold(cell, purpose)) is not None:
+        count, size_bytes = untold
+        size = "" if size_bytes is None else f", {format_bytes(size_bytes)} a step,"
+        return f"n/a: none could be told; {count_things(count, 'collective')} of purpose other{size} may be such"
     if cell.scenario is None:
         return "none, no such collective was issued"
     if purpose is Purpose.GRAD_REDUCE:
@@ -420,7 +442,8 @@ def throughput_words(cell: CellSummary) -> str:
         return told
     if (between := cell.between_steps) is None or cell.plan.tokens_per_step is None:
         return f"{told} in steps alone"
-    whole = format_count(cell.plan.tokens_per_step * NS_PER_S / between.cycle_ns)
+    whole_ns = cell.step_time.median + between.between_ns  # of the same step as before, else slow ones lie between
+    whole = format_count(cell.plan.tokens_per_step * NS_PER_S / whole_ns)
     return f"{told} in steps alone, {whole} with what lies between them"
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from typing import Literal
 
 from dtbench.analyze.accounts import WindowAccount
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
@@ -37,10 +38,18 @@ def traces_document(traces: TraceSet) -> dict[str, object]:
         "names_on_comm_lanes": [asdict(name) for name in traces.names_on_comm_lanes],
         "owners": [_owner_document(row) for row in traces.owners],
         "waiting": _waiting_documents(traces),
+        "handed_on_ns": _give_handed_on(traces),
         "late_together": [asdict(one) for one in traces.over_ranks.waiting.together],
         "notes": list(traces.notes),
         "doubts": [asdict(doubt) for doubt in doubt_steps(read_steps_of_traces(traces.analyses))],
     }
+
+
+def _give_handed_on(traces: TraceSet) -> int | Literal["NaN"]:
+    """Give what ranks waited for those that may only hand on a delay, summed: it is in no rank's ``caused_wait_ns``."""
+    waiting = traces.over_ranks.waiting
+    is_known = waiting.handed_on_ns or not math.isnan(waiting.wait_fraction)
+    return waiting.handed_on_ns if is_known else "NaN"
 
 
 def _waiting_documents(traces: TraceSet) -> list[dict[str, object]]:

@@ -129,14 +129,17 @@ def refuse_odd_cells(file: Path, launches: Mapping[str, Sequence[int]], cells: i
 def find_unlisted(path: Path, launches: Mapping[str, Sequence[int]]) -> tuple[LaunchFolder, ...]:
     """Return the launches that lie in a run's folder and that it does not list: nothing of them is in any number.
 
+    A copy may be called anything: every folder of a cell is taken for one, but hidden ones and a cell's reference.
+
     Args:
         path: folder of the run.
         launches: those that it lists, by the name of the cell.
     """
     run = RunFolder(path)
     listed = {run.launch(name, index).path for name, indices in launches.items() for index in indices}
-    there = (LaunchFolder(one) for one in sorted(path.glob("cells/*/launch*")) if one not in listed)
-    return tuple(one for one in there if one.cell_and_index is not None and one.path.is_dir())
+    listed |= {run.reference(name).path for name in launches}
+    there = (one for one in sorted(path.glob("cells/*/*")) if one not in listed and not one.name.startswith("."))
+    return tuple(LaunchFolder(one) for one in there if one.is_dir())
 
 
 def say_unlisted(path: Path, unlisted: Sequence[LaunchFolder]) -> tuple[str, ...]:

@@ -70,11 +70,19 @@ def test_launches_that_a_run_does_not_list_are_named(tmp_path: Path) -> None:
     assert [len(read_run_data(run, cell=cell).unlisted) for cell in (CELL, "micro_batches-1")] == [1, 0]
     (found,) = compare_all([f"{run}:micro_batches-1", f"{run}:{CELL}"], results=run.parent)
     assert [note for note in found.notes if said in note]
+    for name in ("launch0 (1)", "launch-copy", "Launch7", ".ipynb_checkpoints"):
+        (run / "cells" / CELL / name).mkdir()
+    (run / "cells" / CELL / "notes.txt").touch()
+    (said,) = summarize_run(run).unlisted
+    cell = f"cells/{CELL}"
+    assert f" of {cell}/Launch7, {cell}/launch-copy, {cell}/launch0 (1) and {cell}/launch4: they are in" in said
+    for name in ("launch0 (1)", "launch-copy", "Launch7"):
+        (run / "cells" / CELL / name).rmdir()
     shutil.copytree(run / "cells" / CELL, run / "cells" / "another")
     (said,) = summarize_run(run).unlisted
     assert said.endswith(
         "nothing is told of cells/another/launch0, cells/another/launch1, cells/another/launch2, cells/another/launch3"
-        " and 2 more: they are in its folder and not in its run.json; were they copied there?"
+        " and 3 more: they are in its folder and not in its run.json; were they copied there?"
     )
 
 

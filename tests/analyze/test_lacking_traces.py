@@ -79,11 +79,13 @@ def test_the_document_says_nan_where_nothing_is_known(
         "names_on_comm_lanes",
         "owners",
         "waiting",
+        "handed_on_ns",
         "late_together",
         "notes",
         "doubts",
         "collectives",
     ]
+    assert document["handed_on_ns"] == "NaN"  # of one rank nobody can tell
     (rank,) = document["ranks"]
     for account in (rank["whole"], *rank["steps"]):
         parts = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")

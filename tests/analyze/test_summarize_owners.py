@@ -2,7 +2,8 @@
 
 import pandas as pd
 
-from dtbench.analyze.summarize_owners import summarize_owners
+from dtbench.analyze.summarize_owners import summarize_others, summarize_owners
+from dtbench.analyze.summary import OtherSummary
 from dtbench.analyze.tables import COLLECTIVES, OVERLAP
 from dtbench.vocabulary import Cause, Operation, Purpose
 
@@ -189,3 +190,19 @@ def test_an_owner_says_of_which_ranks_its_times_are_means_where_these_are_not_al
     lost.loc[lost["rank"] == 1, "exposed_ns"] = pd.NA
     (row,) = summarize_owners(lost, ranks)
     assert (str(row.part), row.exposed_ns) == ("rank 0 alone, of 2", 10)
+
+
+def test_what_is_of_purpose_other_is_told_by_operation_as_the_step_that_issued_most_did() -> None:
+    other: dict[str, object] = {"purpose": "other", "operation": "all_reduce", "size_bytes": 4}
+    table = collectives(
+        other, {**other, "size_bytes": 2000}, {**other, "step": 2}, {"size_bytes": 9}, {**other, "operation": ""},
+        {**other, "operation": "broadcast", "size_bytes": pd.NA}, {**other, "operation": "broadcast"},
+    )  # fmt: skip
+    assert summarize_others(table, steps(1, 2)) == (
+        OtherSummary(operation=None, count=1, size_bytes=4),
+        OtherSummary(operation=Operation.ALL_REDUCE, count=2, size_bytes=2004),
+        OtherSummary(operation=Operation.BROADCAST, count=2, size_bytes=None),
+    )
+    assert summarize_others(table, steps()) == ()
+    unlisted = steps(1).assign(rank=1, comm_ns=pd.array([None], dtype="Int64"))
+    assert summarize_others(table, pd.concat([steps(1), unlisted])) == ()

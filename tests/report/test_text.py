@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from dtbench.analyze.summary import CellSummary, OwnerSummary, RunSummary
+from dtbench.analyze.summary import CellSummary, OtherSummary, OwnerSummary, RunSummary
 from dtbench.report.sentences import decimals_for, format_ms, wait_sentence, wait_word
 from dtbench.report.sweep_table import render_sweep
 from dtbench.report.text import render_cell, render_places, render_run
@@ -302,6 +302,19 @@ def test_a_loop_that_reduces_by_hand_is_not_said_to_have_issued_no_such_collecti
     assert wait_sentence(own.model_copy(update={"purposes": (row, unsized)}), Purpose.UNSHARD) == (
         "n/a: none could be told; 1 collective of purpose other may be such"
     )
+    others = (
+        OtherSummary(operation=Operation.ALL_REDUCE, count=3, size_bytes=4096),
+        OtherSummary(operation=Operation.ALL_GATHER, count=1, size_bytes=72),
+        OtherSummary(operation=Operation.BARRIER, count=1, size_bytes=None),
+    )
+    summed = untold.model_copy(update={"others": others})
+    assert wait_sentence(summed, Purpose.GRAD_REDUCE) == (
+        "n/a: none could be told; 3 collectives of purpose other, 4.00 KiB a step, may be such"
+    )
+    assert wait_word(summed, Purpose.UNSHARD) == "none"  # no all-reduce gathers parameters, nor do 72 bytes
+    assert wait_sentence(summed, Purpose.UNSHARD) == "none, no such collective was issued"
+    unnamed = untold.model_copy(update={"others": (OtherSummary(operation=None, count=1, size_bytes=None),)})
+    assert wait_word(unnamed, Purpose.UNSHARD) == wait_word(unnamed, Purpose.GRAD_REDUCE) == "n/a"
     planned = make_ddp().model_copy(update={"purposes": (by_hand, *make_ddp().purposes)})
     assert wait_word(planned, Purpose.UNSHARD) == "none"
 

@@ -1,6 +1,7 @@
 """What a rank did instead, while the others waited for it: on its host, from the start of its step to its issue.
 
-What a host did made its rank late only where the device ran dry meanwhile, by more than the others' did. The others
+What a host did made its rank late only where it issued later than the others' hosts by most of the waiting, and where
+the device ran dry meanwhile, by more than the others' did. The others
 are always those of the collective in which it was waited for: what a rank does that never waits for it, another stage
 of a pipeline or another replica, may be other work.
 
@@ -31,9 +32,12 @@ _MOST_RANKS: Final = 3
 _LEAST_CAUSED: Final = 0.2  # part of all waiting, but for what is known to be handed on, from which a rank is asked
 _LEAST_SAID: Final = 0.05  # part of the longest wait below which a time explains nothing
 _CARRIES: Final = 0.1  # part of the longest wait in a step from which another is looked at for why
+_MOST: Final = 0.5  # part of the longest wait from which a host that issued so much later is why
 _LEAST_NS: Final = 1_000  # below it events are as late as their writing makes them
 _INNER: Final = 0.8  # part of what lies around it from which the inner of two spans is what took the time
-_EXPLAINS: Final = 2  # of a start that is later than so many times the wait, earlier collectives took the most
+_EXPLAINS: Final = (
+    2  # so many times what it explains a time of a host may be: beyond it, something else took most of it
+)
 _IS_WHY: Final = 0.5  # part of what the host was late by from which what it did longer than the others is why
 _RAN_DRY: Final = 0.5  # part of what the host was late by from which the device's idling shows that it mattered
 _MOST_OTHERS: Final = 16  # whose devices are looked at
@@ -59,6 +63,8 @@ class LateRank:
         idle_ns: how much longer than the others' (median) its device had nothing to do by then; None: not known, or its
             rank has none.
         left_out: steps in which they waited much less for it.
+        all_steps: that it has, also those in which nobody waited for it alone.
+        is_device: its collectives run on a device; else on threads of its host.
     """
 
     rank: int
@@ -72,11 +78,14 @@ class LateRank:
     doubt_ns: int = 0
     idle_ns: int | None = None
     left_out: int = 0
+    all_steps: int = 0
+    is_device: bool = True
 
     @property
     def may_be_hosts(self) -> bool:
-        """Whether its host issued later by a part of the wait that matters, and by more than clocks may be off."""
-        return self.host_late_ns is None or self.host_late_ns >= max(self.least_ns, self.doubt_ns + 1)
+        """Whether its host issued later by most of the wait, and by more than clocks may be off."""
+        least_ns = max(_MOST * self.waited_ns, _LEAST_NS, self.doubt_ns + 1)
+        return self.host_late_ns is None or self.host_late_ns >= least_ns
 
     @property
     def least_ns(self) -> float:
@@ -251,6 +260,8 @@ def _describe(
         others_ns=round(sum(usual[name]) / len(usual[name])) if name else 0,
         doubt_ns=doubt_ns,
         idle_ns=_find_mean(idle_ns),
+        all_steps=len(timelines[rank].step_numbers),
+        is_device=timelines[rank].is_device,
         host_late_ns=round(sum(late_ns) / len(late_ns)) if min(late_ns) > -np.iinfo(np.int64).max // 2 else None,
     )
 
@@ -289,8 +300,9 @@ def _choose(spent: Mapping[str, Sequence[int]], usual: Mapping[str, Sequence[flo
 def describe_late(one: LateRank) -> str | None:
     """Say what a rank did instead; None: the traces show nothing that explains its lateness.
 
-    What its host did is told only where its host issued later by a part of the wait that matters, and by more than
-    clocks may be off; and what it spent time in only where the others spent so much less that it explains such a part.
+    What its host did is told only where its host issued later by most of the wait, and by more than clocks may be off;
+    what it spent time in only where the others spent so much less that it explains a part of the wait that matters; and
+    where that is far more than the host was late by, what was left of it at the issue.
 
     ``rank 7 began its step 7.60 ms late and then spent 1.46 ms in `copy_batch_to_gpu` (the others 0 ns)``
     """
@@ -304,10 +316,13 @@ def describe_late(one: LateRank) -> str | None:
 
 def _describe_steps(one: LateRank) -> str:
     """Say in which steps it was so."""
+    all_steps = max(one.all_steps, one.steps + one.left_out)
     if one.left_out:
-        where = f"the {one.steps} of {one.steps + one.left_out} steps that carry the waiting for it"
+        where = f"the {one.steps} of {all_steps} steps that carry the waiting for it"
         return f", in {where}" if one.steps == 1 else f", in the mean of {where}"
-    return f", in the mean of {one.steps} steps" if one.steps > 1 else ""
+    if one.steps == 1:
+        return f", in one of {all_steps} steps" if all_steps > 1 else ""
+    return f", in the mean of {one.steps}{f' of {all_steps}' if all_steps > one.steps else ''} steps"
 
 
 def _describe_host(one: LateRank) -> str:
@@ -327,7 +342,10 @@ def _describe_host(one: LateRank) -> str:
     late_ns = max(one.began_late_ns or 0, one.name_ns - one.others_ns) if one.host_late_ns is None else one.host_late_ns
     if said and one.idle_ns is not None and one.idle_ns < _RAN_DRY * min(late_ns, one.waited_ns):
         return "came late on its device, which was busy for longer than the others', whatever its host did"
-    return " and ".join(said) if told_ns >= _IS_WHY * min(late_ns, one.waited_ns) else ""
+    if told_ns < _IS_WHY * min(late_ns, one.waited_ns):
+        return ""
+    has_caught_up = told_ns > _EXPLAINS * late_ns
+    return " and ".join(said) + (f", of which {format_ns(late_ns)} were left at its issue" if has_caught_up else "")
 
 
 def _name_work(name: str) -> str:
@@ -339,8 +357,9 @@ def _name_work(name: str) -> str:
 def _describe_device(one: LateRank) -> str:
     """Say that a rank came late whose host was in time, or late by too little to explain it."""
     late_ns = one.host_late_ns or 0
+    then = "its device came late to what its host had launched" if one.is_device else "what it had issued started late"
     if late_ns > one.doubt_ns:
         issued = f"issued {format_ns(late_ns)} later than the others, of {format_ns(one.waited_ns)} of waiting for it"
     else:
         issued = f"issued no later than the others{', as far as clocks tell' if late_ns > 0 else ''}"
-    return f"{issued}: its device came late to what its host had launched"
+    return f"{issued}: {then}"

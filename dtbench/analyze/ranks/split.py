@@ -118,4 +118,4 @@ def describe_undecided(name: str, undecided: frozenset[int]) -> tuple[str, ...]:
     why = f"process group {name} may be several" if name else "no process group is named"
     untold = "ends do not tell which ranks share one; nothing over ranks is said of these"
     ranks = sorted(undecided)
-    return (f"rank{'s' if len(ranks) > 2 else ''} {list_numbers(ranks)}: {why}, and {untold}",)
+    return (f"rank{'s' if len(ranks) > 1 else ''} {list_numbers(ranks)}: {why}, and {untold}",)

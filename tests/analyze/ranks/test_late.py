@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,14 @@ def test_a_rank_that_began_late_and_copied_long_is_told_so(tell: Callable[..., T
     assert (told["began_late_ns"], told["name"], told["name_ns"]) == (7_600_000, "copy_batch_to_gpu", 1_460_000)
 
 
+def test_what_was_waited_for_ranks_that_may_only_hand_on_is_in_the_document(tell: Callable[..., TraceSet]) -> None:
+    traces = tell([step(rank, 0, [("forward", (2 + 7 * (rank == 2)) * MS)], 20 * MS) for rank in range(3)])
+    assert traces_document(traces)["handed_on_ns"] == 0
+    waiting = replace(traces.over_ranks.waiting, handed_on_ns=122)
+    told = replace(traces, over_ranks=replace(traces.over_ranks, waiting=waiting))
+    assert traces_document(told)["handed_on_ns"] == 122
+
+
 def test_data_loading_is_named(tell: Callable[..., TraceSet]) -> None:
     loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
     ranks = [step(rank, 0, [(loader, 0.2 * MS), ("forward", 2 * MS)], 20 * MS) for rank in (0, 1)]
@@ -104,7 +113,7 @@ def test_means_are_over_the_steps_in_which_it_was_late(tell: Callable[..., Trace
             events += step(rank, begins, [*extra, ("forward", 2 * MS)], begins + 20 * MS, number + 1)
         ranks.append(events)
     assert late_sentences(tell(ranks)) == [
-        "rank 2 spent 5.00 ms in `evaluate` (the others 0 ns), in the mean of 2 steps"
+        "rank 2 spent 5.00 ms in `evaluate` (the others 0 ns), in the mean of 2 of 3 steps"
     ]
 
 
@@ -154,7 +163,7 @@ def test_steps_that_a_rank_numbers_otherwise_are_paired_by_their_collectives(
     traces = tell(ranks)
     assert [one.timeline.step_numbers for one in traces.analyses] == [(1, 2, 3)] * 3
     assert [[step.step for step in one.steps] for one in traces.analyses] == [[1, 2, 3]] * 3
-    assert late_sentences(traces) == ["rank 2 began its step 4.00 ms late"]
+    assert late_sentences(traces) == ["rank 2 began its step 4.00 ms late, in one of 3 steps"]
     side = "higher" if by > 0 else "lower"
     assert (
         f"rank {odd}: steps are numbered 1 {side} than the others' that have the same collectives; they are given the"
@@ -255,6 +264,56 @@ def test_a_start_that_is_later_by_no_more_than_clocks_may_be_off_is_not_told(dou
         doubt_ns=doubt_ns,
     )
     assert describe_late(one) == said
+
+
+ON_DEVICE = "its device came late to what its host had launched"
+
+
+@pytest.mark.parametrize(
+    ("host_late_ns", "said"),
+    [
+        (100_000, "rank 2 began its step 40.0 us late and then spent 60.0 us in `x` (the others 0 ns)"),
+        (
+            49_999,
+            "rank 2 issued 50.0 us later than the others, of 100 us of waiting for it: " + ON_DEVICE,
+        ),
+    ],
+)
+def test_what_a_host_did_is_why_only_where_it_was_late_by_most_of_the_waiting(host_late_ns: int, said: str) -> None:
+    one = LateRank(
+        rank=2, steps=1, waited_ns=100_000, began_late_ns=40_000, name="x", name_ns=60_000, others_ns=0,
+        host_late_ns=host_late_ns,
+    )  # fmt: skip
+    assert describe_late(one) == said
+    told = describe_late(replace(one, is_device=False))
+    assert told == said.replace(ON_DEVICE, "what it had issued started late")
+
+
+def test_a_host_that_caught_up_since_is_told_with_what_was_left_at_its_issue() -> None:
+    one = LateRank(
+        rank=2, steps=1, waited_ns=100_000, began_late_ns=0, name="x", name_ns=130_000, others_ns=0,
+        host_late_ns=60_000,
+    )  # fmt: skip
+    assert describe_late(one) == (
+        "rank 2 spent 130 us in `x` (the others 0 ns), of which 60.0 us were left at its issue"
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "of_all", "said"),
+    [
+        (1, 1, ""),
+        (1, 5, ", in one of 5 steps"),
+        (3, 5, ", in the mean of 3 of 5 steps"),
+        (5, 5, ", in the mean of 5 steps"),
+    ],
+)
+def test_what_was_so_in_some_steps_is_no_habit(steps: int, of_all: int, said: str) -> None:
+    one = LateRank(
+        rank=2, steps=steps, waited_ns=100_000, began_late_ns=90_000, name="", name_ns=0, others_ns=0,
+        host_late_ns=90_000, all_steps=of_all,
+    )  # fmt: skip
+    assert describe_late(one) == f"rank 2 began its step 90.0 us late{said}"
 
 
 @pytest.mark.parametrize(("waited_ns", "late_ns"), [(900, 800), (10_000, 600)])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dtbench.analyze.ranks.align import ABSENT
 from dtbench.analyze.ranks.match import match_collectives
+from dtbench.analyze.ranks.split import describe_undecided
 from dtbench.vocabulary import Operation
 from tests.analyze.ranks.conftest import SOME_DAY_NS
 
@@ -191,7 +192,7 @@ def test_two_ranks_of_two_share_every_group_also_where_ends_differ_and_none_is_n
     of_many = [replace(one, world_size=None) for one in timelines]
     assert list(match_collectives(of_many)) == []
     (note,) = match_collectives(of_many).notes
-    assert note.startswith("rank 0, 1: no process group is named, and ends do not tell")
+    assert note.startswith("ranks 0, 1: no process group is named, and ends do not tell")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -345,3 +346,10 @@ def test_what_ranks_infer_apart_of_gloos_threads_takes_no_collective_from_anothe
     assert matches.alone == {}
     assert sorted(group.name for group in matches.groups) == found
     assert sorted(sorted(match.members.items()) for match in matches) == [[(0, i), (1, i)] for i in range(16)]
+
+
+@pytest.mark.parametrize(("ranks", "who"), [((2,), "rank 2"), ((3, 2), "ranks 2, 3"), ((2, 4, 3), "ranks 2-4")])
+def test_ranks_that_are_not_matched_are_named_one_or_several(ranks: Sequence[int], who: str) -> None:
+    (said,) = describe_undecided("inferred 0", frozenset(ranks))
+    assert said.startswith(f"{who}: process group inferred 0 may be several, and ")
+    assert describe_undecided("inferred 0", frozenset()) == ()
