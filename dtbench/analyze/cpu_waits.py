@@ -20,7 +20,7 @@ from dtbench.analyze.kinds.operators import ENGINE, is_wait_tensor
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import BUFFERS
 from dtbench.analyze.payload import count_elements, item_bytes, span_bytes
-from dtbench.analyze.purposes import ACCUMULATES, is_fsdps, is_functional
+from dtbench.analyze.purposes import ACCUMULATES, is_functional
 from dtbench.analyze.strategy import Strategy, find_strategies
 from dtbench.analyze.trace import Details, Trace
 from dtbench.analyze.waits import Waits, unite_by_purpose
@@ -178,9 +178,9 @@ def _reducer_waits(
         copies                |      ░░        |░░          compute, subtracted by the caller
         wait                  |██████  ████████|
 
-    From the end of the engine's last node in a backward, while a gradient's all-reduce issued in it outside FSDP is
-    outstanding, until it ends or the region does. In anyone's trace that is one that a hook of gradients issued, where
-    DDP left its ranges: what reduces gradients otherwise is waited for by its own code.
+    From the end of the engine's last node in a backward, while an all-reduce that DDP's reducer issued in it is
+    outstanding, until it ends or the region does. Where DDP left no ranges there is none: what reduces gradients
+    otherwise is waited for by its own code. In anyone's trace it is one that a hook of gradients issued.
     """
     is_ddp = Strategy.DDP in find_strategies(trace)
     buckets = [
@@ -207,9 +207,9 @@ def _buffer_waits(collectives: Sequence[Collective], others: Sequence[int]) -> I
 
 def _is_waited_for(one: Collective, *, is_ddp: bool) -> bool:
     """Tell whether DDP waits for it after the engine's last node."""
-    if one.seq is not None:
-        return not any(is_fsdps(name) for name in one.above)
-    return is_ddp and is_reducers(one) and any(ACCUMULATES.match(name) for name in one.above)
+    if not (is_ddp and is_reducers(one)):
+        return False
+    return one.seq is not None or any(ACCUMULATES.match(name) for name in one.above)
 
 
 def _backwards(trace: Trace, nesting: Nesting) -> Iterator[tuple[int, int, int]]:
