@@ -15,7 +15,7 @@ import numpy as np
 from dtbench.analyze.backwards import engine_nodes, find_further_backwards
 from dtbench.analyze.buckets import find_forward_starts, is_reducers
 from dtbench.analyze.collectives import Collective, find_regions
-from dtbench.analyze.intervals import Intervals, Ints, subtract
+from dtbench.analyze.intervals import Intervals, Ints, subtract, unite
 from dtbench.analyze.kinds.operators import ENGINE, is_wait_tensor
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import BUFFERS
@@ -67,17 +67,22 @@ def sum_waits(waits: Iterable[Wait], compute: Intervals) -> Waits:
 
 
 def tell_waits(collectives: Sequence[Collective], waits: Iterable[Wait]) -> tuple[Collective, ...]:
-    """Fill in when each collective's first consumer began to stand still for it and when it went on."""
-    first: dict[int, Wait] = {}
+    """Fill in when each collective's consumers stood still for it, and when the first began to and went on."""
+    of_each: dict[int, list[Wait]] = {}
     for wait in waits:
-        index = wait.collective
-        if index is not None and (index not in first or wait.start_ns < first[index].start_ns):
-            first[index] = wait
-    return tuple(
-        replace(one, first_wait_ns=first[index].start_ns, first_wait_end_ns=first[index].end_ns, is_wait_seen=True)
-        if index in first
-        else one
-        for index, one in enumerate(collectives)
+        if wait.collective is not None:
+            of_each.setdefault(wait.collective, []).append(wait)
+    return tuple(_tell_waits(one, of_each[index]) if index in of_each else one for index, one in enumerate(collectives))
+
+
+def _tell_waits(one: Collective, waits: Sequence[Wait]) -> Collective:
+    first = min(waits, key=lambda wait: wait.start_ns)
+    return replace(
+        one,
+        first_wait_ns=first.start_ns,
+        first_wait_end_ns=first.end_ns,
+        waited=unite([wait.start_ns for wait in waits], [wait.end_ns for wait in waits]),
+        is_wait_seen=True,
     )
 
 
