@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.analyze.coverage import Window
-from dtbench.analyze.intervals import Intervals, Ints
+from dtbench.analyze.intervals import Intervals, Ints, unite
 from dtbench.analyze.kinds.categories import DEVICE_RANGE
 from dtbench.analyze.trace import Trace
 from dtbench.ranges import REGION_PREFIX
@@ -20,6 +20,7 @@ INFERRED_PREFIX: Final = "inferred "
 """Begins the names of groups that one rank's trace does not name and only shows; they mean nothing on other ranks."""
 _NEGLIGIBLE: Final = 0.01
 """Of a wait: compute that is shorter decides nothing."""
+_NEVER: Final = unite([], [])
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Collective:
             before began to compute.
         first_wait_ns: when the first consumer began to stand still for it, or would have.
         first_wait_end_ns: when that consumer went on.
+        waited: on the host, when any of its consumers stood still for it; that consumer alone where no other is known.
         awaited_by: the function under study that was that consumer; empty: another, or its probe was not asked for.
         parameters: FQNs that a DDP bucket or an FSDP unit carries.
         computed_ns: for a reduction of gradients, end of the last compute of the backward pass before its issue that is
@@ -88,6 +90,7 @@ class Collective:
     ready_ns: int | None = None
     first_wait_ns: int | None = None
     first_wait_end_ns: int | None = None
+    waited: Intervals = _NEVER
     awaited_by: str = ""
     parameters: tuple[str, ...] = ()
     computed_ns: int | None = None
@@ -105,6 +108,11 @@ class Collective:
     def is_captured(self) -> bool:
         """Whether the launch of a CUDA graph launched it."""
         return is_captured(self.above)
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether the call that issued it let nothing go on until its end."""
+        return self.operation is Operation.BARRIER or self.is_async is False
 
     @property
     def is_wait_doubtful(self) -> bool:

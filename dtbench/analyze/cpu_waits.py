@@ -15,12 +15,12 @@ import numpy as np
 from dtbench.analyze.backwards import engine_nodes, find_further_backwards
 from dtbench.analyze.buckets import find_forward_starts, is_reducers
 from dtbench.analyze.collectives import Collective, find_regions
-from dtbench.analyze.intervals import Intervals, Ints, subtract
+from dtbench.analyze.intervals import Intervals, Ints, subtract, unite
 from dtbench.analyze.kinds.operators import ENGINE, is_wait_tensor
 from dtbench.analyze.nesting import Nesting
 from dtbench.analyze.owners import BUFFERS
 from dtbench.analyze.payload import count_elements, item_bytes, span_bytes
-from dtbench.analyze.purposes import ACCUMULATES, is_fsdps, is_functional
+from dtbench.analyze.purposes import ACCUMULATES, is_functional
 from dtbench.analyze.strategy import Strategy, find_strategies
 from dtbench.analyze.trace import Details, Trace
 from dtbench.analyze.waits import Waits, unite_by_purpose
@@ -67,17 +67,22 @@ def sum_waits(waits: Iterable[Wait], compute: Intervals) -> Waits:
 
 
 def tell_waits(collectives: Sequence[Collective], waits: Iterable[Wait]) -> tuple[Collective, ...]:
-    """Fill in when each collective's first consumer began to stand still for it and when it went on."""
-    first: dict[int, Wait] = {}
+    """Fill in when each collective's consumers stood still for it, and when the first began to and went on."""
+    of_each: dict[int, list[Wait]] = {}
     for wait in waits:
-        index = wait.collective
-        if index is not None and (index not in first or wait.start_ns < first[index].start_ns):
-            first[index] = wait
-    return tuple(
-        replace(one, first_wait_ns=first[index].start_ns, first_wait_end_ns=first[index].end_ns, is_wait_seen=True)
-        if index in first
-        else one
-        for index, one in enumerate(collectives)
+        if wait.collective is not None:
+            of_each.setdefault(wait.collective, []).append(wait)
+    return tuple(_tell_waits(one, of_each[index]) if index in of_each else one for index, one in enumerate(collectives))
+
+
+def _tell_waits(one: Collective, waits: Sequence[Wait]) -> Collective:
+    first = min(waits, key=lambda wait: wait.start_ns)
+    return replace(
+        one,
+        first_wait_ns=first.start_ns,
+        first_wait_end_ns=first.end_ns,
+        waited=unite([wait.start_ns for wait in waits], [wait.end_ns for wait in waits]),
+        is_wait_seen=True,
     )
 
 
@@ -178,9 +183,9 @@ def _reducer_waits(
         copies                |      ░░        |░░          compute, subtracted by the caller
         wait                  |██████  ████████|
 
-    From the end of the engine's last node in a backward, while a gradient's all-reduce issued in it outside FSDP is
-    outstanding, until it ends or the region does. In anyone's trace that is one that a hook of gradients issued, where
-    DDP left its ranges: what reduces gradients otherwise is waited for by its own code.
+    From the end of the engine's last node in a backward, while an all-reduce that DDP's reducer issued in it is
+    outstanding, until it ends or the region does. Where DDP left no ranges there is none: what reduces gradients
+    otherwise is waited for by its own code. In anyone's trace it is one that a hook of gradients issued.
     """
     is_ddp = Strategy.DDP in find_strategies(trace)
     buckets = [
@@ -207,9 +212,9 @@ def _buffer_waits(collectives: Sequence[Collective], others: Sequence[int]) -> I
 
 def _is_waited_for(one: Collective, *, is_ddp: bool) -> bool:
     """Tell whether DDP waits for it after the engine's last node."""
-    if one.seq is not None:
-        return not any(is_fsdps(name) for name in one.above)
-    return is_ddp and is_reducers(one) and any(ACCUMULATES.match(name) for name in one.above)
+    if not (is_ddp and is_reducers(one)):
+        return False
+    return one.seq is not None or any(ACCUMULATES.match(name) for name in one.above)
 
 
 def _backwards(trace: Trace, nesting: Nesting) -> Iterator[tuple[int, int, int]]:

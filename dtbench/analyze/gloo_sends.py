@@ -68,11 +68,13 @@ def _settle(one: Collective, compute: Intervals, moments_ns: Ints) -> Collective
     if one.first_wait_ns is not None:  # a range says when its consumer came
         from_ns = min(max(one.first_wait_ns, one.start_ns), until_ns)
     beside = intersect(clip(one.span, one.start_ns, from_ns), compute)
+    waited = unite([from_ns], [until_ns])
     return replace(
         one,
-        span=unite_all(beside, unite([from_ns], [until_ns])),
+        span=unite_all(beside, waited),
         first_wait_ns=from_ns,
         first_wait_end_ns=until_ns,
+        waited=waited,
         is_wait_seen=True,
         is_async=_find_async(one, from_ns) if one.is_async is None else one.is_async,
     )

@@ -77,6 +77,7 @@ def test_ddps_wait_without_an_event_runs_from_the_last_node_to_the_end_of_each_b
 ) -> None:
     path = draw(f"""
         step ProfilerStep#1            @1 |==========================|
+        range DistributedDataParallel.forward @1 |=                         |
         range dtbench::region backward @1 |====================      |
         op {NODE}                      @1 |=== ====                  |
         op aten::mm                    @1 | ==  ==                   |
@@ -93,6 +94,7 @@ def test_ddps_wait_without_an_event_runs_from_the_last_node_to_the_end_of_each_b
 def test_ddps_wait_ends_with_backward_even_where_gloos_span_is_closed_later(draw: Callable[..., Path]) -> None:
     path = draw(f"""
         step ProfilerStep#1            @1 |====================|
+        range DistributedDataParallel.forward @1 |=                   |
         range dtbench::region backward @1 |==========          |
         op {NODE}                      @1 |=====               |
         op aten::mm                    @1 |===                 |
@@ -100,6 +102,24 @@ def test_ddps_wait_ends_with_backward_even_where_gloos_span_is_closed_later(draw
         range gloo:all_reduce          @2 |     ==========     |
         """)
     assert waits(path) == {"grad_reduce": 5000}
+
+
+def test_hooks_of_a_loop_without_ddp_may_wait_where_nobody_sees(draw: Callable[..., Path]) -> None:
+    """A future's wait leaves no event, and nothing in C++ waits at the end of backward."""
+    path = draw(
+        """
+        step ProfilerStep#1            @1 |====================|
+        range dtbench::region backward @1 |=================== |
+        op {hook}                      @1 | =======            |
+        range {label}                  @1 |  =                 |
+        op {hook}                      @1 |         ========   |
+        op aten::mm                    @1 |         =          |
+        range gloo:all_reduce          @2 |   =====            |
+        """.format(hook=HOOK, label=BUCKET.format(seq=1, bucket="").removesuffix("bucket "))
+    )
+    assert waits(path) == {"grad_reduce": None}
+    (line,) = (line for line in answer_lines(analyze_traces([path])) if line.startswith("gradient wait"))
+    assert line == "gradient wait n/a: not every consumer of it can be seen in the traces"
 
 
 def test_fsdps_synchronous_wait_is_seen_in_a_trace_without_our_ranges(draw: Callable[..., Path]) -> None:
@@ -188,6 +208,7 @@ def test_a_bucket_that_ended_before_backward_did_was_waited_for_at_its_end_for_n
     (bucket,) = collectives(
         draw(f"""
         step ProfilerStep#1            @1 |==========|
+        range DistributedDataParallel.forward @1 |=         |
         range dtbench::region backward @1 |==========|
         op {NODE}                      @1 |========  |
         op aten::mm                    @1 | == ====  |

@@ -43,8 +43,8 @@ The first moment at which the collective could run is ``max(issue, ready)``: on 
 the producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. What was
 held only because a rank came late to those before is, ahead of what is queued in any case, ``unknown``: had that rank
 been in time, nobody knows how much of it had hidden. A collective of which other ranks' starts are not known has no
-``skew``; what would be ``bandwidth`` is then ``unknown``. On the host ``tail``, ``needed_at_once`` and ``bandwidth``
-are told here from what was issued and computed; for how much of them anybody stood still, ``unwaited.py`` says.
+``skew``; what would be ``bandwidth`` is then ``unknown``. On the host all are told here from what was issued and
+computed; for how much of them anybody stood still, ``unwaited.py`` says.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +59,7 @@ from dtbench.analyze.causes.surroundings import Surroundings
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.purposes import is_fsdps
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.vocabulary import UNUSED_MAP, Cause, MissingInput, Operation, Purpose
+from dtbench.vocabulary import UNUSED_MAP, Cause, MissingInput, Purpose
 
 
 @dataclass(frozen=True)
@@ -240,9 +240,8 @@ class _Splitter:
         which is the one that computes, except under FSDP, which makes a side stream current.
         """
         one = self.collective
-        blocks = one.operation is Operation.BARRIER or one.is_async is False
         on_side_stream = self.surroundings.is_device and any(is_fsdps(name) for name in one.above)
-        return self.exposed_ns if blocks and not on_side_stream else 0
+        return self.exposed_ns if one.is_blocking and not on_side_stream else 0
 
     def tail_ns(self) -> int:
         """All of it where no independent compute of its region starts after it.

@@ -1,31 +1,44 @@
-"""Exposed time on the host in which nobody stood still for a collective: neither its length nor its place made it so.
+"""Exposed time on the host in which nobody stood still for a collective: nothing that is told of it made it so.
 
 ::
 
-    thread       issue ██ compute ██  numpy, a file, Python      wait░░░░░░|
-    collective     ├──────────────────────────────────────────────────────┤
-    exposed                         uuuuuuuuuuuuuuuuuuuuuuuuuuuuuussssssssss
-                                    u  the host did what no operator shows   s  its consumer stood still
+    thread       issue ██ compute ██  numpy, a file, Python      wait░░░░░░░░|
+    collective     ├─────────────────────────────────────────────────────────┤
+    last rank                                                       ├────────┤
+    exposed                         uuuuuuuuuuuuuuuuuuuuuuuuuuuuuuusssaaaaaaaa
+                                    u  the host did what no operator shows   s, a  its consumer stood still
 
-What ends or shortens such a collective saves at most ``s``. Of ``u`` the trace does not say what the host did; where
-no consumer was seen at all, it does not even say that there is one.
+Of what is its last rank's doing, ``s`` was waited for; of all else, be it a queue, a late issue or its length, ``a``.
+Of ``u`` the trace does not say what the host did; where no consumer was seen at all, it does not even say that there is
+one.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 from dtbench.analyze.causes.split import CausePart, CauseSplit
 from dtbench.analyze.collectives import Collective
-from dtbench.analyze.coverage import Window
-from dtbench.analyze.intervals import Intervals, clip, subtract, unite
+from dtbench.analyze.intervals import Intervals, clip, intersect, subtract, unite, unite_all
 from dtbench.analyze.shares import share_time
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import Cause, MissingInput
 
-_BY_LENGTH: Final = (Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH)
-"""Causes that say that a consumer stood still for as long as it took."""
+_OF_LAST: Final = (Cause.SKEW, Cause.BUBBLE)
+"""Causes that say that a consumer stood still until the last rank began; all others say that it did from then on."""
 _NEARLY_ALL: Final = 10
 """Less than one part in so many of the exposed time is what calls take before they wait, and no time of its own."""
+
+
+class _Stood(NamedTuple):
+    """Exposed ns of one collective in which consumers stood still for it."""
+
+    for_last_ns: int
+    """Before the last rank began."""
+    for_all_ns: int
+    """From then until the first rank left."""
+    alone_ns: int
+    """After that, where data took no part of it; see ``lag.py``."""
 
 
 def withhold_unwaited(
@@ -47,59 +60,62 @@ def withhold_unwaited(
     """
     if timeline.is_device:
         return tuple(splits)
-    rows = zip(timeline.collectives, splits, last_starts_ns, lags_ns, strict=True)
-    stood = [
-        _find_stood(one, last_ns, lag_ns or 0) if any(part.cause in _BY_LENGTH for part in split.parts) else None
-        for one, split, last_ns, lag_ns in rows
-    ]
-    stood_ns = _share_within(timeline, stood)
+    stood = _share_stood(timeline, last_starts_ns, lags_ns)
     return tuple(
-        CauseSplit(tuple(_withhold(split, time_ns, _missing_of(one))))
-        for split, time_ns, one in zip(splits, stood_ns, timeline.collectives, strict=True)
+        CauseSplit(tuple(_withhold(split, of_one, _missing_of(one))))
+        for split, of_one, one in zip(splits, stood, timeline.collectives, strict=True)
     )
 
 
-def _find_stood(one: Collective, last_start_ns: int | None, lag_ns: int) -> Window | None:
-    """Give when its first consumer stood still for it alone, no longer for another rank; None: it did not."""
-    if one.first_wait_ns is None or one.first_wait_end_ns is None:
-        return None
-    start_ns = max(one.first_wait_ns, one.start_ns, one.start_ns if last_start_ns is None else last_start_ns)
-    end_ns = min(one.first_wait_end_ns, one.end_ns - lag_ns)
-    return Window(start_ns, end_ns) if end_ns > start_ns else None
-
-
-def _share_within(timeline: RankTimeline, windows: Sequence[Window | None]) -> list[int]:
-    """Give each collective's share of exposed time inside a window of its own, by the rule of ``shares.py``."""
+def _share_stood(
+    timeline: RankTimeline, last_starts_ns: Sequence[int | None], lags_ns: Sequence[int | None]
+) -> list[_Stood]:
+    """Give each collective's share of the exposed time in which consumers stood still, by the rule of ``shares.py``."""
     spans: list[Intervals] = []
-    for one, window in zip(timeline.collectives, windows, strict=True):
-        if window is None:
-            spans += [unite([], []), one.span]
-            continue
-        inside = clip(one.span, window.start_ns, window.end_ns)
-        spans += [inside, subtract(one.span, inside)]
-    return [int(time_ns) for time_ns in share_time(spans, timeline.compute, []).exposed_ns[::2, 0]]
+    for one, last_ns, lag_ns in zip(timeline.collectives, last_starts_ns, lags_ns, strict=True):
+        stood = intersect(one.span, _find_waits(one))
+        begun_ns = one.start_ns if last_ns is None else min(max(one.start_ns, last_ns), one.end_ns)
+        left_ns = max(begun_ns, one.end_ns - (lag_ns or 0))
+        borders = (one.start_ns, begun_ns, left_ns, one.end_ns)
+        spans += [clip(stood, *window) for window in pairwise(borders)]
+        spans.append(subtract(one.span, stood))
+    exposed_ns = share_time(spans, timeline.compute, []).exposed_ns[:, 0].reshape(-1, 4).tolist()
+    return [_Stood(*parts[:3]) for parts in exposed_ns]
+
+
+def _find_waits(one: Collective) -> Intervals:
+    """Give when consumers stood still for it, or would have; the call that issues it blocking is one of them."""
+    if not one.is_blocking:
+        return one.waited
+    return unite_all(one.waited, unite([one.start_ns if one.issue_ns is None else one.issue_ns], [one.end_ns]))
 
 
 def _missing_of(one: Collective) -> MissingInput:
-    return MissingInput.CONSUMER if one.first_wait_ns is None else MissingInput.HOST
+    return MissingInput.CONSUMER if one.first_wait_ns is None and not one.is_blocking else MissingInput.HOST
 
 
-def _withhold(split: CauseSplit, stood_ns: int, missing: MissingInput) -> Iterator[CausePart]:
-    """Leave causes of its length the time that a consumer stood still, and what was taken beyond to none."""
+def _withhold(split: CauseSplit, stood: _Stood, missing: MissingInput) -> Iterator[CausePart]:
+    """Leave each cause what consumers stood still for of the time that it speaks of, and give the rest to none.
+
+    Where they hardly stood still at all, what else was missing would decide nothing.
+    """
     exposed_ns = sum(part.exposed_ns for part in split.parts)
-    unwaited_ns = sum(part.exposed_ns for part in split.parts if part.cause in _BY_LENGTH) - stood_ns
+    unwaited_ns = exposed_ns - sum(stood)
     if unwaited_ns * _NEARLY_ALL < exposed_ns or unwaited_ns <= 0:
         yield from split.parts
         return
+    left_ns = {True: stood.for_last_ns, False: stood.for_all_ns}
+    kept_ns = 0
     missings: tuple[MissingInput, ...] = (missing,)
-    left_ns = unwaited_ns
     for part in split.parts:
         if part.cause is Cause.UNKNOWN:
-            unwaited_ns += part.exposed_ns
-            missings = tuple(dict.fromkeys((*part.missing, missing)))
+            if sum(stood) * _NEARLY_ALL >= exposed_ns:
+                missings = tuple(dict.fromkeys((*part.missing, missing)))
             continue
-        taken_ns = min(part.exposed_ns, left_ns) if part.cause in _BY_LENGTH else 0
-        left_ns -= taken_ns
-        if part.exposed_ns > taken_ns:
-            yield CausePart(part.cause, part.exposed_ns - taken_ns, part.behind)
-    yield CausePart(Cause.UNKNOWN, unwaited_ns, missing=missings)
+        part_ns = min(part.exposed_ns, left_ns[part.cause in _OF_LAST])
+        left_ns[part.cause in _OF_LAST] -= part_ns
+        kept_ns += part_ns
+        if part_ns:
+            yield CausePart(part.cause, part_ns, part.behind)
+    if exposed_ns > kept_ns:
+        yield CausePart(Cause.UNKNOWN, exposed_ns - kept_ns, missing=missings)
