@@ -7,11 +7,14 @@ been with every rank in time::
              B         ihhhhhhhhh[tttt]      h  held, from its issue to its start
     in time  A       [tttt]
              B         ihhh[tttt]            held so long in any case: the rest is a late rank's
+
+A rank that comes late puts a whole queue off once, however many stand in it: in all, by no more than was waited for it
+and hidden. What of the waiting was exposed is skew, and told already.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -29,7 +32,8 @@ class Holders:
     Attributes:
         held_ns: time in which others held its lane, from the first moment at which it could run to its start.
         longest: index of the one that held it longest, the later of equals; None: nobody did.
-        put_off_ns: the part of ``held_ns`` in which nobody had held it, had no rank come late to what ran before it.
+        put_off_ns: the part of ``held_ns`` in which nobody had held it, had no rank come late to what ran before it,
+            as far as what ran before it was not exposed for that already.
         maybe_held_ns: time beyond in which others ran that held it if their queue was its own, which is not told.
     """
 
@@ -42,16 +46,29 @@ class Holders:
 class _Held(NamedTuple):
     """Spans in which one queue was held, of shape ``(k,)``; ``by`` are indices into the collectives.
 
-    ``sooner_ns`` is by how much sooner it had been free, had every rank been in time; None: it had been free before.
+    ``put_off_ns`` is how much of that a late rank made; None: it had been free before.
     """
 
     by: Ints
     starts_ns: Ints
     ends_ns: Ints
-    sooner_ns: int | None
+    put_off_ns: int | None
 
 
-def find_holders(timeline: RankTimeline, last_starts_ns: Sequence[int | None] = ()) -> tuple[Holders, ...]:
+class _Times(NamedTuple):
+    """What one collective's time went to, in ns."""
+
+    sent: int
+    """Surely, had it waited for no rank."""
+    waited: int
+    """Perhaps, for a rank that came late, and hidden."""
+    open: int
+    """Exposed, and not told as skew."""
+
+
+def find_holders(
+    timeline: RankTimeline, last_starts_ns: Sequence[int | None] = (), skew_ns: Sequence[int] = ()
+) -> tuple[Holders, ...]:
     """Find who held each collective up between its issue (or, if later, its readiness) and its start.
 
     ::
@@ -76,21 +93,31 @@ def find_holders(timeline: RankTimeline, last_starts_ns: Sequence[int | None] = 
         timeline: the rank.
         last_starts_ns: for each collective the last start over all ranks of its group, in this rank's clock; None: not
             every rank of the group is known. Empty: of none.
+        skew_ns: of each the exposed time before that. Empty: none.
     """
     collectives = timeline.collectives
-    sent_ns = _find_sent(collectives, last_starts_ns)
+    times = [
+        _Times(sent, waited if (waited := one.end_ns - one.start_ns - sent - skew) > _SCATTER_NS else 0, exposed - skew)
+        for one, sent, skew, exposed in zip(
+            collectives,
+            _find_sent(collectives, last_starts_ns),
+            skew_ns or [0] * len(collectives),
+            timeline.exposed_ns,
+            strict=True,
+        )
+    ]
     held: list[list[_Held]] = [[] for _ in collectives]
     maybe_held: list[list[_Held]] = [[] for _ in collectives]
     ran = [index for index, one in enumerate(collectives) if len(one.span.starts_ns)]
-    for index, found in _find_in_queues(collectives, sent_ns, ran, lambda one: one.lane):
+    for index, found in _find_in_queues(collectives, times, ran, lambda one: one.lane):
         is_told = timeline.is_device or collectives[index].seq is not None
         (held if is_told else maybe_held)[index].append(found)
     if timeline.is_device:
         # NCCL makes a communicator for each pair of ranks that send to each other, whatever group they name
         ran = [index for index in ran if collectives[index].operation not in POINT_TO_POINT]
-        for index, found in _find_in_queues(collectives, sent_ns, ran, lambda one: one.group):
+        for index, found in _find_in_queues(collectives, times, ran, lambda one: one.group):
             held[index].append(found)
-        for index, found in _find_in_unnamed(collectives, sent_ns, ran):
+        for index, found in _find_in_unnamed(collectives, times, ran):
             maybe_held[index].append(found)
     return tuple(_sum_up(*found) for found in zip(held, maybe_held, strict=True))
 
@@ -113,7 +140,7 @@ def _find_sent(collectives: Sequence[Collective], last_starts_ns: Sequence[int |
 
 def _find_in_queues(
     collectives: Sequence[Collective],
-    sent_ns: Sequence[int],
+    times: Sequence[_Times],
     members: Sequence[int],
     name_queue: Callable[[Collective], str],
 ) -> Iterator[tuple[int, _Held]]:
@@ -122,11 +149,11 @@ def _find_in_queues(
     for index in members:
         queues.setdefault(name_queue(collectives[index]), []).append(index)
     for name, queue in queues.items():
-        yield from _find_in_queue(collectives, sent_ns, queue) if name else ()
+        yield from _find_in_queue(collectives, times, queue) if name else ()
 
 
 def _find_in_queue(
-    collectives: Sequence[Collective], sent_ns: Sequence[int], members: Sequence[int]
+    collectives: Sequence[Collective], times: Sequence[_Times], members: Sequence[int]
 ) -> list[tuple[int, _Held]]:
     """Give the collectives of a queue that others held up, each with what did."""
     order = np.array(sorted(members, key=lambda index: collectives[index].start_ns), dtype=np.int64)
@@ -135,7 +162,7 @@ def _find_in_queue(
     latest_ends = np.maximum.accumulate(ends)
     inputs_ns = _find_inputs(collectives, members)
     could = [_find_first_moment(collectives[index], inputs_ns.get(index, 0)) for index in order.tolist()]
-    sooner = _find_sooner(starts, ends, could, [sent_ns[index] for index in order.tolist()])
+    put_off = _find_put_off(starts, ends, could, [times[index] for index in order.tolist()])
     found = []
     for place, index in enumerate(order.tolist()):
         collective, could_ns = collectives[index], could[place]
@@ -145,7 +172,7 @@ def _find_in_queue(
         if first < place:
             lefts = np.maximum(starts[first:place], could_ns)
             rights = np.minimum(ends[first:place], collective.start_ns)
-            found.append((index, _Held(order[first:place], lefts, rights, sooner[place])))
+            found.append((index, _Held(order[first:place], lefts, rights, put_off[place])))
     return found
 
 
@@ -156,39 +183,43 @@ def _find_first_moment(one: Collective, input_ns: int) -> int | None:
     return max(one.issue_ns, one.ready_ns or 0, input_ns)
 
 
-def _find_sooner(starts: Ints, ends: Ints, could: Sequence[int | None], sent: Sequence[int]) -> list[int | None]:
-    """Return by how much sooner each of a queue had run, had no rank come late to any before; None: it stood for none.
+def _find_put_off(starts: Ints, ends: Ints, could: Sequence[int | None], times: Sequence[_Times]) -> list[int | None]:
+    """Return how much of what is exposed of each of a queue a rank made that came late to one before; None: none stood.
 
     What began as soon as the one before had ended had begun by as much sooner as that had ended sooner, though not
-    before it could.
+    before it could. What of that ended some exposed time before is spent: nothing that follows ends sooner by it again.
 
     Args:
         starts: in rising order.
         ends: of the same.
         could: when each could have run at first; None: not known.
-        sent: how long each took without waiting for a rank.
+        times: what the time of each went to.
     """
     found: list[int | None] = []
     busy_ns = free_ns = 0  # until when the queue was held, and had been
-    for start_ns, end_ns, could_ns, sent_ns in zip(starts.tolist(), ends.tolist(), could, sent, strict=True):
+    unspent_ns = 0  # of what was waited, since the queue last stood still
+    for start_ns, end_ns, could_ns, own in zip(starts.tolist(), ends.tolist(), could, times, strict=True):
         is_next = start_ns - busy_ns <= LAUNCH_BOUND_NS
         most_ns = start_ns if could_ns is None else max(0, start_ns - could_ns)
         sooner_ns = min(busy_ns - free_ns, most_ns) if is_next else 0
-        found.append(sooner_ns if is_next else None)
+        unspent_ns = unspent_ns if is_next else 0
+        put_off_ns = min(sooner_ns, unspent_ns, own.open)
+        found.append(put_off_ns if is_next else None)
+        unspent_ns += own.waited - put_off_ns
         busy_ns = max(busy_ns, end_ns)
-        free_ns = max(free_ns, start_ns - sooner_ns + sent_ns)
+        free_ns = max(free_ns, start_ns - sooner_ns + own.sent)
     return found
 
 
 def _find_in_unnamed(
-    collectives: Sequence[Collective], sent_ns: Sequence[int], members: Sequence[int]
+    collectives: Sequence[Collective], times: Sequence[_Times], members: Sequence[int]
 ) -> Iterator[tuple[int, _Held]]:
     """Give the collectives that others may have held up, where of one of the two no group is named."""
     if all(collectives[index].group for index in members):
         return
-    for index, found in _find_in_queue(collectives, sent_ns, members):
+    for index, found in _find_in_queue(collectives, times, members):
         fits = np.array([_may_share(collectives[index], collectives[other]) for other in found.by.tolist()])
-        yield index, _Held(found.by[fits], found.starts_ns[fits], found.ends_ns[fits], found.sooner_ns)
+        yield index, _Held(found.by[fits], found.starts_ns[fits], found.ends_ns[fits], found.put_off_ns)
 
 
 def _may_share(one: Collective, before: Collective) -> bool:
@@ -225,8 +256,8 @@ def _sum_up(held: Sequence[_Held], maybe_held: Sequence[_Held]) -> Holders:
         return Holders(0, None, either_ns)
     by, lefts, rights = (np.concatenate([one[column] for one in held]) for column in range(3))
     last = np.lexsort((lefts, rights - lefts))[-1]
-    sooner_ns = min((one.sooner_ns for one in held if one.sooner_ns is not None), default=0)
-    return Holders(held_ns, int(by[last]), either_ns - held_ns, min(held_ns, sooner_ns))
+    put_off_ns = min((one.put_off_ns for one in held if one.put_off_ns is not None), default=0)
+    return Holders(held_ns, int(by[last]), either_ns - held_ns, min(held_ns, put_off_ns))
 
 
 def _unite_held(held: Sequence[_Held]) -> int:
@@ -236,3 +267,7 @@ def _unite_held(held: Sequence[_Held]) -> int:
     return unite(
         np.concatenate([one.starts_ns for one in held]), np.concatenate([one.ends_ns for one in held])
     ).length_ns
+
+
+_SCATTER_NS: Final = 8_000
+"""By which ranks that come together may be seen to come apart: 1 to 7 us on eight V100. So short a wait is none."""

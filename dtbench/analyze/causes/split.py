@@ -118,7 +118,7 @@ def split_exposed(timeline: RankTimeline, last_starts_ns: Sequence[int | None]) 
     """
     skew_ns = share_before(timeline, last_starts_ns)
     surroundings = Surroundings(timeline)
-    holders = find_holders(timeline, last_starts_ns)
+    holders = find_holders(timeline, last_starts_ns, skew_ns)
     return tuple(
         _Splitter(
             surroundings=surroundings,

@@ -88,48 +88,61 @@ def test_two_of_one_communicator_are_not_told_where_no_group_is_named(
     assert find_holders(analyze_trace(read_trace(path)).timeline)[1] == found
 
 
-def put_off(draw: Callable[..., Path], drawing: str, last_starts_ns: list[int | None]) -> list[Holders]:
-    """Draw one rank, and say when the last rank of each collective began."""
+def put_off(
+    draw: Callable[..., Path], drawing: str, last_starts_ns: list[int | None], skew_ns: list[int]
+) -> list[Holders]:
+    """Draw one rank, and say when the last rank of each collective began, and how much was exposed before."""
     timeline = analyze_trace(read_trace(draw(drawing))).timeline
-    return list(find_holders(timeline, last_starts_ns))
+    return list(find_holders(timeline, last_starts_ns, skew_ns))
 
 
 @pytest.mark.parametrize(
-    ("last_ns", "put_off_ns"),
+    ("last_ns", "skew_ns", "put_off_ns"),
     [
-        (4000, 0),  # in time
-        (7000, 3000),  # of 6 us from its issue to its start
-        (11_000, 6000),  # the one before had long been done
-        (None, 6000),  # perhaps, where it is known of others
+        (4000, 0, 0),  # in time
+        (11_000, 0, 0),  # within what ranks scatter by
+        (15_000, 0, 11_000),  # of 20 us from its issue to its start
+        (15_000, 2000, 9000),  # of which 2 us were exposed, and are told
+        (15_000, 11_000, 0),
+        (25_000, 0, 20_000),  # the one before had long been done
+        (None, 0, 20_000),  # perhaps, where it is known of others
     ],
 )
 def test_what_held_the_queue_only_because_a_rank_came_late_is_told_apart(
-    draw: Callable[..., Path], last_ns: int | None, put_off_ns: int
+    draw: Callable[..., Path], last_ns: int | None, skew_ns: int, put_off_ns: int
 ) -> None:
     said = SAID % ("allreduce", "0")
     drawing = f"""
-        call cudaLaunchKernel     @1  |c a   b              |
-        kernel gemm               @7  | ccc                 |
-        kernel ncclDevKernel_One  @20 |    aaaaaaaa         | {said}
-        kernel ncclDevKernel_Two  @20 |            bbbb     | {said}
+        call cudaLaunchKernel     @1  |c a   b{" " * 45}|
+        kernel gemm               @7  | ccc{" " * 48}|
+        kernel ncclDevKernel_One  @20 |    {"a" * 22}{" " * 26}| {said}
+        kernel ncclDevKernel_Two  @20 |    {" " * 22}{"b" * 20}      | {said}
         """
-    assert put_off(draw, drawing, [last_ns, 12_000]) == [NOBODY, Holders(6000, 0, put_off_ns=put_off_ns)]
-    assert put_off(draw, drawing, [None, None]) == [NOBODY, HELD]  # one rank's trace tells no waits
+    found = put_off(draw, drawing, [last_ns, 26_000], [skew_ns, 0])
+    assert found == [NOBODY, Holders(20_000, 0, put_off_ns=put_off_ns)]
+    assert put_off(draw, drawing, [None, None], [0, 0])[1].put_off_ns == 0  # one rank's trace tells no waits
 
 
-def test_a_late_rank_puts_off_all_that_follow_until_one_could_not_have_begun_sooner(draw: Callable[..., Path]) -> None:
-    """The first waits 4 us; the second and the third would have begun so much earlier, the fourth was issued late."""
+@pytest.mark.parametrize(
+    ("skew_ns", "put_off_ns"),
+    [(0, [0, 6000, 3000, 2000]), (5000, [0, 6000, 3000, 0]), (14_000, [0, 0, 0, 0])],
+)
+def test_a_late_rank_puts_a_queue_off_once_in_all(
+    draw: Callable[..., Path], skew_ns: int, put_off_ns: list[int]
+) -> None:
+    """The first waits 14 us for it; those that follow are exposed, and the fourth was issued 2 us before its start."""
     said = SAID % ("allreduce", "0")
+    first = " " * 16
     drawing = f"""
-        call cudaLaunchKernel       @1  |abc          d           |
-        kernel gemm                 @7  |aa                       |
-        kernel ncclDevKernel_One    @20 |   aaaaaa                | {said}
-        kernel ncclDevKernel_Two    @20 |         bbb             | {said}
-        kernel ncclDevKernel_Three  @20 |            ccc          | {said}
-        kernel ncclDevKernel_Four   @20 |               ddd       | {said}
+        call cudaLaunchKernel       @1  |abc{first}       d    |
+        kernel gemm                 @7  |aa {first}            |
+        kernel ncclDevKernel_One    @20 |   {"a" * 16}            | {said}
+        kernel ncclDevKernel_Two    @20 |   {first}bbbbbb      | {said}
+        kernel ncclDevKernel_Three  @20 |   {first}      ccc   | {said}
+        kernel ncclDevKernel_Four   @20 |   {first}         ddd| {said}
         """
-    found = put_off(draw, drawing, [7000, 9000, 12_000, 15_000])
-    assert [(one.held_ns, one.put_off_ns) for one in found] == [(0, 0), (6000, 4000), (9000, 4000), (2000, 2000)]
+    found = put_off(draw, drawing, [17_000, 19_000, 25_000, 28_000], [skew_ns, 0, 0, 0])
+    assert [one.put_off_ns for one in found] == put_off_ns
 
 
 def test_what_ran_beside_is_of_another_communicator(draw: Callable[..., Path]) -> None:
