@@ -424,8 +424,8 @@ def _after_needed_at_once(row: Loss, ran: Ran) -> str:
         return "Nothing that could run beside it was launched before it was needed: make the unit small."
     if row.purpose is Purpose.GRAD_REDUCE:
         return (
-            "It is waited for where it is issued: wait when backward is over, so that what is left of that runs beside"
-            " it."
+            "It is waited for while backward has more to compute: wait when backward is over, so that what is left of"
+            " that runs beside it."
         )
     if row.purpose is Purpose.UNSHARD and ran.gathers_after_update:
         return "Gather parameters in parts, each when its update is done, or beside the next forward."

@@ -29,8 +29,8 @@ cause               takes at most                                      needs
 ``late_ready``      compute of the backward pass before it was ready   issue, region, the engine's nodes
 ``sync_op``         everything                                         issued blocking
 ``tail``            everything                                         issue, region, a host that launched in time
-``needed_at_once``  everything                                         issue, ready, a host that launched in time; of
-                                                                       gradients its wait, in the midst of backward
+``needed_at_once``  everything; of gradients on the host that wait     issue, ready, a host that launched in time; of
+                    later in backward, the compute behind that wait    gradients its wait, in the midst of backward
 ``bandwidth``       everything                                         all of the above; no compute stood launched of
                                                                        which nobody knows what it waited for
 ``unknown``         everything                                         names what was missing
@@ -267,14 +267,15 @@ class _Splitter:
 
         In the order of the streams that is "no compute was launched between issue and first wait": what starts before
         its end did not wait for it. Gradients are needed after backward: theirs only where a wait is known to come with
-        nothing computed since the issue, so that what backward computed later stood behind it.
+        nothing computed since the issue, so that what backward computed later stood behind it. On the host it takes, of
+        one that waits later in backward, at most what backward computed behind that wait.
         Where the host sat in a call and could launch nothing, nobody needed it unless that is what it waited for.
         """
         one = self.collective
         if one.ready_ns is None or not self._has_order:
             return 0
         if one.purpose is Purpose.GRAD_REDUCE and not self._is_waited_for_at_once:
-            return 0
+            return self._behind_wait_ns
         if self._may_have_held or self._is_launched_before_wait or self._is_much(self._blocked_ns) or self._is_nobodys:
             return 0
         known = self.surroundings.region_of(one) is not None
@@ -343,6 +344,20 @@ class _Splitter:
         if one.issue_ns is None or wait_ns is None or one.first_wait_ns is None:
             return False
         return not self._is_much(self.surroundings.launched_ns(one.issue_ns, wait_ns))
+
+    @property
+    def _behind_wait_ns(self) -> int:
+        """Compute of backward on the host behind the wait for a reduction, which a later wait would let run beside it.
+
+        When to wait is the loop's own to choose, but not under FSDP.
+        """
+        one, region = self.collective, self.surroundings.region_of(self.collective)
+        if self.surroundings.is_device or one.first_wait_end_ns is None or region is None or not self._has_order:
+            return 0
+        if any(is_fsdps(name) for name in one.above):
+            return 0
+        behind_ns = self.surroundings.launched_after_ns(one, region, one.first_wait_end_ns)
+        return behind_ns if self._is_much(behind_ns) else 0
 
     @property
     def _host_late_ns(self) -> int:

@@ -98,8 +98,8 @@ class Surroundings:
         starts = self._launched(start_ns, int(self._timeline.regions.ends_ns[region]))
         return int(starts.min()) if len(starts) else start_ns
 
-    def launched_after_ns(self, collective: Collective, region: int) -> int:
-        """Time of the compute that a region launched after it issued a collective.
+    def launched_after_ns(self, collective: Collective, region: int, from_ns: int | None = None) -> int:
+        """Time of the compute that a region launched after it issued a collective, or after a later moment.
 
         After a reduction of gradients only up to the region's last reduction.
         """
@@ -109,7 +109,7 @@ class Surroundings:
             end_ns = max(other.issue_ns or 0 for other in self.reductions_of(region))
         else:
             end_ns = int(self._timeline.regions.ends_ns[region])
-        return self.launched_ns(collective.issue_ns, end_ns)
+        return self.launched_ns(collective.issue_ns if from_ns is None else from_ns, end_ns)
 
     def launched_ns(self, start_ns: int, end_ns: int) -> int:
         """Time of the compute that was launched in ``(start, end)``."""

@@ -363,6 +363,36 @@ def reduction_waited_for_in_its_hook(maker: "Maker") -> "Story":
     )  # fmt: skip
 
 
+def reduction_waited_for_in_the_next_hook(maker: "Maker") -> "Story":
+    """Each gradient's hook waits for the reduction before: one layer hides it in part, the others stand behind it."""
+    extra, size = maker.some(24, 300), maker.size()
+    hides, behind = 60_000, maker.some(30, 90)
+    ranks = []
+    for _ in range(size):
+        rank = maker.cpu(size)
+        with rank.around("ProfilerStep#7"):
+            with rank.region("forward"):
+                rank.operator(60_000)
+            with rank.region("backward"):
+                layer(rank, 12_000)
+                start = rank.host_ns + 24_000
+                bucket(rank, 27, (start, start + hides + extra))
+                rank.host_ns = start
+                layer(rank, hides)
+                rank.wait("0", 27, start + hides + extra)
+                layer(rank, behind)
+                bucket(rank, 28, (rank.host_ns + 24_000, rank.host_ns + 36_000), lane=101)
+                rank.wait("0", 28, rank.host_ns + 36_000)
+            step(rank)
+        ranks.append(rank.events)
+    later = min(extra, behind + 1_200)  # and the copy into the next bucket
+    injected = "needed_at_once" if 2 * later >= extra else "bandwidth"
+    return maker.story(
+        name="reduction_waited_for_in_the_next_hook", ranks=ranks, target=("0", 27), injected=injected,
+        expected=[{"needed_at_once": later, "bandwidth": extra - later}] * size,
+    )  # fmt: skip
+
+
 def tensor_parallel(maker: "Maker", length: int, late: int | None) -> "list[CpuRank]":
     size = maker.size()
     ranks = []
@@ -420,6 +450,7 @@ STORIES: tuple[Stories, ...] = (
     prefetched_gather,
     blocking_reduction,
     reduction_waited_for_in_its_hook,
+    reduction_waited_for_in_the_next_hook,
     tensor_all_reduce,
     tensor_all_reduce_waits_for_a_rank,
     timed_last_bucket,
