@@ -44,8 +44,8 @@ _MISSING: Final = {
     MissingInput.LAUNCH: "Profile one step more, so that the call that launched it lies inside the trace.",
     MissingInput.QUEUE: "Record it in a run of dtbench, or with `dtbench.capture`, which say which came after which.",
     MissingInput.PUT_OFF: (
-        "Find first what the rank that comes last did meanwhile: what these stood behind waited for it, and would be"
-        " done sooner with it in time."
+        "Find first what the rank that comes last did meanwhile: these, or what they stood behind, waited for it, and"
+        " would be done sooner with it in time."
     ),
     MissingInput.GRAPH_ORDER: "Profile a step without captured graphs.",
     MissingInput.READY: "Record CPU activity too.",

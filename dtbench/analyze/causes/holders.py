@@ -9,7 +9,7 @@ been with every rank in time::
              B         ihhh[tttt]            held so long in any case: the rest is a late rank's
 
 A rank that comes late puts a whole queue off once, however many stand in it: in all, by no more than was waited for it
-and hidden. What of the waiting was exposed is skew, and told already.
+and hidden. What of the waiting was exposed is skew, and told already. What waited itself comes first.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +34,7 @@ class Holders:
         longest: index of the one that held it longest, the later of equals; None: nobody did.
         put_off_ns: the part of ``held_ns`` in which nobody had held it, had no rank come late to what ran before it,
             as far as what ran before it was not exposed for that already.
+        waited_ns: exposed time beyond in which it had been done, had it not waited, hidden, for a rank that came late.
         maybe_held_ns: time beyond in which others ran that held it if their queue was its own, which is not told.
     """
 
@@ -41,6 +42,7 @@ class Holders:
     longest: int | None
     maybe_held_ns: int = 0
     put_off_ns: int = 0
+    waited_ns: int = 0
 
 
 class _Held(NamedTuple):
@@ -64,6 +66,12 @@ class _Times(NamedTuple):
     """Perhaps, for a rank that came late, and hidden."""
     open: int
     """Exposed, and not told as skew."""
+    is_last_known: bool
+    """Whether it is known when the last rank began, so that ``waited`` is what was."""
+
+    def waited_beyond(self, put_off_ns: int) -> int:
+        """Give how much of what is exposed, but for what was put off before it began, its own wait made."""
+        return min(self.waited, self.open - put_off_ns) if self.is_last_known else 0
 
 
 def find_holders(
@@ -96,13 +104,20 @@ def find_holders(
         skew_ns: of each the exposed time before that. Empty: none.
     """
     collectives = timeline.collectives
+    lasts_ns = last_starts_ns or [None] * len(collectives)
     times = [
-        _Times(sent, waited if (waited := one.end_ns - one.start_ns - sent - skew) > _SCATTER_NS else 0, exposed - skew)
-        for one, sent, skew, exposed in zip(
+        _Times(
+            sent=sent,
+            waited=waited if (waited := one.end_ns - one.start_ns - sent - skew) > _SCATTER_NS else 0,
+            open=exposed - skew,
+            is_last_known=last_ns is not None,
+        )
+        for one, sent, skew, exposed, last_ns in zip(
             collectives,
-            _find_sent(collectives, last_starts_ns),
+            _find_sent(collectives, lasts_ns),
             skew_ns or [0] * len(collectives),
             timeline.exposed_ns,
+            lasts_ns,
             strict=True,
         )
     ]
@@ -119,7 +134,7 @@ def find_holders(
             held[index].append(found)
         for index, found in _find_in_unnamed(collectives, times, ran):
             maybe_held[index].append(found)
-    return tuple(_sum_up(*found) for found in zip(held, maybe_held, strict=True))
+    return tuple(_sum_up(*found) for found in zip(held, maybe_held, times, strict=True))
 
 
 def _find_sent(collectives: Sequence[Collective], last_starts_ns: Sequence[int | None]) -> list[int]:
@@ -205,7 +220,7 @@ def _find_put_off(starts: Ints, ends: Ints, could: Sequence[int | None], times: 
         unspent_ns = unspent_ns if is_next else 0
         put_off_ns = min(sooner_ns, unspent_ns, own.open)
         found.append(put_off_ns if is_next else None)
-        unspent_ns += own.waited - put_off_ns
+        unspent_ns += own.waited - put_off_ns - own.waited_beyond(put_off_ns)
         busy_ns = max(busy_ns, end_ns)
         free_ns = max(free_ns, start_ns - sooner_ns + own.sent)
     return found
@@ -248,16 +263,17 @@ def _find_inputs(collectives: Sequence[Collective], members: Sequence[int]) -> d
     return found
 
 
-def _sum_up(held: Sequence[_Held], maybe_held: Sequence[_Held]) -> Holders:
+def _sum_up(held: Sequence[_Held], maybe_held: Sequence[_Held], own: _Times) -> Holders:
     """Give how long all of it held, and may have beyond, once each, and who held longest: of equals the last."""
     either_ns = _unite_held([*held, *maybe_held])
     held_ns = _unite_held(held)
     if not held_ns:
-        return Holders(0, None, either_ns)
+        return Holders(0, None, either_ns, waited_ns=own.waited_beyond(0))
     by, lefts, rights = (np.concatenate([one[column] for one in held]) for column in range(3))
     last = np.lexsort((lefts, rights - lefts))[-1]
-    put_off_ns = min((one.put_off_ns for one in held if one.put_off_ns is not None), default=0)
-    return Holders(held_ns, int(by[last]), either_ns - held_ns, min(held_ns, put_off_ns))
+    put_off_ns = min(held_ns, min((one.put_off_ns for one in held if one.put_off_ns is not None), default=0))
+    waited_ns = own.waited_beyond(put_off_ns)
+    return Holders(held_ns, int(by[last]), either_ns - held_ns, put_off_ns, waited_ns)
 
 
 def _unite_held(held: Sequence[_Held]) -> int:

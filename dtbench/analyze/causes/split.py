@@ -41,10 +41,11 @@ claimed.
 
 The first moment at which the collective could run is ``max(issue, ready)``: on a device the host issues long before
 the producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. What was
-held only because a rank came late to those before is, ahead of what is queued in any case, ``unknown``: had that rank
-been in time, nobody knows how much of it had hidden. A collective of which other ranks' starts are not known has no
-``skew``; what would be ``bandwidth`` is then ``unknown``. On the host all are told here from what was issued and
-computed; for how much of them anybody stood still, ``unwaited.py`` says.
+held only because a rank came late to those before, and what follows a hidden wait for the last rank and is no longer
+than it, is, ahead of what is queued in any case, ``unknown``: had that rank been in time, nobody knows how much of it
+had hidden. A collective of which other ranks' starts are not known has no ``skew``; what would be ``bandwidth`` is then
+``unknown``. On the host all are told here from what was issued and computed; for how much of them anybody stood still,
+``unwaited.py`` says.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -190,12 +191,13 @@ class _Splitter:
 
     @property
     def put_off_ns(self) -> int:
-        """Time in which others held its queue only because a rank came late to them; what is negligible is none."""
-        return self.holders.put_off_ns if self._is_much(self.holders.put_off_ns) else 0
+        """Time by which a rank put it off that came late to it or to those before it; what is negligible is none."""
+        put_off_ns = self.holders.put_off_ns + self.holders.waited_ns
+        return put_off_ns if self._is_much(put_off_ns) else 0
 
     def queued_ns(self) -> int:
-        """The rest of the time in which others held its queue."""
-        return self.holders.held_ns - self.put_off_ns
+        """The rest of the time in which others held its queue, beyond what it then waited for the last rank."""
+        return max(0, self.holders.held_ns - self.put_off_ns)
 
     def serialized_ns(self) -> int:
         """Time in which compute that needs nothing of it stood launched until its end; see ``standing.py``."""

@@ -167,9 +167,15 @@ def gather_waits_for_a_rank(maker: "Maker") -> "Story":
             end_step(rank, now + compute, is_shown=True)
         ranks.append(rank.events)
         waited = delay - compute - shared // 2
-        expected.append({"bandwidth": transfer} if number == late else {"skew": waited, "bandwidth": transfer})
+        # With that rank in time the others' transfer had run beside their first unit, which hid their wait at first.
+        expected.append({"bandwidth": transfer} if number == late else {"skew": waited, "unknown": transfer})
     return maker.story(
-        name="gather_waits_for_a_rank", ranks=ranks, target=("dp", 11), injected="skew", expected=expected
+        name="gather_waits_for_a_rank",
+        ranks=ranks,
+        target=("dp", 11),
+        injected="skew",
+        expected=expected,
+        missing=("put_off",),
     )
 
 

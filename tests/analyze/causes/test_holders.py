@@ -111,10 +111,11 @@ def put_off(
 def test_what_held_the_queue_only_because_a_rank_came_late_is_told_apart(
     draw: Callable[..., Path], last_ns: int | None, skew_ns: int, put_off_ns: int
 ) -> None:
-    said = SAID % ("allreduce", "0")
+    said, shown = SAID % ("allreduce", "0"), " " * (skew_ns // 1000)
     drawing = f"""
-        call cudaLaunchKernel     @1  |c a   b{" " * 45}|
+        call cudaLaunchKernel     @1  |c a   bd{" " * 44}|
         kernel gemm               @7  | ccc{" " * 48}|
+        kernel gemm               @7  |    {shown}{"d" * (22 - len(shown))}{" " * 26}|
         kernel ncclDevKernel_One  @20 |    {"a" * 22}{" " * 26}| {said}
         kernel ncclDevKernel_Two  @20 |    {" " * 22}{"b" * 20}      | {said}
         """
@@ -132,10 +133,11 @@ def test_a_late_rank_puts_a_queue_off_once_in_all(
 ) -> None:
     """The first waits 14 us for it; those that follow are exposed, and the fourth was issued 2 us before its start."""
     said = SAID % ("allreduce", "0")
-    first = " " * 16
+    first, shown = " " * 16, " " * (skew_ns // 1000)
     drawing = f"""
-        call cudaLaunchKernel       @1  |abc{first}       d    |
+        call cudaLaunchKernel       @1  |abce{first[1:]}       d    |
         kernel gemm                 @7  |aa {first}            |
+        kernel gemm                 @7  |   {shown}{"e" * (16 - len(shown))}            |
         kernel ncclDevKernel_One    @20 |   {"a" * 16}            | {said}
         kernel ncclDevKernel_Two    @20 |   {first}bbbbbb      | {said}
         kernel ncclDevKernel_Three  @20 |   {first}      ccc   | {said}
@@ -166,7 +168,7 @@ def test_a_cause_is_no_surer_where_the_names_of_groups_are_missing(recorded: Pat
     assert MissingInput.QUEUE not in told
     held_ns = told[Cause.QUEUED] + told[MissingInput.PUT_OFF]  # two ranks that take turns on one device wait most of it
     assert held_ns > untold[Cause.QUEUED] == 0
-    assert untold[MissingInput.QUEUE] > 0.9 * held_ns
+    assert untold[MissingInput.QUEUE] + untold[MissingInput.PUT_OFF] > 0.9 * held_ns
     assert untold[Cause.BANDWIDTH] < 1.2 * told[Cause.BANDWIDTH]  # clocks are not aligned: less of it is skew
     assert Cause.SERIALIZED not in untold
 
