@@ -57,7 +57,16 @@ def find_part(cell: CellSummary, name: ValueName) -> KnownPart | None:
 
 
 def is_bound(cell: CellSummary, name: ValueName) -> bool:
-    """Tell whether a number is only a bound, as collectives were launched that nobody saw run: it leaves them out."""
+    """Tell whether a number is only a bound.
+
+    Collectives were launched that nobody saw run, which it leaves out, or it is a wait of which not every consumer can
+    be seen.
+    """
+    match name.path:
+        case ["purposes", purpose, "wait_ns"] if any(
+            one.purpose == purpose and one.is_wait_least for one in cell.purposes
+        ):
+            return True
     if not cell.unseen_collectives or name.path[-1] in ("step_ns", "compute_ns"):
         return False
     return name.path[0] in _OF_COLLECTIVES or name.path[:2] == ("exposure", Estimate.TRACE)

@@ -53,7 +53,8 @@ def leave_comm(one: Overlap) -> Overlap:
 def leave_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
     """Return what is known of the purposes of a window of which kernels are lost: communication that was seen."""
     return tuple(
-        replace(row, comm_ns=row.comm_ns or None, hidden_ns=None, exposed_ns=None, wait_ns=None) for row in rows
+        replace(row, comm_ns=row.comm_ns or None, hidden_ns=None, exposed_ns=None, wait_ns=None, is_wait_least=False)
+        for row in rows
     )
 
 

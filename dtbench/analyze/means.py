@@ -63,7 +63,7 @@ class MeanPurpose(PurposeTime):
 
     Attributes:
         part: of which of them what is hidden and exposed is known; None: of all, or of none.
-        wait_part: the same of the wait.
+        wait_part: the same of the wait; one in which none was seen, and not every consumer can be, has part in it as 0.
     """
 
     part: KnownPart | None = None
@@ -106,7 +106,8 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[MeanPurpose, ..
     """Average over the windows of ``average``; one in which a purpose did not occur counts as zero.
 
     A window in which a number was not seen is left out of its mean, which says of which it is; where it was seen in
-    none, the mean is None.
+    none, the mean is None. Not so a wait: to leave out those in which none was seen, as not every consumer can be,
+    would choose the long ones; it is at least the mean of what was seen in all, and None where that is nothing.
     """
     windows, _, _ = _choose_windows(analyses)
     found = []
@@ -116,17 +117,28 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[MeanPurpose, ..
         ]
         mine = [row for _, row in of_windows if row is not None]
         if mine:
-            names = ("size_bytes", "comm_ns", "wait_ns")
-            means = {name: _mean([getattr(row, name) for row in mine], len(windows)) for name in names}
+            means = {
+                name: _mean([getattr(row, name) for row in mine], len(windows)) for name in ("size_bytes", "comm_ns")
+            }
             means |= _mean_parts(mine, len(windows))
+            means["wait_ns"] = _mean_wait(mine, len(windows))
             if means["hidden_ns"] is not None and means["exposed_ns"] is not None:
                 means["comm_ns"] = means["hidden_ns"] + means["exposed_ns"]
             counts = (sum(row.count for row in mine), sum(row.unsized for row in mine))
             count, unsized = (total / len(windows) for total in counts)
             part = _find_part([(rank, row is None or _is_told(row)) for rank, row in of_windows])
-            wait_part = _find_part([(rank, row is None or row.wait_ns is not None) for rank, row in of_windows])
+            is_told = means["wait_ns"] is not None
+            wait_part = _find_part([(rank, row is None or _least_wait(row) is not None) for rank, row in of_windows])
             found.append(
-                MeanPurpose(purpose=purpose, count=count, unsized=unsized, part=part, wait_part=wait_part, **means)
+                MeanPurpose(
+                    purpose=purpose,
+                    count=count,
+                    unsized=unsized,
+                    part=part,
+                    wait_part=wait_part if is_told else None,
+                    is_wait_least=is_told and any(row.is_wait_least for row in mine),
+                    **means,
+                )
             )
     return tuple(found)
 
@@ -180,6 +192,17 @@ def _mean(numbers: Sequence[int | None], windows: int) -> int | None:
     """Average over all windows but those in which the number was not seen; those without a row count as zero."""
     known = _known(numbers)
     return round(sum(known) / (windows - len(numbers) + len(known))) if known else None
+
+
+def _least_wait(row: PurposeTime) -> int | None:
+    """Return what a purpose waited in a window at least."""
+    return 0 if row.wait_ns is None and row.is_wait_least else row.wait_ns
+
+
+def _mean_wait(rows: Sequence[PurposeTime], windows: int) -> int | None:
+    """Average the least that a purpose waited; None where none was seen and not every consumer can be."""
+    is_unseen = any(row.is_wait_least for row in rows) and not any(row.wait_ns for row in rows)
+    return None if is_unseen else _mean([_least_wait(row) for row in rows], windows)
 
 
 def _mean_parts(rows: Sequence[PurposeTime], windows: int) -> dict[str, int | None]:

@@ -27,7 +27,8 @@ class PurposeTime:
             windows the mean, which need be no whole number.
         size_bytes: sum of the sizes that are known; None: of none of them, though there are some.
         unsized: those of them whose size is not known.
-        wait_ns: time that consumers stood still.
+        wait_ns: time that consumers were seen to stand still.
+        is_wait_least: a consumer of one of them cannot be seen, so that the wait is at least this; None: at least 0.
     """
 
     purpose: Purpose
@@ -38,6 +39,7 @@ class PurposeTime:
     hidden_ns: int | None
     exposed_ns: int | None
     wait_ns: int | None
+    is_wait_least: bool = False
 
 
 def account_purposes(
@@ -101,6 +103,7 @@ def _account_window(columns: Sequence[Ints], waits: Waits, window: Window) -> tu
                 hidden_ns=hidden_ns if is_decided else None,
                 exposed_ns=exposed_ns if is_decided else None,
                 wait_ns=wait_ns if (wait_ns or not unwatched) and not doubtful else None,
+                is_wait_least=unwatched > 0 and not doubtful,
             )
         )
     return tuple(found)

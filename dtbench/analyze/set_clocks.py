@@ -92,7 +92,9 @@ def _leave_step(step: StepAccount) -> StepAccount:
 
 
 def _leave_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
-    return tuple(replace(row, comm_ns=None, hidden_ns=None, exposed_ns=None, wait_ns=None) for row in rows)
+    return tuple(
+        replace(row, comm_ns=None, hidden_ns=None, exposed_ns=None, wait_ns=None, is_wait_least=False) for row in rows
+    )
 
 
 def _leave_times(account: WindowAccount) -> WindowAccount:

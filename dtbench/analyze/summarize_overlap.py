@@ -81,6 +81,19 @@ def mean_known(column: "pd.Series[int]") -> int | None:
     return int(known.sum()) // len(known) if len(known) else None
 
 
+def fill_waits(purposes: pd.DataFrame) -> "pd.Series[int]":
+    """Give the least that one purpose waited in each row of ``tables.PURPOSES``; NA: nothing is known.
+
+    A row in which none was seen, as not every consumer can be, is 0: without it a mean would be of the long waits
+    alone. Where no row has any, that is nothing known.
+    """
+    waits, is_least = (
+        purposes["wait_ns"],
+        purposes["is_wait_least"].astype("boolean").fillna(value=False).astype("bool"),
+    )
+    return waits.where(waits > 0) if is_least.any() and not waits.sum() else waits.mask(is_least & waits.isna(), 0)
+
+
 def complete(overlap: pd.DataFrame, launches: Collection[int], ranks: int) -> pd.DataFrame:
     """Add a row of which nothing is known for each step that a rank lacks; a launch without any lacks the others'.
 
@@ -160,7 +173,8 @@ def summarize_purposes(
         if not len(mine) and (expected is None or not expected.size_bytes):
             continue
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
-        table = mine.set_index(_STEP)[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
+        table = mine.set_index(_STEP)[["count", "size_bytes", *_TIMES, "is_wait_least"]].reindex(steps, fill_value=0)
+        table["wait_ns"] = fill_waits(table)
         table.loc[~has_account, _TIMES] = pd.NA  # what is set against a step is of the same steps
         row = _summarize(purpose, table, expected, possible.get(purpose), is_whole=is_whole)
         rows.append(row.model_copy(update=_find_parts(table, overlap)))
@@ -236,6 +250,7 @@ def _summarize(
         hidden_ns=hidden_ns,
         exposed_ns=exposed_ns,
         wait_ns=wait_ns,
+        is_wait_least=wait_ns is not None and bool(table["is_wait_least"].any()),
         hidden_fraction=fraction(table, "hidden_ns", "comm_ns") if is_whole else math.nan,
         overlap_possible=possible.possible if possible else None,
         overlap_reason=possible.reason if possible else "",

@@ -44,6 +44,7 @@ class PurposeSummary(Record):
             seen, and not every consumer of theirs can be.
         part: over what times but the wait are means, where they are not known of all; None: they are.
         wait_part: the same of the wait.
+        is_wait_least: not every consumer can be seen, so that the wait is at least this.
         overlap_possible: None where nobody could tell.
         overlap_reason: why not, or by what mechanism.
     """
@@ -63,6 +64,7 @@ class PurposeSummary(Record):
     overlap_reason: str
     part: KnownPart | None = None
     wait_part: KnownPart | None = None
+    is_wait_least: bool = False
 
 
 class OwnerSummary(Record):

@@ -68,6 +68,7 @@ PURPOSES: Final = {
     "hidden_ns": "Int64",  # NA, as exposed_ns: nor was it recorded what computes
     "exposed_ns": "Int64",  # sums over purposes to OVERLAP's exposed_comm_ns
     "wait_ns": "Int64",  # NA: none was seen, and not every consumer of theirs can be
+    "is_wait_least": "boolean",  # not every consumer can be seen: at least this, or at least 0; NA: an older table
 }
 
 PROBES: Final = {

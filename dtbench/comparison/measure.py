@@ -135,7 +135,7 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
             for one in traces.analyses
             for row in one.whole_purposes
         ]
-        purposes = pd.DataFrame(rows, columns=["rank", "step", "purpose", "exposed_ns", "wait_ns"])
+        purposes = pd.DataFrame(rows, columns=["rank", "step", "purpose", "exposed_ns", "wait_ns", "is_wait_least"])
     known = keep_known(overlap)
     counted = keep_of_steps(collectives, known)
     doubts = spell_doubts(doubt_steps(read_steps_of_traces(traces.analyses)))
@@ -196,7 +196,7 @@ def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame, ranks: Collection[i
     """Give where PROFILED steps went, means over steps and ranks; a purpose that occurs in some steps counts in all.
 
     A step that communicated and of which no purpose is told is in no mean of purposes; a number of a purpose that was
-    seen in no step is NaN.
+    seen in no step is NaN, and so is a wait that is only known at least: two of these have no difference.
     """
     if not len(overlap):
         return
@@ -209,11 +209,12 @@ def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame, ranks: Collection[i
     told = windows_of[0].isin(windows_of[1])
     told_windows = overlap[told | (overlap["comm_ns"] == 0).to_numpy(dtype=bool)]
     for purpose, mine in purposes.groupby("purpose"):
+        is_least = bool(mine["is_wait_least"].eq(other=True).any())
         for metric, column in _OF_PURPOSE.items():
-            seen = mine[column].dropna()
+            seen = mine[column].iloc[:0] if is_least and metric == WAIT else mine[column].dropna()
             windows = len(told_windows) - len(mine) + len(seen)
             value = float(seen.sum()) / max(windows, 1) if len(seen) else math.nan
-            left = _leave_out(told_windows, mine[mine[column].isna()])
+            left = _leave_out(told_windows, mine.drop(seen.index))
             yield Measurement(metric=metric, subject=str(purpose), value=value, ranks=_name_part(left["rank"], ranks))
 
 

@@ -7,6 +7,7 @@ comes last.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -170,6 +171,8 @@ def of_run(row: "OwnerSummary") -> Loss:
 def advise(rows: Sequence[Loss], ran: Ran, *, step_ns: float, comm_ns: float) -> list[Advice]:
     """Say what would change the largest losses, largest first, each sentence once; then what would tell the unknown.
 
+    Where more is unknown than any cause explains, what would tell most of it comes first of all.
+
     Args:
         rows: in any order.
         ran: what was run.
@@ -189,7 +192,14 @@ def advise(rows: Sequence[Loss], ran: Ran, *, step_ns: float, comm_ns: float) ->
         )
         for words, group in groups.items()
     ]
-    return sorted(found, key=lambda one: (one.is_unknown, -one.exposed_ns))
+    found.sort(key=lambda one: (one.is_unknown, -one.exposed_ns))
+    by_cause = Counter[Cause]()
+    for row in rows:
+        by_cause[row.cause] += row.exposed_ns
+    first = next((one for one in found if one.is_unknown), None)
+    if first is None or by_cause[Cause.UNKNOWN] < max(by_cause.values()):
+        return found
+    return [first, *(one for one in found if one is not first)]
 
 
 def _why(group: Sequence[Loss]) -> str:

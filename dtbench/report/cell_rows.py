@@ -52,7 +52,7 @@ def purpose_times(cell: CellSummary, row: PurposeSummary) -> tuple[str, ...]:
     times_ns = (row.comm_ns, row.hidden_ns, row.exposed_ns)
     return (
         *(marks.mark(sentences.format_ms(time_ns, decimals), row.part) for time_ns in times_ns),
-        marks.mark(sentences.format_ms(row.wait_ns, decimals), row.wait_part),
+        marks.mark(sentences.bound_wait(cell, row.purpose, sentences.format_ms(row.wait_ns, decimals)), row.wait_part),
         marks.mark(format_fraction(row.hidden_fraction), row.part),
     )
 

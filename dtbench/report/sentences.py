@@ -69,7 +69,7 @@ def wait_word(cell: CellSummary, purpose: Purpose) -> str:
     is_absent = _are_purposes_told(cell) and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose)
     if is_absent and _find_untold(cell, purpose) is None:
         return "none"
-    return bound_below(cell, format_ns(wait_ns(cell, purpose)))
+    return bound_wait(cell, purpose, format_ns(wait_ns(cell, purpose)))
 
 
 def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
@@ -79,7 +79,7 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
         part = wait_part(cell, purpose)
         share = fraction_of(time_ns, step_ns) if part == cell.part else NAN  # else of other steps than their length is
         shown = f"{format_fraction(share)} of a profiled step" if cell.ranks else _why_untold(cell)
-        return f"{name_part(part)}{least_word(cell)}{format_ns(time_ns)} per step ({shown})"
+        return f"{name_part(part)}{bound_wait(cell, purpose, format_ns(time_ns))} per step ({shown})"
     if not cell.ranks:
         return f"n/a: {_why_untold(cell)}"
     if find_purpose(cell, purpose) is not None:
@@ -191,6 +191,13 @@ def least_word(cell: CellSummary) -> str:
 def bound_below(cell: CellSummary, words: str) -> str:
     """Return a time of communication in words, as a bound where it is one; of n/a it is none."""
     return words if words == "n/a" else f"{least_word(cell)}{words}"
+
+
+def bound_wait(cell: CellSummary, purpose: Purpose, words: str) -> str:
+    """Return a wait in words, as a bound also where not every consumer of its collectives can be seen."""
+    row = find_purpose(cell, purpose)
+    is_least = row is not None and row.is_wait_least and words != "n/a"
+    return f"at least {words}" if is_least else bound_below(cell, words)
 
 
 def least_sentences(cell: CellSummary) -> tuple[str, ...]:

@@ -252,4 +252,4 @@ def _wait_words(cell: CellSummary, purpose: Purpose, decimals: int) -> str:
     words = sentences.wait_word(cell, purpose)
     if words in ("none", "n/a"):
         return words
-    return sentences.bound_below(cell, sentences.format_ms(sentences.wait_ns(cell, purpose), decimals))
+    return sentences.bound_wait(cell, purpose, sentences.format_ms(sentences.wait_ns(cell, purpose), decimals))

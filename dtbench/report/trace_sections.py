@@ -172,7 +172,7 @@ def purpose_section(traces: TraceSet) -> Section:
                     marks.mark(_bound(least, format_ns(time_ns)), row.part)
                     for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns)
                 ),
-                marks.mark(_bound(least, format_ns(row.wait_ns)), row.wait_part),
+                marks.mark(_bound(_AT_LEAST if row.is_wait_least else least, format_ns(row.wait_ns)), row.wait_part),
             )
             for row in purposes
         ],

@@ -240,10 +240,10 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
 
 def _wait_words(traces: TraceSet, row: MeanPurpose, mean: MeanTime) -> str:
     if row.wait_ns is not None:
-        least, per = "at least " if mean.lost else "", "step" if mean.are_steps else "trace"
-        share = format_fraction(divide(row.wait_ns, mean.overlap.step_ns))
+        least, per = "at least " if mean.lost or row.is_wait_least else "", "step" if mean.are_steps else "trace"
+        of_step = "" if row.wait_part else f" ({format_fraction(divide(row.wait_ns, mean.overlap.step_ns))})"
         beside = _beside_words(traces, row.purpose)
-        return f"{name_part(row.wait_part)}{least}{format_ns(row.wait_ns)} per {per} ({share}){beside}"
+        return f"{name_part(row.wait_part)}{least}{format_ns(row.wait_ns)} per {per}{of_step}{beside}"
     if row.comm_ns is None and all(one.set_steps is None for one in traces.analyses):
         return "n/a: its collectives were issued and not seen to run"
     if any(one.is_wait_doubtful and one.purpose is row.purpose for rank in traces.analyses for one in rank.collectives):

@@ -8,8 +8,14 @@ import pytest
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.explain import explain
 from dtbench.analyze.foreign import analyze_traces
+from dtbench.analyze.means import average_purposes
 from dtbench.analyze.reader import read_trace
+from dtbench.analyze.summarize_overlap import fill_waits
+from dtbench.analyze.tabulate import tabulate_purposes
 from dtbench.analyze.trace_analysis import analyze_trace
+from dtbench.comparison.comparison import Outcome
+from dtbench.comparison.metrics import WAIT
+from dtbench.comparison.run import compare_paths
 from dtbench.report.trace_words import answer_lines
 from dtbench.vocabulary import Cause
 
@@ -335,3 +341,50 @@ def test_no_wait_is_zero_where_a_silent_host_may_have_waited_for_one_of_several(
     gaps = one.accounts.steps[0].gaps
     assert gaps is not None
     assert gaps.comm_wait_ns is None
+
+
+RECORDED = Path(__file__).parent / "traces" / "two_ranks_one_gpu"
+
+
+def test_a_wait_that_is_seen_in_part_is_a_mean_over_all_steps_and_said_to_be_at_least() -> None:
+    """In a step of the late rank none was seen, and not every consumer can be: a mean without it is of long ones."""
+    traces = analyze_traces([RECORDED / "fsdp2"])
+    rows = [row for one in traces.analyses for step in one.steps for row in step.purposes if row.purpose == "unshard"]
+    assert [row.is_wait_least for row in rows if row.wait_ns is None] == [True]
+    (mean,) = (row for row in average_purposes(traces.analyses) if row.purpose == "unshard")
+    assert mean.is_wait_least
+    assert mean.wait_part is None
+    assert mean.wait_ns == round(sum(row.wait_ns or 0 for row in rows) / len(rows))
+    assert mean.exposed_ns is not None
+    assert mean.wait_ns <= mean.exposed_ns
+    (line,) = (line for line in answer_lines(traces) if line.startswith("unshard wait"))
+    assert line.startswith("unshard wait at least ")
+    table = tabulate_purposes(traces.analyses)
+    waits_ns = fill_waits(table[table["purpose"] == "unshard"])
+    assert round(waits_ns.sum() / len(waits_ns)) == mean.wait_ns
+
+
+def test_a_wait_that_is_seen_in_part_is_no_difference(tmp_path: Path) -> None:
+    changed = compare_paths(str(RECORDED / "fsdp2"), str(RECORDED / "fsdp2_tp"), results=tmp_path, force=True)
+    (row,) = (one for one in changed.metrics if (one.metric, one.subject) == (WAIT, "unshard"))
+    assert row.outcome is Outcome.UNKNOWN
+
+
+def test_beside_a_wait_that_is_seen_what_is_not_seen_is_no_zero(draw: Callable[..., Path]) -> None:
+    """The main stream waits for the first bucket; for the second a thread may, which shows nothing of it."""
+    path = draw("""
+        step ProfilerStep#1              @1 |==============================================================|
+        op c10d::allreduce_              @2 | =       =                                                    |
+        call cudaLaunchKernel            @2 |ab       d                                                    |
+        call cudaStreamWaitEvent         @2 |   =                                                          |
+        call cudaLaunchKernel            @2 |     c                                                        |
+        call cudaEventSynchronize        @2 |            ============================================      |
+        call cudaLaunchKernel            @1 |                                                         e    |
+        kernel gemm                      @s7|aa                                                            |
+        kernel gemm                      @s7|         cccccc                                               |
+        kernel gemm                      @s7|                                                          ee  |
+        kernel ncclDevKernel_AllReduce   @s20|  bbbbbbb                                                    |
+        kernel ncclDevKernel_AllReduce   @s20|              dddddddddddddddddddddddddddddddddddddddddd     |
+        """)
+    (step,) = analyze_trace(read_trace(path)).steps
+    assert [(row.wait_ns is not None, row.is_wait_least) for row in step.purposes] == [(True, True)]

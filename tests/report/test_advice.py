@@ -477,6 +477,15 @@ def test_the_advice_for_most_of_the_exposed_time_comes_first_however_many_owners
     ]
 
 
+def test_where_more_is_unknown_than_any_cause_explains_what_would_tell_it_comes_first() -> None:
+    missing = (MissingInput.RANKS, MissingInput.HOST)
+    unknown = [loss(Cause.UNKNOWN, Purpose.UNSHARD, owner=str(one), exposed_ns=30, missing=(one,)) for one in missing]
+    for late_ns, causes in ((40, "usu"), (70, "suu")):
+        skew = loss(Cause.SKEW, Purpose.TENSOR, owner="late", exposed_ns=late_ns)
+        found = advise([skew, *unknown], Ran(is_device=True), step_ns=1_000, comm_ns=1_000)
+        assert "".join("u" if one.is_unknown else "s" for one in found) == causes
+
+
 QUEUES = ROOT / "tests" / "analyze" / "traces"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from dtbench.analyze.overlap import divide
-from dtbench.analyze.summarize_overlap import keep_known, keep_of_steps, mean_step
+from dtbench.analyze.summarize_overlap import fill_waits, keep_known, keep_of_steps, mean_step
 from dtbench.analyze.summarize_owners import summarize_owners
 from dtbench.report import causes, sentences
 from dtbench.report.board.shapes import HIDDEN, Bar, Chart, Part, Table, headers, step_bar, step_parts
@@ -147,8 +147,9 @@ def _by_purpose(purposes: pd.DataFrame, windows: int) -> tuple[Chart, Table]:
                 format_bytes(mean.size_bytes),
                 *(
                     sentences.format_ms(time_ns, decimals)
-                    for time_ns in (mean.comm_ns, mean.hidden_ns, mean.exposed_ns, mean.wait_ns)
+                    for time_ns in (mean.comm_ns, mean.hidden_ns, mean.exposed_ns)
                 ),
+                f"{mean.wait_word}{sentences.format_ms(mean.wait_ns, decimals)}",
                 format_fraction(divide(mean.hidden_ns, mean.comm_ns)),
             )
             for key, mean in means
@@ -171,6 +172,12 @@ class _MeanPurpose:
     hidden_ns: int | None
     exposed_ns: int | None
     wait_ns: int | None
+    is_wait_least: bool
+
+    @property
+    def wait_word(self) -> str:
+        """What stands before the wait where not every consumer can be seen."""
+        return "at least " if self.is_wait_least and self.wait_ns is not None else ""
 
     @property
     def comm_ns(self) -> int | None:
@@ -181,25 +188,27 @@ class _MeanPurpose:
 def _mean_purpose(rows: pd.DataFrame, windows: int) -> _MeanPurpose:
     """Average over windows; one in which the purpose did not occur counts as zero, what is not known is left out."""
 
-    def mean(name: str) -> int | None:
-        known = rows[name].dropna()
+    def mean(column: "pd.Series[int]") -> int | None:
+        known = column.dropna()
         return int(known.sum()) // (windows - len(rows) + len(known)) if len(known) else None
 
     return _MeanPurpose(
         count=int(rows["count"].sum()) / windows,
-        size_bytes=mean("size_bytes"),
-        hidden_ns=mean("hidden_ns"),
-        exposed_ns=mean("exposed_ns"),
-        wait_ns=mean("wait_ns"),
+        size_bytes=mean(rows["size_bytes"]),
+        hidden_ns=mean(rows["hidden_ns"]),
+        exposed_ns=mean(rows["exposed_ns"]),
+        wait_ns=mean(fill_waits(rows)),
+        is_wait_least=bool(rows["is_wait_least"].eq(other=True).any()),
     )
 
 
 def _comm_bar(label: str, mean: _MeanPurpose, exposed_ns: int, hidden_ns: int) -> Bar:
+    hidden = f"hidden {format_fraction(divide(mean.hidden_ns, mean.comm_ns))}"
     return Bar(
         label=label,
         lengths_ns=(exposed_ns, hidden_ns),
         words=(format_ns(exposed_ns), format_ns(hidden_ns)),
-        end=f"hidden {format_fraction(divide(mean.hidden_ns, mean.comm_ns))}, waited {format_ns(mean.wait_ns)}",
+        end=f"{hidden}, waited {mean.wait_word}{format_ns(mean.wait_ns)}",
     )
 
 
