@@ -173,7 +173,9 @@ def summarize_purposes(
         if not len(mine) and (expected is None or not expected.size_bytes):
             continue
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
-        table = mine.set_index(_STEP)[["count", "size_bytes", *_TIMES, "is_wait_least"]].reindex(steps, fill_value=0)
+        known = mine.set_index(_STEP)
+        table = known[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
+        table["is_wait_least"] = known["is_wait_least"].astype("boolean").reindex(steps, fill_value=False)
         table["wait_ns"] = fill_waits(table)
         table.loc[~has_account, _TIMES] = pd.NA  # what is set against a step is of the same steps
         row = _summarize(purpose, table, expected, possible.get(purpose), is_whole=is_whole)
