@@ -7,7 +7,9 @@ would. The expected traffic (``dtbench.traffic``) is the formula that a run's re
 import json
 from collections.abc import Iterator
 from math import prod
-from typing import Final, assert_never
+from typing import Annotated, Final, TypeAlias, assert_never
+
+from pydantic import Field
 
 from dtbench.errors import PlanError
 from dtbench.newer_knobs import find_lacking, spell_defaults
@@ -48,6 +50,13 @@ class MeshAxis(Record):
     size: int
 
 
+MOST_LAYERS = 10_000
+MOST_RANKS = 100_000
+
+RankCount: TypeAlias = Annotated[int, Field(ge=1, le=MOST_RANKS)]
+"""Of a plan that is made or read: what looks at each rank has an end."""
+
+
 class Plan(Record):
     """What will run, with nothing left to decide.
 
@@ -69,7 +78,7 @@ class Plan(Record):
     device: DeviceKind
     backend: str
     mesh: tuple[MeshAxis, ...]
-    ranks: int
+    ranks: RankCount
     data_ranks: int
     rows_per_rank: int
     min_warmup_steps: int
@@ -89,7 +98,6 @@ class Plan(Record):
 
 DDP_SYNCHRONISES = 10
 """First iterations in which DDP's logger waits for its CUDA events at the start of forward (``reducer_cuda.cpp``)."""
-MOST_LAYERS = 10_000
 SHORT_UNIT_MS = 20
 """Blocks of a timed model that take less are mostly jitter on a CPU (seen on two cores)."""
 LARGE_REFERENCE_BYTES = 24 * 2**30
@@ -107,6 +115,8 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
     device = _choose_device(scenario, machine)
     mesh = plan_mesh(scenario)
     ranks = prod(axis.size for axis in mesh)
+    if ranks > MOST_RANKS:
+        raise PlanError(f"parallel asks for {ranks} ranks, more than {MOST_RANKS}; no plan is made for that")
     torch = _find_torch(scenario, machine)
     problems = [
         *find_problems(scenario),

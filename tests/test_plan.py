@@ -463,3 +463,8 @@ def test_a_host_that_holds_the_ranks_but_not_the_check_says_so(scenario: Callabl
     host = Machine(cpu_cores=2, cuda_devices=0, memory_bytes=needed)
     with pytest.raises(PlanError, match=r"the single process that checks .* --set correctness\.enabled=false"):
         make_plan(wanted, host)
+
+
+def test_more_ranks_than_any_job_has_are_planned_for_nobody(scenario: Make) -> None:
+    with pytest.raises(PlanError, match="parallel asks for 200000 ranks, more than 100000"):
+        plan_for_check(scenario(parallel={"kind": "ddp", "replicas": 200_000}))

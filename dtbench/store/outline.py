@@ -5,11 +5,12 @@ Only what such a table shows is decoded and held against its type; ``read.read_r
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from dtbench.errors import StoreError
+from dtbench.plan import MOST_RANKS
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_cell
 from dtbench.store.links import refuse_links
@@ -21,7 +22,7 @@ _MOST_NAMED = 4
 class PlanOutline(msgspec.Struct, frozen=True):
     """What a cell's launches must have; ``kind`` is that of an own loop, empty for a plan."""
 
-    ranks: int
+    ranks: Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
     measured_steps: int
     profiled_steps: int
     kind: str = ""

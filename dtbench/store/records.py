@@ -4,7 +4,7 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import Final, Literal
 
-from dtbench.plan import Plan
+from dtbench.plan import Plan, RankCount
 from dtbench.record import Record
 from dtbench.scenario.checklist import Checklist
 from dtbench.scenario.schema import Scenario
@@ -198,7 +198,7 @@ class OwnLoop(Record):
     device: DeviceKind
     backend: str | None
     mesh: tuple[OwnAxis, ...]
-    ranks: int
+    ranks: RankCount
     min_warmup_steps: int
     max_warmup_steps: int
     measured_steps: int

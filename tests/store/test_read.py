@@ -57,6 +57,18 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
+@pytest.mark.parametrize("read", [read_run, read_outline])
+def test_a_run_of_more_ranks_than_there_are_is_refused_at_once(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    """Whoever looks at each of them would never end."""
+    run = Path(shutil.copytree(EXAMPLE, tmp_path / "run"))
+    record = json.loads((run / "run.json").read_text())
+    for cell in record["cells"]:
+        cell["plan"]["ranks"] = 10**11
+    (run / "run.json").write_text(json.dumps(record))
+    with pytest.raises(StoreError, match=r"ranks.*100000|100000.*ranks"):
+        read(run)
+
+
 def test_a_run_is_read_back(make_run: Callable[..., Path]) -> None:
     run = read_run(make_run())
     assert (run.name, is_incomplete(run)) == ("small", False)
