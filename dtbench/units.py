@@ -130,14 +130,19 @@ def name_runs(runs: Sequence[range]) -> str:
     '0-2, 5'
     """
     named = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs[:_MOST_RANGES])
-    rest = sum(run.stop - run.start for run in runs[_MOST_RANGES:])
+    rest = count_in(runs[_MOST_RANGES:])
     return f"{named} and {rest} more" if rest else named
 
 
-def find_gaps(numbers: Iterable[int], size: int) -> list[range]:
+def count_in(runs: Iterable[range]) -> int:
+    """Count the numbers of runs; ``len`` ends at 2^63 - 1."""
+    return sum(run.stop - run.start for run in runs)
+
+
+def find_absent(numbers: Iterable[int], size: int) -> list[range]:
     """Give the runs of 0 ... ``size`` - 1 that are not among some numbers; ``size`` may be whatever a file claims.
 
-    >>> find_gaps([1, 4], 8)
+    >>> find_absent([1, 4], 8)
     [range(0, 1), range(2, 4), range(5, 8)]
     """
     inside = sorted({number for number in numbers if 0 <= number < size})

@@ -11,7 +11,7 @@ import pandas as pd
 from dtbench.plan import Plan
 from dtbench.store.outline import PlanOutline
 from dtbench.store.records import OwnLoop
-from dtbench.units import find_gaps, is_or_are, name_runs
+from dtbench.units import count_in, find_absent, is_or_are, name_runs
 from dtbench.vocabulary import Phase
 
 PLANNED: Final = (Phase.MEASURED, Phase.PROFILED)
@@ -49,9 +49,9 @@ def say_lost(steps: pd.DataFrame, planned: Mapping[Phase, int]) -> list[str]:
             for phase, number in lost.items()
         ]
     numbers = {int(step) for step in steps["step"].unique()}
-    skipped = find_gaps(numbers, max(numbers, default=-1) + 1)
+    skipped = find_absent(numbers, max(numbers, default=-1) + 1)
     if not skipped:
         return []
-    count = sum(run.stop - run.start for run in skipped)
+    count = count_in(skipped)
     of = f"step{'s' if count > 1 else ''} {name_runs(skipped)}"
     return [f"{of} {is_or_are(count)} of no rank: the table of steps lost {'them' if count > 1 else 'it'}"]

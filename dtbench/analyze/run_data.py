@@ -31,7 +31,7 @@ from dtbench.store.read import (
     read_steps,
 )
 from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunRecord, RunStatus
-from dtbench.units import find_gaps, is_or_are, name_ranks, name_runs
+from dtbench.units import is_or_are, name_ranks
 
 Made = Mapping[tuple[str, int], LaunchTables]
 """Tables that were made of the traces just now and need not be read, by cell and launch."""
@@ -139,11 +139,10 @@ def _refuse_strange_ranks(folder: LaunchFolder, tables: LaunchTables, ranks: int
 
 def _doubt_lost_ranks(tables: LaunchTables, ranks: int) -> LaunchTables:
     """Say which ranks the tables have nothing of, where what made them did not: tables up to 0.1.0 do not tell."""
-    lost = find_gaps(map(int, tables.overlap["rank"]), ranks)
+    lost = sorted(set(range(ranks)) - {int(rank) for rank in tables.overlap["rank"]})
     if not lost or not len(tables.overlap) or tables.rank_doubts:
         return tables
-    count = sum(run.stop - run.start for run in lost)
-    doubt = f"rank{'s' if count > 1 else ''} {name_runs(lost)} {is_or_are(count)} in no derived table"
+    doubt = f"{name_ranks(lost)} {is_or_are(len(lost))} in no derived table"
     return replace(tables, rank_doubts=(doubt,), notes=(*tables.notes, doubt))
 
 

@@ -35,11 +35,12 @@ def describe_late_profilers(
     waited_for = set() if waiting.straggler is None else {waiting.straggler.rank}
     waited_for |= {rank for one in waiting.together[:1] for rank in one.ranks} | {one.rank for one in late_ranks}
     waited_for -= {one.rank for one in late_ranks if not one.may_be_hosts}
+    unlike = _find_unlike(analyses)
     return [
         f"the profiler recorded more of rank {rank} than of {name_ranks(others)} ({join_words(options, 'and')}): how"
         " late it is without that is not known"
         for rank in sorted(waited_for)
-        for options, others in [_find_more(rank, _find_unlike(analyses))]
+        for options, others in [_find_more(rank, unlike)]
         if options
     ]
 

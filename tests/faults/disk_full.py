@@ -18,16 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dtbench.cli.main import main as dtbench
 from dtbench.launch import local
 from dtbench.launch.forked.servers import serve_forks
 from dtbench.store.layout import LaunchFolder
-from tests.faults.campaign import NETWORKS, find_children, replaced
+from tests.faults.campaign import NETWORKS, find_children, replaced, run_command
 from tests.faults.rows import go_on
-from tests.faults.signals import find_complete, find_runs, fingerprint
+from tests.faults.signals import LAUNCHES, find_complete, find_runs, fingerprint, write_scenario
 
 ROWS: Final = Path(__file__).with_name("disk_full.jsonl")
-LAUNCHES: Final = 2
 PAGE: Final = 4096
 ROOMY: Final = "size=1g,nr_inodes=100k"
 FULL: Final = os.strerror(28)
@@ -118,46 +116,29 @@ def _mount(folder: Path, options: str, flags: int = 0) -> None:
         raise OSError(error, os.strerror(error), str(folder))
 
 
-def write_scenario(folder: Path, what: Try) -> Path:
-    """Write a scenario of two short launches."""
-    fields = {
-        "schema_version": 1,
-        "device": "cpu",
-        "model": {"kind": "mlp", "layers": 2, "dim": 32, "hidden_dim": 64},
-        "data": {"global_batch": 8, "sequence_length": 8},
-        "parallel": {"kind": "ddp", "replicas": what.ranks},
-        "network": NETWORKS[what.network],
-        "correctness": {"enabled": what.has_reference},
-        "measure": {"warmup": {"min_steps": 8, "max_steps": 8}, "measured_steps": 8, "profiled_steps": 2},
-        "repeat": LAUNCHES,
-    }
-    path = folder / "crowded.yaml"
-    path.write_text("# What if there is no room?\n" + json.dumps(fields), encoding="utf-8")
-    return path
-
-
 def fill_once(what: Try, folder: Path, prefix: Sequence[str]) -> Outcome:
     """Run into a full disk, look at what is left, make room, and go on."""
     began_s = time.monotonic()
     disk, scratch = folder / "disk", folder / "tmp"
     disk.mkdir()
     scratch.mkdir()
-    results, command = disk / "results", ("run", str(write_scenario(folder, what)), "--results", str(disk / "results"))
+    wanted = write_scenario(folder, ranks=what.ranks, network=what.network, has_reference=what.has_reference)
+    results, command = disk / "results", ("run", str(wanted), "--results", str(disk / "results"))
     worker = (*prefix, *local.WORKER)
     with small_disk(disk, what.options), replaced(local, "WORKER", worker):
         with replaced(tempfile, "tempdir", str(disk if what.has_scratch else scratch)):
             servers = set(find_children())
-            exit_code, said = run_command(folder, *command)
+            exit_code, said = run_command(*command)
         wrong = [f"left running: {pid}" for pid in set(find_children()) - servers]
         wrong += judge(exit_code, said)
         wrong += [f"left lying: {path}" for path in find_leftovers(disk, scratch, results)]
         complete = {launch: fingerprint(launch) for launch in find_complete(results)}
-        wrong += [f"reading: {words}" for words in judge_reading(folder, results)]
+        wrong += [f"reading: {words}" for words in judge_reading(results)]
         make_room(disk)
         was_resumed = bool(find_runs(results)) and exit_code not in (0, 8)
-        code, words = run_command(folder, *command, *(["--resume"] if was_resumed else []))
+        code, words = run_command(*command, *(["--resume"] if was_resumed else []))
         if "no unfinished run" in words or "nothing is left to do" in words:
-            code, words = run_command(folder, *command)
+            code, words = run_command(*command)
         if code not in (0, 8):
             wrong.append(f"with room: exit code {code}: {words[-300:]}")
         wrong += [
@@ -184,9 +165,9 @@ def judge(exit_code: int, said: str) -> list[str]:
     return wrong
 
 
-def judge_reading(folder: Path, results: Path) -> list[str]:
+def judge_reading(results: Path) -> list[str]:
     """Say what is wrong with what a report of it says."""
-    code, said = run_command(folder, "report", "--json", "--results", str(results))
+    code, said = run_command("report", "--json", "--results", str(results))
     wrong = [f"says {bad}" for bad in ("bug in dtbench", "Traceback") if bad in said]
     if code == 0:
         told = json.loads(said[said.index("{") :])
@@ -214,18 +195,6 @@ def find_missing(run: Path) -> list[str]:
     wanted += [path for one in launches for path in (one.overlap, one.steps)]
     lacking += [path.name for path in wanted if not path.exists()]
     return lacking + [f"a trace of {one.path.name}" for one in launches if not one.find_traces()]
-
-
-def run_command(folder: Path, *arguments: str) -> tuple[int, str]:
-    """Run the command in this process; gives its exit code and what it printed."""
-    said = folder / "said"
-    code = 0
-    with said.open("w", encoding="utf-8") as out, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        try:
-            dtbench(arguments)
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 1 if end.code else 0
-    return code, said.read_text(encoding="utf-8", errors="replace")
 
 
 def main() -> None:

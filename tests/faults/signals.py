@@ -26,6 +26,7 @@ from dtbench.store.journal import read_journal
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_launch
 from dtbench.store.records import RunStatus
+from tests.faults.campaign import NETWORKS
 from tests.faults.rows import go_on
 
 ROWS: Final = Path(__file__).with_name("signals.jsonl")
@@ -82,15 +83,16 @@ class Outcome:
     wrong: tuple[str, ...]
 
 
-def write_scenario(folder: Path) -> Path:
-    """Write a scenario of one rank and two launches."""
+def write_scenario(folder: Path, *, ranks: int = 1, network: str = "real", has_reference: bool = False) -> Path:
+    """Write a scenario of two short launches."""
     fields = {
         "schema_version": 1,
         "device": "cpu",
         "model": {"kind": "mlp", "layers": 2, "dim": 32, "hidden_dim": 64},
         "data": {"global_batch": 8, "sequence_length": 8},
-        "parallel": {"kind": "ddp", "replicas": 1},
-        "correctness": {"enabled": False},
+        "parallel": {"kind": "ddp", "replicas": ranks},
+        "network": NETWORKS[network],
+        "correctness": {"enabled": has_reference},
         "measure": {"warmup": {"min_steps": 8, "max_steps": 8}, "measured_steps": 8, "profiled_steps": 2},
         "repeat": LAUNCHES,
     }

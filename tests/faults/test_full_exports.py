@@ -13,7 +13,8 @@ from dtbench.analyze.run_data import read_run_data
 from dtbench.errors import StoreError
 from dtbench.report.publish import publish
 from dtbench.store.layout import RunFolder
-from tests.faults.disk_full import FULL, PAGE, ROOMY, can_mount, find_leftovers, make_room, run_command, small_disk
+from tests.faults.campaign import run_command
+from tests.faults.disk_full import FULL, PAGE, ROOMY, can_mount, find_leftovers, make_room, small_disk
 
 pytestmark = pytest.mark.skipif(not can_mount(), reason="small disks are made by Linux's means, as root")
 
@@ -52,9 +53,9 @@ def test_what_has_no_room_is_said_and_leaves_nothing(
 
     def work() -> tuple[int, str]:
         if verb == "export":
-            return run_command(tmp_path, "export", str(TRACE), "--perfetto", str(archive))
+            return run_command("export", str(TRACE), "--perfetto", str(archive))
         if verb == "baseline":
-            return run_command(tmp_path, "baseline", "save", "before", f"{run.path}:ddp", "--results", str(results))
+            return run_command("baseline", "save", "before", f"{run.path}:ddp", "--results", str(results))
         try:
             data = read_run_data(run.path)
             publish(data, summarize_data(data))

@@ -21,6 +21,7 @@ from dtbench.scenario.catalog import CatalogEntry, Origin, _read_entry
 from dtbench.scenario.json_schema import make_file_schema
 from dtbench.scenario.schema import Scenario
 from tests.fuzz.tries import Outcome, find_wrong_words
+from tests.scenario.yaml_pieces import YAML_PIECES
 
 _SHIPPED: Final = Path(__file__).parent.parent.parent / "scenarios"
 _COUNTS: Final = (1, 1, 1, 2, 2, 3, 5)
@@ -88,56 +89,22 @@ _VALUES: Final[tuple[object, ...]] = (
     *([], {}, [[]], [None], [1, 1], ["x"], {"a": 1}, {"kind": "ddp"}, {"kind": "x"}, {"": 1}, {1: 2}, {"kind": None}),
 )
 _PIECES: Final = (
-    *(
-        "null",
-        "yes",
-        "012",
-        "1e-3",
-        "12:30",
-        "0x_",
-        "._",
-        ".nan",
-        ".inf",
-        "&a",
-        "*a",
-        "<<: ",
-        "!!set ",
-        "!!python/name:os ",
-    ),
-    *(
-        "- ",
-        "? ",
-        ": ",
-        "{",
-        "}",
-        "[",
-        "]",
-        '"\\ud800"',
-        "'",
-        "\t",
-        "\r",
-        "\0",
-        "\u2028",
-        "---\n",
-        "...\n",
-        "%YAML 1.1\n",
-    ),
-    *(
-        "kind: ",
-        "cells:\n",
-        "matrix:\n",
-        "|\n",
-        ">-\n",
-        "=",
-        "~",
-        "\x1b[2J",
-        "\ufeff",
-        "# ",
-        "\n",
-        "  ",
-        "a: &x [*x]\n",
-    ),
-    *("[" * 300, "{a: " * 200, "1" * 5000, "é", "\x85", "schema_version: 2\n"),
+    *YAML_PIECES,
+    ".inf",
+    "!!python/name:os ",
+    "matrix:\n",
+    "\x1b[2J",
+    "\ufeff",
+    "# ",
+    "\n",
+    "  ",
+    "a: &x [*x]\n",
+    "[" * 300,
+    "{a: " * 200,
+    "1" * 5000,
+    "é",
+    "\x85",
+    "schema_version: 2\n",
 )
 
 Plain = Any

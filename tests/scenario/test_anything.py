@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from dtbench.errors import ScenarioError
 from dtbench.scenario.load import load_scenario
+from tests.scenario.yaml_pieces import YAML_PIECES
 
 _BASE = """\
 # Does it work?
@@ -31,44 +32,7 @@ answer: "It is {lowest step_time.median}."
 """
 _LINES = _BASE.splitlines(keepends=True)
 _PIECES = st.one_of(
-    st.sampled_from(
-        [
-            "null",
-            "yes",
-            "012",
-            "1e-3",
-            "12:30",
-            "0x_",
-            "._",
-            ".nan",
-            "&a",
-            "*a",
-            "<<: ",
-            "!!set ",
-            "- ",
-            "? ",
-            ": ",
-            "{",
-            "}",
-            "[",
-            "]",
-            '"\\ud800"',
-            "'",
-            "\t",
-            "\r",
-            "\0",
-            "\u2028",
-            "---\n",
-            "...\n",
-            "%YAML 1.1\n",
-            "kind: ",
-            "cells:\n",
-            "|\n",
-            ">-\n",
-            "=",
-            "~",
-        ]
-    ),
+    st.sampled_from(YAML_PIECES),
     st.text(max_size=8),
     st.integers().map(str),
     st.floats().map(str),

@@ -24,6 +24,9 @@ from dtbench.analyze.intervals import Ints, unite
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import POINT_TO_POINT, Operation, Purpose
 
+_SCATTER_NS: Final = 8_000
+"""By which ranks that come together may be seen to come apart: 1 to 7 us on eight V100. So short a wait is none."""
+
 
 @dataclass(frozen=True)
 class Holders:
@@ -283,7 +286,3 @@ def _unite_held(held: Sequence[_Held]) -> int:
     return unite(
         np.concatenate([one.starts_ns for one in held]), np.concatenate([one.ends_ns for one in held])
     ).length_ns
-
-
-_SCATTER_NS: Final = 8_000
-"""By which ranks that come together may be seen to come apart: 1 to 7 us on eight V100. So short a wait is none."""

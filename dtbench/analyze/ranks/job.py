@@ -9,7 +9,7 @@ from dtbench.analyze.ranks.clocks import Clocks
 from dtbench.analyze.ranks.match import Matches
 from dtbench.analyze.ranks.point_to_point import Transfers
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.units import count_things, find_gaps, format_ns, list_numbers, list_runs, name_ranks
+from dtbench.units import count_things, find_absent, format_ns, list_numbers, list_runs, name_ranks
 from dtbench.vocabulary import POINT_TO_POINT
 
 
@@ -74,7 +74,7 @@ def _check_world(timelines: Sequence[RankTimeline]) -> list[str]:
         f" {one.world_size}; are they numbered rightly?"
         for one in beyond
     ]
-    absent = find_gaps((one.rank for one in timelines), known) if len(sizes) == 1 else []
+    absent = find_absent((one.rank for one in timelines), known) if len(sizes) == 1 else []
     if absent:
         have = f"{len(timelines)} of {known} ranks have a trace (not {list_runs(absent)})"
         notes.append(f"{have}: waits for the last rank are at least what is shown")

@@ -16,7 +16,7 @@ from dtbench.analyze.ranks.align import ABSENT, line_up
 from dtbench.analyze.ranks.groups import GroupEvents, find_groups, read_series
 from dtbench.analyze.ranks.split import Part, Split, describe_undecided, is_one_group, split_group
 from dtbench.analyze.timeline import RankTimeline
-from dtbench.units import find_gaps
+from dtbench.units import find_absent
 from dtbench.vocabulary import Operation
 
 
@@ -139,7 +139,7 @@ def _ends(index: Ints, group: GroupEvents, by_rank: Mapping[int, RankTimeline]) 
 def _has_all_ranks(timelines: Sequence[RankTimeline]) -> bool:
     ranks = {timeline.rank for timeline in timelines}
     size = max((timeline.told_size or 0 for timeline in timelines), default=0)
-    return size > 0 and not find_gaps(ranks, max(size, len(ranks)))
+    return size > 0 and not find_absent(ranks, max(size, len(ranks)))
 
 
 def _is_complete(group: GroupEvents, *, has_all_ranks: bool) -> bool:

@@ -60,10 +60,7 @@ def test_it_is_queued_where_every_rank_was_in_time(draw: Callable[..., Path]) ->
 def test_it_is_unknown_and_the_late_rank_comes_first_where_one_was_not(draw: Callable[..., Path]) -> None:
     traces = reduce(draw, is_late=True)
     queued, unknown = traces.analyses[0].splits[1].parts
-    assert (queued.cause, queued.exposed_ns) == (
-        Cause.QUEUED,
-        1000,
-    )  # for the rest the late rank was waited for, hidden
+    assert (queued.cause, queued.exposed_ns) == (Cause.QUEUED, 1000), "for the rest rank 1 was waited for, hidden"
     assert (unknown.cause, unknown.exposed_ns) == (Cause.UNKNOWN, 10_000)
     assert unknown.missing[0] is MissingInput.PUT_OFF
     lines = answer_lines(traces)
