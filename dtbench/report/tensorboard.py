@@ -11,7 +11,8 @@
                                  exposed_ms/<purpose>, wait_ms/<purpose>; image: step_times
       <cell>/                    scalar: loss, by step of the first launch
 
-Scalars are named by their unit; a number that could not be computed is left out.
+Scalars are named by their unit; a number that could not be computed is left out, and so is one that is only a bound: a
+curve cannot say "at least".
 """
 
 import math
@@ -165,11 +166,7 @@ def _cell_numbers(cell: CellSummary) -> dict[str, float]:
     numbers = {
         "summary/step_ms": cell.step_time.median / NS_PER_MS,
         "summary/tokens_per_second": cell.tokens_per_second,
-        "summary/gradient_wait_ms": sentences.wait_ns(cell, Purpose.GRAD_REDUCE) / NS_PER_MS,
-        "summary/unshard_wait_ms": sentences.wait_ns(cell, Purpose.UNSHARD) / NS_PER_MS,
-        "summary/exposed_ms": sweep.exposed_ns(cell) / NS_PER_MS,
-        "summary/hidden_fraction": cell.hidden_fraction,
-        "summary/exposed_step_fraction": cell.exposed_step_fraction,
+        **({} if cell.unseen_collectives else _communication_numbers(cell)),
         "summary/profiler_cost": cell.profiler_cost.median,
         "summary/time_to_first_step_ms": cell.time_to_first_step_ns / NS_PER_MS,
         "summary/cpu_ms": cell.cpu_ns_per_step / NS_PER_MS,
@@ -177,9 +174,21 @@ def _cell_numbers(cell: CellSummary) -> dict[str, float]:
         **estimate_numbers(cell),
         **_memory_numbers(cell),
         **_correctness_numbers(cell),
-        **_owner_numbers(cell),
     }
     return {tag: number for tag, number in numbers.items() if not math.isnan(number)}
+
+
+def _communication_numbers(cell: CellSummary) -> dict[str, float]:
+    """Give what is read off collectives, all of which were seen to run, but for waits that are only bounds."""
+    waits = {"summary/gradient_wait_ms": Purpose.GRAD_REDUCE, "summary/unshard_wait_ms": Purpose.UNSHARD}
+    least = {row.purpose for row in cell.purposes if row.is_wait_least}
+    return {
+        **{tag: sentences.wait_ns(cell, one) / NS_PER_MS for tag, one in waits.items() if one not in least},
+        "summary/exposed_ms": sweep.exposed_ns(cell) / NS_PER_MS,
+        "summary/hidden_fraction": cell.hidden_fraction,
+        "summary/exposed_step_fraction": cell.exposed_step_fraction,
+        **_owner_numbers(cell),
+    }
 
 
 def _memory_numbers(cell: CellSummary) -> dict[str, float]:
@@ -253,8 +262,11 @@ def _step_values(steps: pd.DataFrame, tokens_per_step: int | None) -> Iterator[T
 
 
 def _purpose_values(purposes: pd.DataFrame) -> Iterator[Tagged]:
-    """Give hidden, exposed and wait of every profiled step: the median over ranks."""
+    """Give hidden, exposed and wait of every profiled step: the median over ranks; no wait that is at least that."""
+    is_least = purposes["is_wait_least"].astype("boolean").fillna(value=False).astype("bool")
+    is_bound = is_least.groupby([purposes["purpose"], purposes["step"]]).transform("any")
     for column, tag in (("hidden_ns", "hidden_ms"), ("exposed_ns", "exposed_ms"), ("wait_ns", "wait_ms")):
-        medians = purposes.groupby(["purpose", "step"], as_index=False)[column].median().dropna()
+        rows = purposes[~is_bound] if column == "wait_ns" else purposes
+        medians = rows.groupby(["purpose", "step"], as_index=False)[column].median().dropna()
         for purpose, step, time_ns in zip(medians["purpose"], medians["step"], medians[column], strict=True):
             yield int(step), scalar(f"{tag}/{purpose}", time_ns / NS_PER_MS)

@@ -435,4 +435,4 @@ def purposes() -> pd.DataFrame:
         for rank in range(2)
     ]
     columns = ["cell", "launch", "rank", "step", "purpose", "count", "size_bytes", "comm_ns", "hidden_ns", "exposed_ns"]
-    return pd.DataFrame(rows, columns=[*columns, "wait_ns"])
+    return pd.DataFrame(rows, columns=[*columns, "wait_ns"]).assign(is_wait_least=False)

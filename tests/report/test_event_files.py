@@ -111,6 +111,27 @@ def test_a_wait_that_does_not_occur_and_a_number_that_is_unknown_are_left_out(
     assert "summary/step_ms" in found
 
 
+def test_a_number_that_is_only_a_bound_is_no_point_of_a_curve(
+    make_run: Callable[..., RunSummary],
+    make_ddp: Callable[..., CellSummary],
+    steps: pd.DataFrame,
+    purposes: pd.DataFrame,
+    tmp_path: Path,
+) -> None:
+    cell = make_ddp()
+    least = tuple(row.model_copy(update={"is_wait_least": True}) for row in cell.purposes)
+    purposes["is_wait_least"] = purposes["rank"] == 0
+    for place, update in enumerate(({"purposes": least}, {"unseen_collectives": 1})):
+        folder = tmp_path / str(place)
+        write_tensorboard(make_run(make_ddp(update=update)), folder, steps=steps, purposes=purposes, environment=None)
+        found = scalars_of(folder / "ddp")
+        assert "summary/gradient_wait_ms" not in found
+        assert ("summary/exposed_ms" in found) == (place == 0)
+        assert any(tag.startswith("exposed_ms_by_owner") for tag in found) == (place == 0 and bool(cell.owners))
+        assert "wait_ms/grad_reduce" not in found
+        assert "exposed_ms/grad_reduce" in found
+
+
 def test_figures_come_back_as_png_and_texts_as_markdown(
     make_run: Callable[..., RunSummary], steps: pd.DataFrame, purposes: pd.DataFrame, tmp_path: Path
 ) -> None:
