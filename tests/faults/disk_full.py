@@ -75,7 +75,6 @@ class Outcome:
 
     what: Try
     exit_code: int
-    said: str
     complete: int
     was_resumed: bool
     took_s: float
@@ -140,7 +139,7 @@ def fill_once(what: Try, folder: Path, prefix: Sequence[str]) -> Outcome:
         if "no unfinished run" in words or "nothing is left to do" in words:
             code, words = run_command(*command)
         if code not in (0, 8):
-            wrong.append(f"with room: exit code {code}: {words[-300:]}")
+            wrong.append(f"with room: exit code {code}: {words[-2000:]}")
         wrong += [
             f"{launch.path.name} is not as it was" for launch, old in complete.items() if fingerprint(launch) != old
         ]
@@ -151,7 +150,7 @@ def fill_once(what: Try, folder: Path, prefix: Sequence[str]) -> Outcome:
         ]
         wrong += [f"left lying at last: {path}" for path in find_leftovers(disk, scratch, results)]
     took_s = round(time.monotonic() - began_s, 1)
-    return Outcome(what, exit_code, said, len(complete), was_resumed, took_s, tuple(wrong))
+    return Outcome(what, exit_code, len(complete), was_resumed, took_s, tuple(wrong))
 
 
 def judge(exit_code: int, said: str) -> list[str]:
@@ -160,7 +159,7 @@ def judge(exit_code: int, said: str) -> list[str]:
     if exit_code not in (0, 1, 4, 6, 8):
         wrong.append(f"exit code {exit_code}")
     if exit_code not in (0, 8) and FULL not in said:
-        wrong.append(f"does not say that the disk is full: {said[-300:]}")
+        wrong.append(f"does not say that the disk is full: {said[-2000:]}")
     wrong += [f"says {bad}" for bad in ("bug in dtbench", "Traceback") if bad in said]
     return wrong
 
@@ -175,7 +174,7 @@ def judge_reading(results: Path) -> list[str]:
         if told["status"] == "complete" and len(set(whole) & set(find_complete(results))) < LAUNCHES:
             wrong.append("a run is called complete that is not")
     elif code not in (6, 8):
-        wrong.append(f"exit code {code}: {said[-300:]}")
+        wrong.append(f"exit code {code}: {said[-2000:]}")
     return wrong
 
 
