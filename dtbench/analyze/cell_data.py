@@ -141,8 +141,11 @@ def stack_all_steps(launches: Iterable[LaunchData]) -> pd.DataFrame:
 
 
 def _stack(tables: list[tuple[Place, pd.DataFrame]]) -> pd.DataFrame:
-    placed = [
-        table.assign(run=place.run, cell=place.cell, launch=place.launch)[["run", "cell", "launch", *table.columns]]
-        for place, table in tables
-    ]
+    placed = []
+    for place, table in tables:
+        copy = table.copy(deep=False)
+        copy.insert(0, "run", place.run)
+        copy.insert(1, "cell", place.cell)
+        copy.insert(2, "launch", place.launch)
+        placed.append(copy)
     return pd.concat(placed, ignore_index=True) if placed else pd.DataFrame(columns=["run", "cell", "launch"])

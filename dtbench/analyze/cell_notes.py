@@ -29,16 +29,18 @@ _ROOT_FQN = ""
 _AGAIN = "run it again before you believe a small difference"
 
 
-def give_notes(data: CellData, profiler_cost: Interval, between: BetweenSteps | None) -> list[str]:
+def give_notes(
+    data: CellData, disturbed: Sequence[Disturbed], profiler_cost: Interval, between: BetweenSteps | None
+) -> list[str]:
     """Give the notes of its traces, of its ranks' records, and of the machine.
 
     Args:
         data: what the cell wrote.
+        disturbed: as ``find_disturbed`` gives it.
         profiler_cost: PROFILED over MEASURED step times.
         between: what lies between its MEASURED steps; None: nothing, or not known.
     """
     left_out = [f"launch{index} is left out: {sentence}" for index, sentence in data.unreadable.items()]
-    disturbed = tuple(find_disturbed(data))
     taken = [f"nothing is judged by these numbers: {describe_disturbed(disturbed)}"] if disturbed else []
     found = (
         *_unit_notes(data),

@@ -243,7 +243,7 @@ def _check_once(name: str, table: pd.DataFrame) -> None:
     """
     key = _KEYS.get(name) or [column for column in _NEARLY if column in table]
     twice = table[table.duplicated(key, keep=False)]
-    if name not in _KEYS:  # few, so that a look at every column costs nothing
+    if len(twice) and name not in _KEYS:  # few, so that a look at every column costs nothing
         twice = twice[twice.astype(str).duplicated()]
     if len(twice):
         of_step = f"of step {twice.iloc[0]['step']} " if "step" in table else ""

@@ -82,6 +82,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     status, reason = _status(data)
     environment = next((launch.environment for launch in launches if launch.environment is not None), None)
     profiler_cost = summarize_ratio(_pool(profiled), _pool(measured))
+    disturbed = tuple(find_disturbed(data))
     between = None
     if isinstance(cell, OwnLoopCell):
         between = find_between_steps([launch.all_steps for launch in launches], ranks_planned)
@@ -120,7 +121,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         unread_events=sum(launch.tables.unread_events for launch in launches),
         unknown_names=sum_names(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
-        notes=(*purpose_notes, *give_notes(data, profiler_cost, between)),
+        notes=(*purpose_notes, *give_notes(data, disturbed, profiler_cost, between)),
         exposure=_summarize_exposure(data, profiler_cost.low),
         between_steps=between,
         probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
@@ -137,7 +138,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
             ),
         ),
         left_out_steps=_count_left_out(launches),
-        disturbed=tuple(find_disturbed(data)),
+        disturbed=disturbed,
         unreadable=dict(data.unreadable),
         rank_doubts=find_rank_doubts(data),
         unseen_collectives=unseen,

@@ -26,14 +26,15 @@ _STEP: Final = ["launch", "rank", "step"]
 
 def fraction(table: pd.DataFrame, part: str, whole: str) -> float:
     """Give the ratio of two columns' sums where both are known; NaN when there is nothing of the whole."""
-    known = table[[part, whole]].dropna()
-    total = int(known[whole].sum())
-    return int(known[part].sum()) / total if total else math.nan
+    is_known = (table[part].notna() & table[whole].notna()).to_numpy()
+    total = int(table[whole][is_known].sum())
+    return int(table[part][is_known].sum()) / total if total else math.nan
 
 
 def keep_known(overlap: pd.DataFrame) -> pd.DataFrame:
     """Give the steps whose whole account is known: in the others something ran that was not seen, or nothing did."""
-    return overlap.dropna(subset=[name for name in OVERLAP if name.endswith("_ns") and name in overlap])
+    lacking = [name for name in OVERLAP if name.endswith("_ns") and name in overlap and overlap[name].hasnans]
+    return overlap.dropna(subset=lacking) if lacking else overlap
 
 
 def keep_of_steps(table: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
@@ -50,8 +51,12 @@ def keep_of_steps(table: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
 def are_among(rows: pd.DataFrame, those: pd.DataFrame) -> Bools:
     """Tell of each row, shape ``(n,)``, whether another table with the same columns, of whole numbers, has it."""
-    there = pd.MultiIndex.from_frame(those.astype("int64"))
-    return np.asarray(pd.MultiIndex.from_frame(rows.astype("int64")).isin(there), dtype=np.bool_)
+    there = set(_give_keys(those))
+    return np.fromiter((key in there for key in _give_keys(rows)), np.bool_, len(rows))
+
+
+def _give_keys(rows: pd.DataFrame) -> Iterator[tuple[int, ...]]:
+    return zip(*(rows[name].astype("int64").tolist() for name in rows), strict=True)
 
 
 def mean_step(steps: pd.DataFrame) -> dict[str, int]:
@@ -77,8 +82,8 @@ def summarize_ranks(overlap: pd.DataFrame) -> tuple[RankBreakdown, ...]:
 
 def mean_known(column: "pd.Series[int]") -> int | None:
     """Average what is known of a nullable column, rounded down; None: nothing is."""
-    known = column.dropna()
-    return int(known.sum()) // len(known) if len(known) else None
+    known = int(column.count())
+    return int(column.sum()) // known if known else None
 
 
 def fill_waits(purposes: pd.DataFrame) -> "pd.Series[int]":
@@ -164,7 +169,9 @@ def summarize_purposes(
     if not len(told):
         return (), notes
     possible = {one.purpose: one for record in ranks[:1] for one in record.overlap_possible}
-    steps = pd.MultiIndex.from_frame(told[_STEP])
+    keys = list(_give_keys(told[_STEP]))
+    places = {key: place for place, key in enumerate(keys)}
+    steps = [places[key] for key in keys]
     has_account = told[[name for name in OVERLAP if name.endswith("_ns")]].notna().any(axis=1).to_numpy()
     rows = []
     for purpose in Purpose:
@@ -173,24 +180,36 @@ def summarize_purposes(
         if not len(mine) and (expected is None or not expected.size_bytes):
             continue
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
-        known = mine.set_index(_STEP)
+        known = mine.set_axis([places.get(key, ~row) for row, key in enumerate(_give_keys(mine[_STEP]))])
         table = known[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
+        table["rank"] = told["rank"].to_numpy()
         table["is_wait_least"] = known["is_wait_least"].astype("boolean").reindex(steps, fill_value=False)
         table["wait_ns"] = fill_waits(table)
-        table.loc[~has_account, _TIMES] = pd.NA  # what is set against a step is of the same steps
+        if not has_account.all():
+            table.loc[~has_account, _TIMES] = pd.NA  # what is set against a step is of the same steps
         row = _summarize(purpose, table, expected, possible.get(purpose), is_whole=is_whole)
-        rows.append(row.model_copy(update=_find_parts(table, overlap)))
+        rows.append(row.model_copy(update=_find_parts(table, told, overlap)))
         notes += _say_parts(rows[-1])
-        issued = table[["count", "size_bytes"]].drop_duplicates()
+        issued = _list_issued(table)
         if len(issued) > 1:
             notes.append(f"{purpose}: ranks or steps issued different collectives: {_spell(issued)}")
     return tuple(rows), notes
 
 
-def _find_parts(table: pd.DataFrame, overlap: pd.DataFrame) -> dict[str, KnownPart | None]:
-    """Return of what a purpose's times are known, where that is not all."""
+def _list_issued(table: pd.DataFrame) -> pd.DataFrame:
+    """Give what a purpose issued in a step, each once: one row, where every rank issued the same in every step."""
+    return table[["count", "size_bytes"]].drop_duplicates()
+
+
+def _find_parts(table: pd.DataFrame, told: pd.DataFrame, overlap: pd.DataFrame) -> dict[str, KnownPart | None]:
+    """Return of what a purpose's times are known, where that is not all; ``told``: the steps of ``table``."""
     known = {"part": table[["hidden_ns", "exposed_ns"]].notna().all(axis=1), "wait_part": table["wait_ns"].notna()}
-    return {name: find_part(table.index[is_known].to_frame(), overlap) for name, is_known in known.items()}
+    return {
+        name: None
+        if is_known.all() and len(told) == len(overlap)  # as nearly always
+        else find_part(told[is_known.to_numpy()], overlap)
+        for name, is_known in known.items()
+    }
 
 
 def _say_parts(row: PurposeSummary) -> Iterator[str]:
@@ -201,8 +220,7 @@ def _say_parts(row: PurposeSummary) -> Iterator[str]:
 
 def _find_told(purposes: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
     """Give the steps whose purposes are known: some row tells of them, or they were seen to communicate nothing."""
-    rows = pd.MultiIndex.from_frame(purposes[_STEP])
-    return overlap[pd.MultiIndex.from_frame(overlap[_STEP]).isin(rows) | overlap["comm_ns"].eq(0).fillna(value=False)]
+    return overlap[are_among(overlap[_STEP], purposes[_STEP]) | overlap["comm_ns"].eq(0).fillna(value=False)]
 
 
 def _spell(issued: pd.DataFrame) -> str:
@@ -233,10 +251,13 @@ def _summarize(
     *,
     is_whole: bool,
 ) -> PurposeSummary:
-    first_rank = table.xs(min(table.index.get_level_values("rank")), level="rank")[["count", "size_bytes"]]
-    count, size_bytes = first_rank.value_counts(dropna=False).index[0]  # of most steps
+    issued = _list_issued(table)
+    is_alike = len(issued) == 1  # every rank, every step
+    if not is_alike:
+        issued = table.loc[table["rank"] == table["rank"].min(), ["count", "size_bytes"]]
+        issued = issued.value_counts(dropna=False).index.to_frame()  # of most steps first
+    count, size_bytes = next(issued.itertuples(index=False))
     size_bytes = None if pd.isna(size_bytes) else int(size_bytes)
-    is_alike = len(table[["count", "size_bytes"]].drop_duplicates()) == 1  # every rank, every step
     is_missed = expected is not None and not table["count"].any()  # planned, and none was seen: no zero
     comm_ns, hidden_ns, exposed_ns, wait_ns = (None if is_missed else mean_known(table[name]) for name in _TIMES)
     fits = expected and expected.size_bytes == size_bytes and expected.count in (None, count)

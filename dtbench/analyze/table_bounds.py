@@ -86,9 +86,8 @@ def find_impossible(name: str, table: pd.DataFrame) -> str | None:
         table: with whichever of its columns.
     """
     for column, is_odd, why in _find_odd(name, table):
-        odd = table[is_odd.fillna(value=False).astype("bool")]
-        if len(odd):
-            return _tell(odd.iloc[0], column, why)
+        if is_odd.any():  # skips what is not known
+            return _tell(table[is_odd.fillna(value=False).astype("bool")].iloc[0], column, why)
     return None
 
 

@@ -135,8 +135,10 @@ def _compare_waits(collectives: pd.DataFrame, purposes: pd.DataFrame) -> Iterato
         collective    ├──────────────┤       20 long, 12 of them exposed: 8 were hidden
         consumer            ├─────────┤      stood still for 15, of which it computed for 8 at most
     """
+    issued = collectives[collectives[["step", "first_wait_ns", "wait_ns"]].notna().all(axis=1)]
+    if not len(issued):
+        return
     told = purposes.groupby(["rank", "purpose"])["wait_ns"].agg(lambda waits: waits.sum(skipna=False)).dropna()
-    issued = collectives[collectives["step"].notna()]
     waits = pd.DataFrame(
         {
             "start_ns": issued[["start_ns", "first_wait_ns"]].max(axis=1, skipna=False),

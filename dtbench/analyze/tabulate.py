@@ -63,6 +63,8 @@ class Table:
         import pandas as pd
 
         rows = list(self.make_rows(analyses))
+        if not rows:
+            return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in self.dtypes.items()})
         return pd.DataFrame(rows, columns=list(self.dtypes), dtype=object).astype(dict(self.dtypes))
 
     def fit(self, frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -76,9 +78,12 @@ class Table:
         nullable = {name: dtype.replace("int", "Int").replace("float", "Float") for name, dtype in self.dtypes.items()}
         lacking = [name for name in self.dtypes if name not in frame]
         dtypes = {name: nullable[name] if name in lacking else dtype for name, dtype in self.dtypes.items()}
-        fitted = frame.reindex(columns=list(self.dtypes)).astype(dtypes)
+        fitted = frame.reindex(columns=list(self.dtypes))
+        fitted = fitted.astype({name: dtype for name, dtype in dtypes.items() if fitted[name].dtype != dtype})
         words = [name for name, dtype in dtypes.items() if dtype == "string" and name != "lane"]  # NA in ``GAPS``
-        fitted[words] = fitted[words].fillna("")
+        for name in words:
+            if fitted[name].hasnans:
+                fitted[name] = fitted[name].fillna("")
         fitted.attrs = dict(frame.attrs)
         return fitted
 

@@ -5,9 +5,11 @@ See ``dtbench.disturbance``.
 A step is left out for all ranks, in all tables, when it was disturbed on the machine of any.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from dtbench.analyze.tables import IS_LEFT_OUT
@@ -40,7 +42,10 @@ def find_left_out(steps: pd.DataFrame) -> dict[Phase, frozenset[int]]:
 def find_lost(steps: pd.DataFrame) -> "pd.Series[float]":
     """Return what others had of the cores in each step, on the machine where it was most, by number; NaN: not known."""
     told = [name for name in ("stolen_fraction", "taken_fraction") if name in steps]
-    return steps[told].sum(axis=1, min_count=1).clip(upper=1.0).groupby(steps["step"]).max()
+    shares = steps[told].to_numpy(dtype=np.float64)
+    lost = np.minimum(np.nansum(shares, axis=1), 1.0)
+    lost[np.isnan(shares).all(axis=1)] = math.nan
+    return pd.Series(lost, index=steps.index).groupby(steps["step"]).max()
 
 
 def find_disturbance(steps: pd.DataFrame) -> float:

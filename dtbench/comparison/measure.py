@@ -267,7 +267,8 @@ def total_owned(collectives: pd.DataFrame, steps: pd.DataFrame, ranks: Collectio
     grouped = table.groupby(keys, dropna=False)
     counts = grouped.size()
     sizes = grouped["size_bytes"].sum().where(grouped["size_bytes"].count() == counts).astype("float64") / windows
-    table["is_unknown"] = table.groupby([*keys, "rank", "step"], dropna=False)["is_unknown"].transform("any")
+    if table["is_unknown"].any():
+        table["is_unknown"] = table.groupby([*keys, "rank", "step"], dropna=False)["is_unknown"].transform("any")
     known = table[~table["is_unknown"]]
     sums = known.groupby(keys, dropna=False)[["duration_ns", "exposed_ns", *_CAUSES]].sum().reindex(counts.index)
     unknown = dict(iter(table[table["is_unknown"]].groupby(keys, dropna=False)))

@@ -87,7 +87,8 @@ def compare_all(
     if len(named) == 1:
         pairs = _pair_cells(named[0], read_sides(named[0], results, force=force))
     else:
-        first, *others = ((one, read_sides(one, results, force=force)) for one in named)
+        sides = {one: read_sides(one, results, force=force) for one in named}
+        first, *others = ((one, sides[one]) for one in named)
         pairs = [pair for other in others for pair in _pair(first, other)]
         unpaired = [words for other in others for words in _say_unpaired(first, other)]
     usable = [pair for pair in pairs if all(side.launches for side in pair)]
