@@ -7,6 +7,7 @@ from typing import Final
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.gaps import GapTime
 from dtbench.analyze.known_part import name_part
+from dtbench.analyze.lone_rank import describe_lone
 from dtbench.analyze.means import MeanPurpose, MeanTime, average, average_purposes
 from dtbench.analyze.overlap import divide
 from dtbench.analyze.ranks.late import describe_late
@@ -71,7 +72,7 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
         f"{_time_words(traces, mean)}{_loss_words(traces, mean)}{_exposed_words(traces, mean, owners)}",
         *doubt_lines(doubts),
         *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
-        *_alone_lines(traces, owners),
+        *answer_notes(traces),
         *_wait_lines(traces, mean),
         *_bubble_lines(traces, mean),
         *describe_waiting(traces.over_ranks.waiting),
@@ -81,20 +82,9 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
     )
 
 
-def _alone_lines(traces: TraceSet, owners: Sequence[ExposedOwner]) -> list[str]:
-    """Say that one rank of several does not tell its waiting for the others apart from its causes, where it has any.
-
-    What it queued behind may have waited, and what nothing hides may be long for that alone.
-    """
-    if len(traces.analyses) != 1 or all(row.cause is Cause.UNKNOWN for row in owners):
-        return []
-    sizes = [one.group_size for one in traces.analyses[0].collectives if one.group_size is not None]
-    ranks = max([traces.world_size or 1, *sizes])
-    if ranks == 1:
-        return []
-    others = "the other" if ranks == 2 else f"the other {ranks - 1}"
-    who = f"rank {traces.analyses[0].rank} alone of {ranks}"
-    return [f"{who}: whatever its cause, any of it may be waiting for {others}; only all ranks' traces tell"]
+def answer_notes(traces: TraceSet) -> tuple[str, ...]:
+    """Return which of the notes the answer says, so that they are not said again after it."""
+    return describe_lone([one.timeline for one in traces.analyses], traces.owners)
 
 
 def _time_words(traces: TraceSet, mean: MeanTime) -> str:
@@ -336,7 +326,7 @@ def _count_windows(steps: Sequence[int], windows: int) -> str:
 
 
 def remark_lines(traces: TraceSet) -> tuple[str, ...]:
-    """Say what no number counts, what may be counted wrongly, and what was left out."""
+    """Say what no number counts, what may be counted wrongly, and what was left out; not what the answer says."""
     lines = []
     for one, unread in zip(traces.analyses, traces.unread, strict=True):
         if unread.count:
@@ -364,7 +354,8 @@ def remark_lines(traces: TraceSet) -> tuple[str, ...]:
     rest = len(traces.unknown_names) - MOST_NAMES
     if rest > 0:
         lines.append(f"and {rest} more such names: see --json")
-    return (*lines, *traces.notes)
+    said = answer_notes(traces)
+    return (*lines, *(note for note in traces.notes if note not in said))
 
 
 def _shorten(name: str) -> str:
