@@ -21,7 +21,7 @@ from dtbench.report.advice import Advice, advise, of_traces
 from dtbench.report.causes import MISSING_WORDS, describe_exposed_owner, describe_leading
 from dtbench.report.doubts import UNSEEN_CONSUMER, doubt_lines
 from dtbench.report.facts import describe_traces
-from dtbench.report.larger_losses import describe_copies, describe_host
+from dtbench.report.larger_losses import HostWait, describe_copies, describe_host
 from dtbench.units import NS_PER_S, count_things, format_bandwidth, format_fraction, format_ns, is_or_are, name_ranks
 from dtbench.vocabulary import Cause, MissingInput, Purpose
 
@@ -124,12 +124,11 @@ def _host_words(traces: TraceSet, mean: MeanTime) -> str:
         for part, none_ns in (("host_wait_ns", 0), ("host_sync_ns", 0), ("comm_wait_ns", most_ns))
     )
     peers_ns = sum(one.peer_copies.time_ns for one in traces.analyses) / len(gaps)  # which may be communication
-    unknown_ns = peers_ns + sum(gap.launch_unknown_ns for gap in gaps) / len(gaps)
+    unknown_ns = sum(gap.launch_unknown_ns for gap in gaps) / len(gaps)
     exposed_ns = mean.overlap.exposed_comm_ns
     return describe_host(
-        host_ns=host_ns,
-        sync_ns=sync_ns,
-        comm_ns=comm_ns + unknown_ns,
+        HostWait(host_ns, sync_ns, unknown_ns),
+        comm_ns=comm_ns + unknown_ns + peers_ns,
         exposed_ns=most_ns if exposed_ns is None else exposed_ns,
         step_ns=mean.overlap.step_ns or 0,
         of="it",
