@@ -162,7 +162,7 @@ def _exposed_words(traces: TraceSet, mean: MeanTime, owners: Sequence[ExposedOwn
     if not overlap.exposed_comm_ns:
         return f"no communication exposed: all {format_ns(overlap.comm_ns)} of it ran beside compute"
     share = format_fraction(overlap.exposed_step_fraction)
-    least = _bound_words(traces, mean)
+    least = "at least " if mean.lost else ""
     said = f"{least}{format_ns(overlap.exposed_comm_ns)} exposed ({share})"
     if not owners:
         return said
@@ -173,21 +173,12 @@ def _unknown_words(traces: TraceSet, mean: MeanTime) -> str:
     """Say what is not known of communication, and why."""
     overlap = mean.overlap
     if overlap.comm_ns is not None:
-        least = _bound_words(traces, mean)
+        least = "at least " if mean.lost else ""
         said = f"{least}{format_ns(overlap.comm_ns)} of communication; how much of it was exposed is not known"
         return f"{said}: {_name_lack(traces)}"
     if _count_unseen(traces):
         return "its communication was issued and not seen to run, so nothing is known of what it hid"
     return f"whether it communicated is not known: {_name_lack(traces)}"
-
-
-def _bound_words(traces: TraceSet, mean: MeanTime) -> str:
-    """Say that a mean's communication is a bound, where what was not seen to run may belong to what it is a mean of.
-
-    That is what its windows issued, and what was issued outside all steps.
-    """
-    outside = sum(one.unseen - sum(step.lost for step in one.steps) for one in traces.analyses)
-    return "at least " if mean.lost or outside else ""
 
 
 def _count_unseen(traces: TraceSet) -> int:
