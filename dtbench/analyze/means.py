@@ -42,7 +42,8 @@ class MeanTime:
         left_out: steps beside these of which it is not known what was hidden.
         part: of which of them all these are; None: of all.
         ranks: whose windows they are, in order; others have none that is known.
-        lost: collectives that they issued and that were not seen to run: times of communication are at least these.
+        lost: collectives that were issued in them, or outside all steps, and not seen to run: times of communication
+            are at least these.
     """
 
     rank: int | None
@@ -98,7 +99,7 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
         left_out=len(left_out),
         part=_find_part(of_ranks),
         ranks=tuple(dict.fromkeys(one.rank for one in windows)),
-        lost=sum(one.lost for one in windows),
+        lost=sum(one.lost for one in windows) + (_count_outside(analyses) if are_steps else 0),
     )
 
 
@@ -162,6 +163,11 @@ def _count_lost(one: TraceAnalysis) -> int:
     """Count the steps whose time is not known since kernels of them are lost; not a last one that the trace cuts."""
     cut = None if one.cut is None else one.cut.step
     return sum(step.overlap.step_ns is None and step.step in one.lost.steps and step.step != cut for step in one.steps)
+
+
+def _count_outside(analyses: Sequence[TraceAnalysis]) -> int:
+    """Count the collectives that were not seen to run and that no step issued."""
+    return sum(one.unseen - sum(step.lost for step in one.steps) for one in analyses)
 
 
 def _is_told(row: PurposeTime) -> bool:

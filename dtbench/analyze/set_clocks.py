@@ -88,7 +88,7 @@ def _leave_steps(one: TraceAnalysis, lacks: Sequence[bool]) -> TraceAnalysis:
 
 
 def _leave_step(step: StepAccount) -> StepAccount:
-    return StepAccount(step.step, NOT_SEEN, _leave_purposes(step.purposes), unattributed_ns=None)
+    return StepAccount(step.step, NOT_SEEN, _leave_purposes(step.purposes), unattributed_ns=None, lost=step.lost)
 
 
 def _leave_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:

@@ -1,11 +1,15 @@
 """One rank's trace reduced to what questions over ranks need: small enough to cross from process to process."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from dtbench.analyze.collectives import Collective, Launch, Regions
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import Intervals, Ints
 from dtbench.vocabulary import Operation
+
+SCATTER_NS: Final = 8_000
+"""By which ranks that come together may be seen to come apart: 1 to 7 us on eight V100. So short a wait is none."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dtbench.analyze.device_clock import DeviceClock
 from dtbench.analyze.explain import explain
 from dtbench.analyze.intervals import subtract, unite, unite_all
 from dtbench.analyze.kinds.unknown import UnknownName, sum_names
+from dtbench.analyze.lone_rank import describe_lone
 from dtbench.analyze.ranks.late import LateRank
 from dtbench.analyze.ranks.misfits import find_mistaken
 from dtbench.analyze.ranks.over_ranks import OverRanks
@@ -111,6 +112,7 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[str] = ()) -> Tra
             *duplicate_notes,
             *_describe_parts(kept),
             *explained.over_ranks.notes,
+            *describe_lone([one.timeline for one in analyses], explained.owners),
             *_describe_unused_patterns(kept.values()),
             *_describe_unknown_words(analyses),
             *describe_unlike_profilers(analyses),

@@ -1,34 +1,49 @@
 """What a device lost more time to than to communication, said first: waiting for the host, and copies."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from dtbench.analyze.overlap import divide
+from dtbench.report.marks import format_least
 from dtbench.units import format_fraction, format_ns
 
 _LEAST_COPIED: Final = 0.01
 """Part of a step below which copies are no loss worth a word."""
 
 
-def describe_host(*, host_ns: float, sync_ns: float, comm_ns: float, exposed_ns: float, step_ns: float, of: str) -> str:
+@dataclass(frozen=True)
+class HostWait:
+    """How long a device waits for the host, ns: means like all others.
+
+    Attributes:
+        host_ns: for which the compute stream stood still because nothing was launched yet, as far as that is known.
+        sync_ns: part of it, in calls that wait for the device; NaN: not known.
+        unknown_ns: for which it stood still and it is not known whether the next work was launched; NaN: not known.
+    """
+
+    host_ns: float
+    sync_ns: float
+    unknown_ns: float
+
+
+def describe_host(host: HostWait, *, comm_ns: float, exposed_ns: float, step_ns: float, of: str) -> str:
     """Say how long a device waits for the host, ending in "; "; empty where communication is the larger loss.
 
     What is exposed while the host is late is no loss of communication's: less of it would end no step earlier.
 
     Args:
-        host_ns: for which the compute stream stood still because nothing was launched yet, a mean like all others.
-        sync_ns: part of it, in calls that wait for the device; NaN: not known.
+        host: how long it waits for it; at least that, where what is not known would make it read otherwise.
         comm_ns: for which it stood still until a collective ended, or may have: nobody knows what was launched.
         exposed_ns: in which communication ran beside no compute.
         step_ns: the whole.
         of: which that is, in words.
     """
-    if host_ns <= max(comm_ns, exposed_ns - host_ns):
+    if host.host_ns <= max(comm_ns, exposed_ns - host.host_ns):
         return ""
-    share = format_fraction(divide(host_ns, step_ns))
-    sync = f", {format_ns(sync_ns)} of that in synchronising calls" if sync_ns > 0 else ""
-    return (
-        f"the device waits {format_ns(host_ns)} of {of} for the host ({share}){sync}, longer than for communication; "
-    )
+    said = format_least(host.host_ns, host.unknown_ns)
+    share = format_fraction(divide(host.host_ns, step_ns))
+    sync = f", {format_least(host.sync_ns, host.unknown_ns)} of that in synchronising calls" if host.sync_ns > 0 else ""
+    return f"the device waits {said} of {of} for the host ({share}){sync}, longer than for communication; "
 
 
 def describe_copies(*, copy_ns: float, exposed_ns: float, step_ns: float, of: str) -> str:

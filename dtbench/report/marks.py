@@ -1,6 +1,7 @@
 """The marks of numbers that are known in part, in tables of runs and of traces.
 
-A number that is a mean over some ranks, launches or steps has a mark behind it, and a line below the table says which.
+A number that is a mean over some ranks, launches or steps has a mark behind it, and a line below the table says which;
+one that is a bound says so itself.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,6 +9,19 @@ from dataclasses import dataclass
 from typing import Self
 
 from dtbench.analyze.known_part import KnownPart
+from dtbench.units import format_ns
+
+
+def format_least(time_ns: float, unknown_ns: float) -> str:
+    """Return a time, as a bound where what is not known, and may belong to it too, would change how it reads.
+
+    >>> format_least(2_910_000, 1_340_000)
+    'at least 2.91 ms'
+    >>> format_least(2_910_000, 40)
+    '2.91 ms'
+    """
+    said = format_ns(time_ns)
+    return said if said == format_ns(time_ns + unknown_ns) else f"at least {said}"
 
 
 @dataclass(frozen=True)

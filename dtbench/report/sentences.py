@@ -18,7 +18,7 @@ from dtbench.plan import Plan
 from dtbench.report.advice import advise, of_run
 from dtbench.report.causes import describe_cause, describe_leading, name_collective
 from dtbench.report.doubts import NO_FINDING, NOT_SEEN, NOT_WHOLE, UNSEEN_CONSUMER, say_doubts
-from dtbench.report.larger_losses import describe_copies, describe_host
+from dtbench.report.larger_losses import HostWait, describe_copies, describe_host
 from dtbench.report.scenario_facts import describe_cell
 from dtbench.scenario.model import Timed
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
@@ -215,9 +215,9 @@ def _say_host(cell: CellSummary, exposed_ns: float) -> str:
     """Say how long the devices wait for the host, where that is the larger loss."""
     if cell.idle is None or cell.idle.part != cell.part:  # of other steps than what it is set against
         return ""
+    unknown_ns = cell.idle.comm_wait_at_most_ns - cell.idle.comm_wait_ns
     return describe_host(
-        host_ns=cell.idle.host_wait_ns,
-        sync_ns=cell.idle.host_sync_ns,
+        HostWait(cell.idle.host_wait_ns, cell.idle.host_sync_ns, unknown_ns),
         comm_ns=cell.idle.comm_wait_at_most_ns,
         exposed_ns=exposed_ns,
         step_ns=profiled_step_ns(cell),

@@ -27,7 +27,7 @@ from dtbench.report.doubts import say_doubts
 from dtbench.report.html import report_html
 from dtbench.report.owner_table import tabulate_owners
 from dtbench.report.trace_sections import owner_section, time_section
-from dtbench.report.trace_words import answer_lines, remark_lines
+from dtbench.report.trace_words import answer_lines, answer_notes, remark_lines
 from dtbench.report.visible import spell_controls
 
 if TYPE_CHECKING:
@@ -135,17 +135,19 @@ class TraceReport:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What could not be read, may be counted wrongly, or was left out."""
-        return remark_lines(self.traces)
+        """What could not be read, may be counted wrongly, or was left out, and what one rank alone does not tell."""
+        return (*answer_notes(self.traces), *remark_lines(self.traces))
 
     def __str__(self) -> str:
-        return spell_controls("\n".join([*answer_lines(self.traces), *(f"Note: {note}" for note in self.notes)]))
+        return spell_controls(
+            "\n".join([*answer_lines(self.traces), *(f"Note: {note}" for note in remark_lines(self.traces))])
+        )
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         sections = [section for section in (owner_section(self.traces), time_section(self.traces)) if section.rows]
-        return report_html("", answer_lines(self.traces), sections[:1], self.notes, folded=sections[1:])
+        return report_html("", answer_lines(self.traces), sections[:1], remark_lines(self.traces), folded=sections[1:])
 
 
 def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from dtbench.analyze.gaps import GapTime
 from dtbench.analyze.means import Spread, average, average_purposes
 from dtbench.analyze.overlap import Overlap
 from dtbench.analyze.overlap_tax import CAVEAT
@@ -16,7 +17,7 @@ from dtbench.report.causes import (
     name_operation,
     spell_owner,
 )
-from dtbench.report.marks import Marks
+from dtbench.report.marks import Marks, format_least
 from dtbench.report.section import Column, Section
 from dtbench.report.trace_words import advise_traces, bandwidth_notes, find_gaps
 from dtbench.units import count_things, format_bytes, format_fraction, format_ns, name_ranks, three_digits
@@ -231,37 +232,51 @@ def _advise(traces: TraceSet) -> list[str]:
     return [f"{one.why}: {one.words}" for one in advise_traces(traces)[1:] if one.exposed_ns >= least_ns][:MOST_ADVICE]
 
 
-def _mean(times_ns: Sequence[int | None]) -> float | None:
-    known = [time_ns for time_ns in times_ns if time_ns is not None]
-    return sum(known) / len(known) if len(known) == len(times_ns) else None
-
-
 _GAP_PARTS: Final = ("gap_ns", "comm_wait_ns", "host_wait_ns", "host_sync_ns", "launch_gap_ns", "other_ns")
+_DISJOINT: Final = ("comm_wait_ns", "host_wait_ns", "launch_gap_ns", "other_ns")
+_MORE_UNKNOWN: Final = ("comm_wait_ns", "host_wait_ns", "host_sync_ns")
+"""Of which more may have passed while it is not known whether the next work was launched."""
 
 
 def gap_section(traces: TraceSet) -> Section:
     """Give why the compute stream stood still, for each rank: means over steps, else the whole trace.
 
-    All parts of a rank are of the same steps, those in which each of them is known, so that they add up; where there is
-    no such step, of all steps, and what is not known in one of them is not known.
+    All parts of a rank are of the same steps, and add up. A part that is not known in some step is at least the mean of
+    what was seen of it, and not known where that is nothing: to leave that step out would leave out its other parts,
+    which may be the longest. Left out are steps with a wait that is in no part, unless there are no others.
     """
     are_steps = average(traces.analyses).are_steps
     rows, left_out = [], []
     for one in _choose_ranks(traces)[0]:
         gaps = find_gaps(one, are_steps=are_steps)
-        known = [gap for gap in gaps if all(getattr(gap, part) is not None for part in _GAP_PARTS)]
+        known = [gap for gap in gaps if gap.gap_ns == sum(getattr(gap, part) or 0 for part in _DISJOINT)]
         if gaps:
-            means = (_mean([getattr(gap, part) for gap in known or gaps]) for part in _GAP_PARTS)
-            rows.append((str(one.rank), gaps[0].lane, *map(format_ns, means)))
+            rows.append((str(one.rank), gaps[0].lane, *(_gap_words(known or gaps, part) for part in _GAP_PARTS)))
         if 0 < len(known) < len(gaps):
             left_out.append(f"rank {one.rank}: of the {len(known)} of {len(gaps)} steps of which all parts are known")
     titles = ("stood\nstill", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
+    are_bounds = any(words.startswith(_AT_LEAST) for row in rows for words in row)
+    least = "at least: of some time the trace does not say when the next work was launched, or what it waited for"
     return Section(
         title=f"Why the main compute stream stood still, {'per step' if are_steps else 'whole trace'}",
         columns=[Column("rank"), Column("stream"), *(Column(title, is_number=True) for title in titles)],
         rows=rows,
-        notes=("in a sync: the part of waiting for the host in which it sat in a synchronising call", *left_out),
+        notes=(
+            "in a sync: the part of waiting for the host in which it sat in a synchronising call",
+            *([least] if are_bounds else []),
+            *left_out,
+        ),
     )
+
+
+def _gap_words(gaps: Sequence[GapTime], part: str) -> str:
+    """Return the mean of a part of some windows' gaps, as a bound where more of it may not be known."""
+    known = [time_ns for gap in gaps if (time_ns := getattr(gap, part)) is not None]
+    mean_ns = sum(known) / len(gaps)
+    if len(known) == len(gaps):
+        unknown_ns = sum(gap.launch_unknown_ns for gap in gaps) / len(gaps) if part in _MORE_UNKNOWN else 0
+        return format_least(mean_ns, unknown_ns)
+    return f"{_AT_LEAST}{format_ns(mean_ns)}" if mean_ns else "n/a"
 
 
 def waiting_section(traces: TraceSet) -> Section:

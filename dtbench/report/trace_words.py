@@ -7,6 +7,7 @@ from typing import Final
 from dtbench.analyze.causes.exposed_owners import ExposedOwner
 from dtbench.analyze.gaps import GapTime
 from dtbench.analyze.known_part import name_part
+from dtbench.analyze.lone_rank import describe_lone
 from dtbench.analyze.means import MeanPurpose, MeanTime, average, average_purposes
 from dtbench.analyze.overlap import divide
 from dtbench.analyze.ranks.late import describe_late
@@ -20,7 +21,7 @@ from dtbench.report.advice import Advice, advise, of_traces
 from dtbench.report.causes import MISSING_WORDS, describe_exposed_owner, describe_leading
 from dtbench.report.doubts import UNSEEN_CONSUMER, doubt_lines
 from dtbench.report.facts import describe_traces
-from dtbench.report.larger_losses import describe_copies, describe_host
+from dtbench.report.larger_losses import HostWait, describe_copies, describe_host
 from dtbench.units import NS_PER_S, count_things, format_bandwidth, format_fraction, format_ns, is_or_are, name_ranks
 from dtbench.vocabulary import Cause, MissingInput, Purpose
 
@@ -71,7 +72,7 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
         f"{_time_words(traces, mean)}{_loss_words(traces, mean)}{_exposed_words(traces, mean, owners)}",
         *doubt_lines(doubts),
         *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
-        *_alone_lines(traces, owners),
+        *answer_notes(traces),
         *_wait_lines(traces, mean),
         *_bubble_lines(traces, mean),
         *describe_waiting(traces.over_ranks.waiting),
@@ -81,20 +82,9 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
     )
 
 
-def _alone_lines(traces: TraceSet, owners: Sequence[ExposedOwner]) -> list[str]:
-    """Say that one rank of several does not tell its waiting for the others apart from its causes, where it has any.
-
-    What it queued behind may have waited, and what nothing hides may be long for that alone.
-    """
-    if len(traces.analyses) != 1 or all(row.cause is Cause.UNKNOWN for row in owners):
-        return []
-    sizes = [one.group_size for one in traces.analyses[0].collectives if one.group_size is not None]
-    ranks = max([traces.world_size or 1, *sizes])
-    if ranks == 1:
-        return []
-    others = "the other" if ranks == 2 else f"the other {ranks - 1}"
-    who = f"rank {traces.analyses[0].rank} alone of {ranks}"
-    return [f"{who}: whatever its cause, any of it may be waiting for {others}; only all ranks' traces tell"]
+def answer_notes(traces: TraceSet) -> tuple[str, ...]:
+    """Return which of the notes the answer says, so that they are not said again after it."""
+    return describe_lone([one.timeline for one in traces.analyses], traces.owners)
 
 
 def _time_words(traces: TraceSet, mean: MeanTime) -> str:
@@ -134,12 +124,11 @@ def _host_words(traces: TraceSet, mean: MeanTime) -> str:
         for part, none_ns in (("host_wait_ns", 0), ("host_sync_ns", 0), ("comm_wait_ns", most_ns))
     )
     peers_ns = sum(one.peer_copies.time_ns for one in traces.analyses) / len(gaps)  # which may be communication
-    unknown_ns = peers_ns + sum(gap.launch_unknown_ns for gap in gaps) / len(gaps)
+    unknown_ns = sum(gap.launch_unknown_ns for gap in gaps) / len(gaps)
     exposed_ns = mean.overlap.exposed_comm_ns
     return describe_host(
-        host_ns=host_ns,
-        sync_ns=sync_ns,
-        comm_ns=comm_ns + unknown_ns,
+        HostWait(host_ns, sync_ns, unknown_ns),
+        comm_ns=comm_ns + unknown_ns + peers_ns,
         exposed_ns=most_ns if exposed_ns is None else exposed_ns,
         step_ns=mean.overlap.step_ns or 0,
         of="it",
@@ -173,7 +162,7 @@ def _exposed_words(traces: TraceSet, mean: MeanTime, owners: Sequence[ExposedOwn
     if not overlap.exposed_comm_ns:
         return f"no communication exposed: all {format_ns(overlap.comm_ns)} of it ran beside compute"
     share = format_fraction(overlap.exposed_step_fraction)
-    least = _bound_words(traces, mean)
+    least = "at least " if mean.lost else ""
     said = f"{least}{format_ns(overlap.exposed_comm_ns)} exposed ({share})"
     if not owners:
         return said
@@ -184,21 +173,12 @@ def _unknown_words(traces: TraceSet, mean: MeanTime) -> str:
     """Say what is not known of communication, and why."""
     overlap = mean.overlap
     if overlap.comm_ns is not None:
-        least = _bound_words(traces, mean)
+        least = "at least " if mean.lost else ""
         said = f"{least}{format_ns(overlap.comm_ns)} of communication; how much of it was exposed is not known"
         return f"{said}: {_name_lack(traces)}"
     if _count_unseen(traces):
         return "its communication was issued and not seen to run, so nothing is known of what it hid"
     return f"whether it communicated is not known: {_name_lack(traces)}"
-
-
-def _bound_words(traces: TraceSet, mean: MeanTime) -> str:
-    """Say that a mean's communication is a bound, where what was not seen to run may belong to what it is a mean of.
-
-    That is what its windows issued, and what was issued outside all steps.
-    """
-    outside = sum(one.unseen - sum(step.lost for step in one.steps) for one in traces.analyses)
-    return "at least " if mean.lost or outside else ""
 
 
 def _count_unseen(traces: TraceSet) -> int:
@@ -336,7 +316,7 @@ def _count_windows(steps: Sequence[int], windows: int) -> str:
 
 
 def remark_lines(traces: TraceSet) -> tuple[str, ...]:
-    """Say what no number counts, what may be counted wrongly, and what was left out."""
+    """Say what no number counts, what may be counted wrongly, and what was left out; not what the answer says."""
     lines = []
     for one, unread in zip(traces.analyses, traces.unread, strict=True):
         if unread.count:
@@ -364,7 +344,8 @@ def remark_lines(traces: TraceSet) -> tuple[str, ...]:
     rest = len(traces.unknown_names) - MOST_NAMES
     if rest > 0:
         lines.append(f"and {rest} more such names: see --json")
-    return (*lines, *traces.notes)
+    said = answer_notes(traces)
+    return (*lines, *(note for note in traces.notes if note not in said))
 
 
 def _shorten(name: str) -> str:

@@ -1,6 +1,7 @@
 """Gaps of the main compute lane: drawn ones, an oracle that looks at every tick, and recorded traces."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -535,12 +536,29 @@ def test_what_the_stream_stood_still_for_adds_up_though_a_part_is_not_known_in_s
     )
     section = gap_section(traces)
     ((_, _, stood, comm, host, _, launch, other),) = section.rows
+    assert str(comm).startswith("at least ")
     gaps = [account.gaps for account in traces.analyses[0].accounts.steps]
     assert [gap is not None and gap.comm_wait_ns is None for gap in gaps] == [False, True]
-    times_us = [
-        float(str(words).removesuffix(" us").removesuffix(" ns")) for words in (stood, comm, host, launch, other)
+    times_ns = [
+        float(number) * (1_000 if unit == "us" else 1)
+        for number, unit in (
+            str(words).removeprefix("at least ").split() for words in (stood, comm, host, launch, other)
+        )
     ]
-    assert times_us[0] == sum(times_us[1:]) > 0
+    assert times_ns[0] == sum(times_ns[1:]) > 0
+    assert [note.partition(":")[0] for note in section.notes] == ["in a sync", "at least"]
+
+
+def test_a_step_with_a_wait_that_is_in_no_part_is_left_out_so_that_the_parts_add_up() -> None:
+    traces = analyze_traces([Path(__file__).parent / "traces" / "one_hardware_queue" / "queue1" / "rank0.json"])
+    (one,) = traces.analyses
+    account = one.accounts.steps[0]
+    assert account.gaps is not None
+    whole = replace(account.gaps, gap_ns=9_000, comm_wait_ns=4_000, host_wait_ns=5_000, launch_gap_ns=0, other_ns=0)
+    doubtful = replace(whole, comm_wait_ns=None)
+    steps = tuple(replace(account, gaps=gaps) for gaps in (whole, doubtful))
+    section = gap_section(replace(traces, analyses=(replace(one, accounts=replace(one.accounts, steps=steps)),)))
+    assert section.rows[0][2:5] == ("9.00 us", "4.00 us", "5.00 us")
     assert section.notes[1:] == ("rank 0: of the 1 of 2 steps of which all parts are known",)
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,34 @@ def test_the_lane_waited_for_no_known_time_where_no_consumer_is_seen(name: str) 
     document = json.loads(json.dumps(traces_document(traces)))
     assert document["ranks"][0]["steps"][0]["gaps"]["comm_wait_ns"] == "NaN"
     assert gap_section(traces).rows[0][3] == "n/a"
+
+
+@pytest.mark.parametrize(
+    ("sync_ns", "unknown_ns", "words"),
+    [
+        ((0, 3_000), (0, 0), ("5.00 us", "1.50 us")),
+        ((None, 3_000), (0, 0), ("5.00 us", "at least 1.50 us")),
+        ((None, 0), (0, 0), ("5.00 us", "n/a")),
+        ((0, 3_000), (0, 500), ("at least 5.00 us", "at least 1.50 us")),
+        ((0, 3_000), (0, 2), ("5.00 us", "1.50 us")),
+    ],
+)
+def test_a_gaps_part_that_is_not_known_takes_no_step_out_of_the_means(
+    sync_ns: tuple[int | None, int], unknown_ns: tuple[int, int], words: tuple[str, str]
+) -> None:
+    """The longest wait for the host is in the step of which it is not known whether it sat in a call."""
+    traces = analyze_traces([CASES.parent / "traces" / "one_hardware_queue" / "queue1" / "rank0.json"])
+    (one,) = traces.analyses
+    account = one.accounts.steps[0]
+    assert account.gaps is not None
+    steps = tuple(
+        replace(account, gaps=replace(account.gaps, host_wait_ns=host, host_sync_ns=sync, launch_unknown_ns=unknown))
+        for host, sync, unknown in zip((8_000, 2_000), sync_ns, unknown_ns, strict=True)
+    )
+    changed = replace(traces, analyses=(replace(one, accounts=replace(one.accounts, steps=steps)),))
+    section = gap_section(changed)
+    assert section.rows[0][4:6] == words
+    assert any(note.startswith("at least: ") for note in section.notes) is ("at least" in " ".join(words))
 
 
 def test_hidden_and_exposed_are_means_over_the_same_steps_and_owners_add_up_to_them(draw: Callable[..., Path]) -> None:

@@ -1,5 +1,6 @@
 """Steps in which a clock was set have no times: they are counted, and enter no mean."""
 
+import gzip
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,10 +15,12 @@ from dtbench.analyze.overlap import NOT_SEEN
 from dtbench.analyze.set_clocks import leave_out_settings
 from dtbench.analyze.tabulate import overlap_rows
 from dtbench.analyze.trace_set import TraceSet
+from dtbench.report.trace_sections import purpose_section
 from dtbench.report.trace_words import answer_lines
 from tests.known import known, total
 
 STEP_US = 10_000
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 def event(category: str, name: str, where: tuple[int, int], start: float, length: float, **more: Any) -> dict[str, Any]:
@@ -212,3 +215,22 @@ def test_the_only_step_of_a_rank_is_left_out_where_another_rank_has_a_whole_one(
     assert [one.accounts.steps[0].gaps is None for one in traces.analyses] == [False, True]
     assert any(note.startswith("rank 1: step 0 is left out, not all of it is there") for note in traces.notes)
     assert "none of rank 1, without 1 last step not all in the trace" in answer_lines(traces)[-1]
+
+
+def test_what_is_lost_of_a_step_that_is_left_out_makes_no_bound_of_the_others(tmp_path: Path) -> None:
+    """Of rank 1's last step hardly a kernel is there: it has part in no number."""
+    folder = Path(__file__).parent / "traces" / "two_ranks_one_gpu" / "ddp"
+    for path in sorted(folder.glob("rank*.json.gz")):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        if path.name.startswith("rank1"):
+            starts_us = sorted(one["ts"] for one in trace["traceEvents"] if one.get("cat") in DEVICE)
+            last_us = starts_us[int(len(starts_us) * 0.7)]
+            kept = [one for one in trace["traceEvents"] if one.get("cat") not in DEVICE or one["ts"] <= last_us]
+            trace["traceEvents"] = kept
+        (tmp_path / path.name.removesuffix(".gz")).write_text(json.dumps(trace))
+    traces = analyze_traces([tmp_path])
+    (left,) = [step for step in traces.analyses[1].steps if step.overlap.step_ns is None]
+    assert traces.analyses[1].unseen == left.lost > 0
+    assert average(traces.analyses).lost == 0
+    assert "at least" not in answer_lines(traces)[0].partition(" exposed")[0]
+    assert not [words for row in purpose_section(traces).rows for words in row if "at least" in str(words)]

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+import dtbench
 from dtbench.analyze.foreign import analyze_traces
+from dtbench.report.trace_document import traces_document
 from dtbench.report.trace_words import answer_lines
 from dtbench.vocabulary import Cause, MissingInput
 
@@ -49,3 +51,26 @@ def test_who_was_last_is_told_only_where_some_trace_says_that_no_rank_is_missing
     assert (untold in traces.notes) is (not is_known and world_size is None)
     said = [line for line in lines if "may be of more ranks than are here, as no trace says of how many" in line]
     assert len(said) == (not is_known and world_size is None)
+
+
+@pytest.mark.parametrize(
+    ("world_size", "group_size", "who"),
+    [
+        (2, None, "alone of 2: whatever its cause, any of it may be waiting for the other;"),
+        (None, 3, "alone of at least 3: whatever its cause, any of it may be waiting for the others;"),
+        (None, None, "alone, and no trace says of how many: whatever its cause, any of it may be waiting for others;"),
+        (1, None, None),
+    ],
+)
+def test_one_rank_alone_may_wait_for_others_unless_its_trace_says_that_there_are_none(
+    tmp_path: Path, world_size: int | None, group_size: int | None, who: str | None
+) -> None:
+    """Rank 1 came late, so some of what rank 0 queued for is a wait for it; every reader of the notes is told."""
+    write_without(tmp_path, world_size, group_size)
+    report = dtbench.read_trace(tmp_path / "rank0.json")
+    assert any(row.cause is Cause.QUEUED for row in report.traces.owners)
+    said = [] if who is None else [f"rank 0 {who} only all ranks' traces tell"]
+    for told in (answer_lines(report.traces), report.notes, traces_document(report.traces)["notes"]):
+        assert isinstance(told, tuple | list)
+        assert [line for line in told if "rank 0 alone" in line] == said
+    assert str(report).count("rank 0 alone") == len(said)

@@ -12,13 +12,14 @@ import pytest
 
 from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.known_part import KnownPart
+from dtbench.analyze.means import average
 from dtbench.analyze.ranks.skew import CollectiveSkew
 from dtbench.analyze.summarize_waits import summarize_idle
 from dtbench.analyze.summary import CellSummary, DeviceIdle
 from dtbench.analyze.tabulate import tabulate_collectives
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.sentences import answer_sentence
-from dtbench.report.trace_sections import purpose_section
+from dtbench.report.trace_sections import gap_section, purpose_section
 from dtbench.report.trace_words import answer_lines
 
 QUEUE = Path(__file__).parents[1] / "analyze" / "traces" / "one_hardware_queue" / "queue1"
@@ -66,6 +67,27 @@ def test_what_the_host_spent_in_a_synchronising_call_is_told(tmp_path: Path) -> 
     assert "for the host (65.7 %), 6.00 ms of that in synchronising calls, longer than for communication; " in first
 
 
+def test_where_launches_are_not_recorded_the_wait_for_the_host_is_at_least_what_is_seen(
+    tmp_path: Path, make_ddp: Callable[..., CellSummary]
+) -> None:
+    """The device stood still for 2 ms before a kernel without a launch: who was late is not known, who else is."""
+    path = tmp_path / "a.json"
+    write_step(path, launched_ms=14, sync_ms=6)
+    trace = json.loads(path.read_text())
+    last = next(one for one in trace["traceEvents"] if one["ts"] == 15 * MS)
+    last["dur"] = 1 * MS
+    trace["traceEvents"].append({**last, "ts": 18 * MS, "dur": 2 * MS, "args": {"correlation": 99}})
+    path.write_text(json.dumps(trace))
+    traces = analyze_traces([path])
+    said = "waits at least 13.0 ms of it for the host (65.7 %), at least 6.00 ms of that in synchronising calls"
+    assert said in answer_lines(traces)[0]
+    (row,) = gap_section(traces).rows
+    assert row[3:6] == ("n/a", "at least 13.0 ms", "at least 6.00 ms")
+    idle = DeviceIdle(host_wait_ns=90e6, host_sync_ns=4e6, comm_wait_ns=1e6, comm_wait_at_most_ns=2e6)
+    answer = answer_sentence(make_ddp(update={"idle": idle})) or ""
+    assert answer.startswith("the device waits at least 90.0 ms of a profiled step for the host")
+
+
 def test_where_the_device_waits_longer_for_communication_the_host_is_not_named(tmp_path: Path) -> None:
     assert "host" not in answer_lines(write_step(tmp_path / "a.json", launched_ms=2))[0]
 
@@ -99,8 +121,11 @@ def test_a_copy_that_may_have_run_beside_a_collective_that_was_not_seen_is_no_la
     issue = next(one for one in trace["traceEvents"] if one["name"] == "c10d::allreduce_")
     trace["traceEvents"] += [{**issue, "ts": 21_000}, call]  # after the step
     path.write_text(json.dumps(trace))
-    first = answer_lines(analyze_traces([path]))[0]
-    assert first.startswith("step 19.8 ms, at least 3.00 ms exposed")
+    traces = analyze_traces([path])
+    assert answer_lines(traces)[0].startswith("step 19.8 ms, at least 3.00 ms exposed")
+    (row,) = purpose_section(traces).rows
+    assert row[5] == "at least 3.00 ms", "a mean is a bound in the table where it is one in the answer"
+    assert average(traces.analyses).lost == 1
 
 
 @pytest.mark.parametrize("name", ["plain", "ring"])

@@ -14,18 +14,15 @@ and hidden. What of the waiting was exposed is skew, and told already. What wait
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.gaps import LAUNCH_BOUND_NS
 from dtbench.analyze.intervals import Ints, unite
-from dtbench.analyze.timeline import RankTimeline
+from dtbench.analyze.timeline import SCATTER_NS, RankTimeline
 from dtbench.vocabulary import POINT_TO_POINT, Operation, Purpose
-
-_SCATTER_NS: Final = 8_000
-"""By which ranks that come together may be seen to come apart: 1 to 7 us on eight V100. So short a wait is none."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,7 @@ def find_holders(
     times = [
         _Times(
             sent=sent,
-            waited=waited if (waited := one.end_ns - one.start_ns - sent - skew) > _SCATTER_NS else 0,
+            waited=waited if (waited := one.end_ns - one.start_ns - sent - skew) > SCATTER_NS else 0,
             open=exposed - skew,
             is_last_known=last_ns is not None,
         )

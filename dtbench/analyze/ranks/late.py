@@ -25,7 +25,7 @@ from dtbench.analyze.ranks.clocks import Clocks
 from dtbench.analyze.ranks.over_ranks import OverRanks
 from dtbench.analyze.ranks.times import Clock
 from dtbench.analyze.reader.header import PROFILERS
-from dtbench.analyze.timeline import RankTimeline
+from dtbench.analyze.timeline import SCATTER_NS, RankTimeline
 from dtbench.units import format_ns
 
 _MOST_RANKS: Final = 3
@@ -33,7 +33,7 @@ _LEAST_CAUSED: Final = 0.2  # part of all waiting, but for what is known to be h
 _LEAST_SAID: Final = 0.05  # part of the longest wait below which a time explains nothing
 _CARRIES: Final = 0.1  # part of the longest wait in a step from which another is looked at for why
 _MOST: Final = 0.5  # part of the longest wait from which a host that issued so much later is why
-_LEAST_NS: Final = 1_000  # below it events are as late as their writing makes them
+_LEAST_NS: Final = 1_000  # below it a host's events are as late as their writing makes them
 _INNER: Final = 0.8  # part of what lies around it from which the inner of two spans is what took the time
 _EXPLAINS: Final = (
     2  # so many times what it explains a time of a host may be: beyond it, something else took most of it
@@ -302,11 +302,12 @@ def describe_late(one: LateRank) -> str | None:
 
     What its host did is told only where its host issued later by most of the wait, and by more than clocks may be off;
     what it spent time in only where the others spent so much less that it explains a part of the wait that matters; and
-    where that is far more than the host was late by, what was left of it at the issue.
+    where that is far more than the host was late by, what was left of it at the issue. Nothing where no wait for it was
+    longer than ranks that come together come apart by.
 
     ``rank 7 began its step 7.60 ms late and then spent 1.46 ms in `copy_batch_to_gpu` (the others 0 ns)``
     """
-    if one.waited_ns < _LEAST_NS:
+    if one.waited_ns <= SCATTER_NS:
         return None
     said = _describe_host(one) if one.may_be_hosts else _describe_device(one)
     if not said:

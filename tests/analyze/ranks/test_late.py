@@ -180,6 +180,18 @@ def test_a_rank_whose_host_was_in_time_was_late_on_its_device(tell: Callable[...
     ]
 
 
+@pytest.mark.parametrize(("apart_us", "is_said"), [(7, False), (9, True)])
+def test_a_rank_that_came_apart_by_no_more_than_ranks_that_come_together_is_not_said_to_be_late(
+    apart_us: float, *, is_said: bool
+) -> None:
+    """Eight ranks that come together come apart by up to 7 us."""
+    one = LateRank(
+        rank=2, steps=1, waited_ns=int(apart_us * 1_000), began_late_ns=0, name="", name_ns=0, others_ns=0,
+        host_late_ns=0,
+    )  # fmt: skip
+    assert (describe_late(one) is not None) is is_said
+
+
 def delay_on_device(events: list[Event], start: float) -> None:
     """Let the all-reduce of a rank start later on its device, and end when it did."""
     kernel = next(one for one in events if one["name"].startswith("nccl"))
