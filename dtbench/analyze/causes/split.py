@@ -48,7 +48,8 @@ had hidden. A collective of which other ranks' starts are not known has no ``ske
 ``unwaited.py`` says.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -71,13 +72,41 @@ class CausePart:
         cause: what made it.
         exposed_ns: above zero.
         behind: for ``queued``, index into the timeline's collectives of the one that held the queue longest meanwhile.
-        missing: for ``unknown``, what would decide it, in the order of the causes that it would decide.
+        missing: for ``unknown``, what would decide it: what most of it lacks first, of equals in the order of the
+            causes that they would decide.
+        partly_ns: those of ``missing`` that not all of it lacks, with how much does.
     """
 
     cause: Cause
     exposed_ns: int
     behind: int | None = None
     missing: tuple[MissingInput, ...] = ()
+    partly_ns: tuple[tuple[MissingInput, int], ...] = ()
+
+    def lacking_ns(self, missing: MissingInput) -> int:
+        """Give how much of it lacks one of ``missing``."""
+        return min(dict(self.partly_ns).get(missing, self.exposed_ns), self.exposed_ns)
+
+
+def leave_unknown(exposed_ns: int, lacking_ns: Mapping[MissingInput, int]) -> CausePart:
+    """Return a part of unknown cause.
+
+    Args:
+        exposed_ns: of the part.
+        lacking_ns: how much of it lacks what, in the order of the causes that they would decide.
+    """
+    missing = tuple(sorted(lacking_ns, key=lambda one: -lacking_ns[one]))
+    partly_ns = tuple((one, lacking_ns[one]) for one in missing if lacking_ns[one] < exposed_ns)
+    return CausePart(Cause.UNKNOWN, exposed_ns, missing=missing, partly_ns=partly_ns)
+
+
+def sum_lacking(parts: Sequence[CausePart]) -> Counter[MissingInput]:
+    """Return how much time of some parts lacks what, in the order in which they name it."""
+    lacking_ns = Counter[MissingInput]()
+    for part in parts:
+        for one in part.missing:
+            lacking_ns[one] += part.lacking_ns(one)
+    return lacking_ns
 
 
 @dataclass(frozen=True)
@@ -173,13 +202,11 @@ class _Splitter:
             yield CausePart(Cause.BANDWIDTH, left_ns - late_ns)
         if late_ns > 0 and not missing:
             missing = (MissingInput.HOST,)
-        if unsure_ns > 0:
-            missing = (MissingInput.QUEUE, *missing)
-        if put_off_ns > 0:
-            missing = (MissingInput.PUT_OFF, *missing)
         unknown_ns = late_ns + unsure_ns + put_off_ns
         if unknown_ns > 0:
-            yield CausePart(Cause.UNKNOWN, unknown_ns, missing=missing)
+            lacking_ns = {MissingInput.PUT_OFF: put_off_ns, MissingInput.QUEUE: unsure_ns}
+            lacking_ns |= dict.fromkeys(missing, late_ns)
+            yield leave_unknown(unknown_ns, {one: part_ns for one, part_ns in lacking_ns.items() if part_ns})
 
     def skew_part_ns(self) -> int:
         """Time before the last rank began, unless that is a pipeline's bubble."""
