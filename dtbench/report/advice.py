@@ -23,6 +23,11 @@ from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 if TYPE_CHECKING:
     from dtbench.analyze.summary import OwnerSummary
 
+_FILL_PIPELINE: Final = (
+    "Fill the pipeline better: more micro-batches per step, a schedule with less bubble (interleaved, zero-bubble), or"
+    " stages that take equally long."
+)
+
 _MISSING: Final = {
     MissingInput.RANKS: "Give the traces of all ranks of its process group.",
     MissingInput.CLOCKS: (
@@ -48,6 +53,7 @@ _MISSING: Final = {
         "Find first what the rank that comes last did meanwhile: these, or what they stood behind, waited for it, and"
         " would be done sooner with it in time."
     ),
+    MissingInput.SCHEDULE: f"{_FILL_PIPELINE} These, or what they stood behind, waited for another stage.",
     MissingInput.GRAPH_ORDER: "Profile a step without captured graphs.",
     MissingInput.READY: "Record CPU activity too.",
     MissingInput.REGION: "Mark steps with `prof.step()`, and record CPU activity too.",
@@ -346,10 +352,7 @@ _FSDP1_BLOCKS: Final = "FSDP1 issues every collective blocking on gloo, prefetch
 
 
 def _after_bubble(_row: Loss, _ran: Ran) -> str:
-    return (
-        "Fill the pipeline better: more micro-batches per step, a schedule with less bubble (interleaved, zero-bubble),"
-        " or stages that take equally long."
-    )
+    return _FILL_PIPELINE
 
 
 def _after_late_ready(_row: Loss, ran: Ran) -> str:

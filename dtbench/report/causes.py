@@ -21,6 +21,7 @@ MISSING_WORDS: Final = {
     MissingInput.LAUNCH: "the call that launched it",
     MissingInput.QUEUE: "whether it stood behind the one before it",
     MissingInput.PUT_OFF: "how it would run were no rank late: it waited for one, or what it stood behind did",
+    MissingInput.SCHEDULE: "how it would run had no stage to wait for another: it did, or what it stood behind did",
     MissingInput.GRAPH_ORDER: "the order inside a captured graph",
     MissingInput.READY: "when it could have been issued",
     MissingInput.REGION: "whether it ran in forward, backward or the optimizer",

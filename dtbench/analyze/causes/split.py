@@ -43,7 +43,7 @@ The first moment at which the collective could run is ``max(issue, ready)``: on 
 the producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. What was
 held only because a rank came late to those before, and what follows a hidden wait for the last rank and is no longer
 than it, is, ahead of what is queued in any case, ``unknown``: had that rank been in time, nobody knows how much of it
-had hidden. A collective of which other ranks' starts are not known has no ``skew``; what would be ``bandwidth`` is then
+had hidden. Between the stages of a pipeline the schedule says which rank comes last, and it is no rank's lateness. A collective of which other ranks' starts are not known has no ``skew``; what would be ``bandwidth`` is then
 ``unknown``. On the host all are told here from what was issued and computed; for how much of them anybody stood still,
 ``unwaited.py`` says.
 """
@@ -204,7 +204,9 @@ class _Splitter:
             missing = (MissingInput.HOST,)
         unknown_ns = late_ns + unsure_ns + put_off_ns
         if unknown_ns > 0:
-            lacking_ns = {MissingInput.PUT_OFF: put_off_ns, MissingInput.QUEUE: unsure_ns}
+            is_stages = self.collective.purpose is Purpose.PIPELINE  # which one comes last there is the schedule's
+            put_off = MissingInput.SCHEDULE if is_stages else MissingInput.PUT_OFF
+            lacking_ns = {put_off: put_off_ns, MissingInput.QUEUE: unsure_ns}
             lacking_ns |= dict.fromkeys(missing, late_ns)
             yield leave_unknown(unknown_ns, {one: part_ns for one, part_ns in lacking_ns.items() if part_ns})
 
