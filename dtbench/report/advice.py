@@ -48,6 +48,10 @@ _MISSING: Final = {
         " in collectives while the profiler runs, so that their clocks can be compared."
     ),
     MissingInput.LAUNCH: "Profile one step more, so that the call that launched it lies inside the trace.",
+    MissingInput.LAUNCHES: (
+        "Record again: calls that launched compute are missing from the trace, so that it does not tell what these"
+        " stood behind or waited for."
+    ),
     MissingInput.QUEUE: "Record it in a run of dtbench, or with `dtbench.capture`, which say which came after which.",
     MissingInput.PUT_OFF: (
         "Find first what the rank that comes last did meanwhile: these, or what they stood behind, waited for it, and"

@@ -19,6 +19,7 @@ MISSING_WORDS: Final = {
     MissingInput.WAITS: "whether it waited for another rank",
     MissingInput.LATENESS: "what delayed the rank that began last",
     MissingInput.LAUNCH: "the call that launched it",
+    MissingInput.LAUNCHES: "when compute was launched that ran before it or beside it",
     MissingInput.QUEUE: "whether it stood behind the one before it",
     MissingInput.PUT_OFF: "how it would run were no rank late: it waited for one, or what it stood behind did",
     MissingInput.SCHEDULE: "how it would run had no stage to wait for another: it did, or what it stood behind did",
