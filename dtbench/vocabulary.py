@@ -359,12 +359,13 @@ class MissingInput(StrEnum):
     """What a trace would have to say for an ``unknown`` cause to be known.
 
     The other ranks' starts; how far their clocks are apart; when they began it; which ranks share its process group;
-    for which of them it waits; what made the last of them late; the call that launched it; whether it stood in its
-    group's queue; how long that had been with no rank late; the order inside a captured graph; when it could have been
-    issued; the region that issued it; whether it was issued blocking; what the compute waited for that stood launched
-    beside it; why the host launched no compute beside it; when collectives ran that its region issued and that were not
-    seen to run; what kept a thread in a collective that another rank had left, and of which it had nothing more to get;
-    how far the device's clock is off the host's; whether anything waited for it.
+    for which of them it waits; what made the last of them late; the call that launched it; those that launched compute
+    before it and beside it; whether it stood in its group's queue; how long that had been with no rank late, or with no
+    stage waiting for another; the order inside a captured graph; when it could have been issued; the region that issued
+    it; whether it was issued blocking; what the compute waited for that stood launched beside it; why the host launched
+    no compute beside it; when collectives ran that its region issued and that were not seen to run; what kept a thread
+    in a collective that another rank had left, and of which it had nothing more to get; how far the device's clock is
+    off the host's; whether anything waited for it.
     """
 
     RANKS = "ranks"
@@ -374,8 +375,10 @@ class MissingInput(StrEnum):
     WAITS = "waits"
     LATENESS = "lateness"
     LAUNCH = "launch"
+    LAUNCHES = "launches"
     QUEUE = "queue"
     PUT_OFF = "put_off"
+    SCHEDULE = "schedule"
     GRAPH_ORDER = "graph_order"
     READY = "ready"
     REGION = "region"

@@ -57,6 +57,8 @@ class Collective:
         standing_ns: on a device, time in which compute that needs nothing of it stood launched until it ended; see
             ``causes/standing.py``.
         undecided_ns: the same of compute of which the trace does not say whether it waited for it.
+        unlaunched_ns: on a device, by how much compute of which the trace holds no launch may have made it ready later,
+            or how long such compute ran that may have been launched to run beside it; see ``causes/unlaunched.py``.
         host_late_ns: on a device, time in which it ran and the main lane stood still for work that the host had not
             launched yet.
         blocked_ns: on a device, time in which it ran and the main lane stood still because the thread that launches its
@@ -98,6 +100,7 @@ class Collective:
     awaited_ns: int | None = None
     standing_ns: int = 0
     undecided_ns: int = 0
+    unlaunched_ns: int = 0
     host_late_ns: int = 0
     blocked_ns: int = 0
     has_ended: bool = True

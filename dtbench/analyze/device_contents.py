@@ -13,6 +13,7 @@ from dtbench.analyze.accounts import Sources
 from dtbench.analyze.causes.ready import device_work, find_ready
 from dtbench.analyze.causes.regions import find_or_infer_regions
 from dtbench.analyze.causes.standing import Device, find_standing
+from dtbench.analyze.causes.unlaunched import find_unlaunched
 from dtbench.analyze.collectives import Regions
 from dtbench.analyze.contents import Contents
 from dtbench.analyze.correlate import count_uncorrelated, find_links
@@ -91,7 +92,13 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         peer_copies=find_peer_copies(trace, masks[Kind.COPY]),
         prepare=lambda found: find_standing(
             Device(trace, timed, masks, lane, regions),
-            find_ready(trace, device_work(trace, timed, masks[Kind.COMPUTE]), regions, found),
+            find_unlaunched(
+                trace,
+                timed,
+                masks[Kind.COMPUTE],
+                regions,
+                find_ready(trace, device_work(trace, timed, masks[Kind.COMPUTE]), regions, found),
+            ),
         ),
     )
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dtbench.analyze.causes.exposed_owners import ExplainedRank, ExposedOwner, rank_exposed_owners
 from dtbench.analyze.causes.lag import withhold_lag
-from dtbench.analyze.causes.split import CausePart, CauseSplit, split_exposed
+from dtbench.analyze.causes.split import CausePart, CauseSplit, leave_unknown, split_exposed
 from dtbench.analyze.causes.unwaited import withhold_unwaited
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.ranks.late import LateRank, find_late_ranks
@@ -196,13 +196,15 @@ def _are_there(collective: Collective, one: TraceAnalysis, over_ranks: OverRanks
 
 def _ask_for_no_rank(split: CauseSplit) -> CauseSplit:
     """Return the causes where all ranks are there: where nothing else is missing, when they began is."""
-    others = [tuple(one for one in part.missing if one is not MissingInput.RANKS) for part in split.parts]
-    return CauseSplit(
-        tuple(
-            part if missing == part.missing else replace(part, missing=missing or (MissingInput.EVENTS,))
-            for part, missing in zip(split.parts, others, strict=True)
-        )
-    )
+    return CauseSplit(tuple(_swap_ranks(part) if MissingInput.RANKS in part.missing else part for part in split.parts))
+
+
+def _swap_ranks(part: CausePart) -> CausePart:
+    lacking_ns = {one: part.lacking_ns(one) for one in part.missing}
+    ranks_ns = lacking_ns.pop(MissingInput.RANKS)
+    if max(lacking_ns.values(), default=0) < ranks_ns:
+        lacking_ns[MissingInput.EVENTS] = ranks_ns
+    return leave_unknown(part.exposed_ns, lacking_ns)
 
 
 def _has_told_root(collective: Collective) -> bool:
@@ -222,14 +224,14 @@ def _leave_open(split: CauseSplit, untold_ns: int) -> CauseSplit:
     """Leave open for whom was waited, as far as the last rank may have handed on a delay that nobody saw."""
     open_ns = min(split.by_cause.get(Cause.SKEW, 0), untold_ns)
     kept: list[CausePart] = []
-    missing: tuple[MissingInput, ...] = (MissingInput.LATENESS,)
+    unknown_ns, lacking_ns = open_ns, {MissingInput.LATENESS: open_ns}
     for part in split.parts:
         if part.cause is Cause.UNKNOWN and open_ns:
-            open_ns += part.exposed_ns
-            missing = (*missing, *part.missing)
+            unknown_ns += part.exposed_ns
+            lacking_ns |= {one: part.lacking_ns(one) for one in part.missing}
         elif part.cause is not Cause.SKEW or part.exposed_ns > open_ns:
             kept.append(replace(part, exposed_ns=part.exposed_ns - open_ns) if part.cause is Cause.SKEW else part)
-    return CauseSplit((*kept, CausePart(Cause.UNKNOWN, open_ns, missing=missing)) if open_ns else split.parts)
+    return CauseSplit((*kept, leave_unknown(unknown_ns, lacking_ns)) if open_ns else split.parts)
 
 
 def _withhold(split: CauseSplit, lack: MissingInput) -> CauseSplit:

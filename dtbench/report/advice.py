@@ -23,6 +23,11 @@ from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
 if TYPE_CHECKING:
     from dtbench.analyze.summary import OwnerSummary
 
+_FILL_PIPELINE: Final = (
+    "Fill the pipeline better: more micro-batches per step, a schedule with less bubble (interleaved, zero-bubble), or"
+    " stages that take equally long."
+)
+
 _MISSING: Final = {
     MissingInput.RANKS: "Give the traces of all ranks of its process group.",
     MissingInput.CLOCKS: (
@@ -43,11 +48,16 @@ _MISSING: Final = {
         " in collectives while the profiler runs, so that their clocks can be compared."
     ),
     MissingInput.LAUNCH: "Profile one step more, so that the call that launched it lies inside the trace.",
+    MissingInput.LAUNCHES: (
+        "Record again: calls that launched compute are missing from the trace, so that it does not tell what these"
+        " stood behind or waited for."
+    ),
     MissingInput.QUEUE: "Record it in a run of dtbench, or with `dtbench.capture`, which say which came after which.",
     MissingInput.PUT_OFF: (
         "Find first what the rank that comes last did meanwhile: these, or what they stood behind, waited for it, and"
         " would be done sooner with it in time."
     ),
+    MissingInput.SCHEDULE: f"{_FILL_PIPELINE} These, or what they stood behind, waited for another stage.",
     MissingInput.GRAPH_ORDER: "Profile a step without captured graphs.",
     MissingInput.READY: "Record CPU activity too.",
     MissingInput.REGION: "Mark steps with `prof.step()`, and record CPU activity too.",
@@ -346,10 +356,7 @@ _FSDP1_BLOCKS: Final = "FSDP1 issues every collective blocking on gloo, prefetch
 
 
 def _after_bubble(_row: Loss, _ran: Ran) -> str:
-    return (
-        "Fill the pipeline better: more micro-batches per step, a schedule with less bubble (interleaved, zero-bubble),"
-        " or stages that take equally long."
-    )
+    return _FILL_PIPELINE
 
 
 def _after_late_ready(_row: Loss, ran: Ran) -> str:

@@ -21,7 +21,7 @@ from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap
 from dtbench.analyze.trace_analysis import TraceAnalysis, analyze_trace
 from dtbench.report.advice import advise, of_traces
 from dtbench.report.facts import describe_traces
-from dtbench.report.trace_words import answer_lines
+from dtbench.report.trace_words import advise_traces, answer_lines
 from dtbench.vocabulary import MissingInput
 
 SHARED = ("plain", "1f1b", "interleaved", "zero_bubble", "ring")
@@ -245,6 +245,16 @@ def test_a_neighbour_whose_trace_is_not_there_may_be_what_a_stage_waited_for(dra
         "to rank 1": ("unknown", (MissingInput.EVENTS,)),  # its trace is there, and receives nothing of it
     }
     assert "1 of 1 sends and receives of rank 1 has no other end in any trace" in "\n".join(traces.notes)
+
+
+def test_a_stage_that_another_keeps_is_kept_by_the_schedule_and_by_no_late_rank(pipelines: Path) -> None:
+    traces = analyze_traces([pipelines / "interleaved"])
+    missing = {one for row in traces.owners for one in row.missing}
+    assert MissingInput.SCHEDULE in missing
+    assert MissingInput.PUT_OFF not in missing
+    said = " ".join(one.words for one in advise_traces(traces))
+    assert "rank that comes last" not in said
+    assert "waited for another stage" in said
 
 
 @pytest.mark.parametrize("name", SHARED)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from dtbench.analyze.causes.outsized import find_outsized
-from dtbench.analyze.causes.split import CausePart, CauseSplit
+from dtbench.analyze.causes.split import CausePart, CauseSplit, sum_lacking
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import Intervals, clip, unite_all
 from dtbench.analyze.timeline import RankTimeline
@@ -65,7 +65,7 @@ class ExposedOwner:
         count: collectives that have a part of it.
         behind: for ``queued``, the collective that most of it stood behind.
         waited_for: for ``skew``, the rank that nearly all of it waited for; None: several, or not told.
-        missing: for ``unknown``, everything that any of them lacked.
+        missing: for ``unknown``, everything that any of them lacked; what most of it lacked first.
         carried: what the owner's collectives carried and took, exposed or not.
     """
 
@@ -277,11 +277,16 @@ def _rows_of(key: _Key, causes: Mapping[Cause, Sequence[_Piece]], carried: Carri
             count=len(pieces),
             behind=_behind(pieces),
             waited_for=_waited_for(cause, pieces),
-            missing=tuple(one for one in MissingInput if any(one in piece.part.missing for piece in pieces)),
+            missing=_order_missing([piece.part for piece in pieces]),
             carried=carried,
         )
         for cause, pieces in causes.items()
     ]
+
+
+def _order_missing(parts: Sequence[CausePart]) -> tuple[MissingInput, ...]:
+    lacking_ns = sum_lacking(parts)
+    return tuple(sorted(lacking_ns, key=lambda one: (-lacking_ns[one], [*MissingInput].index(one))))
 
 
 def _behind(pieces: Sequence[_Piece]) -> Collective | None:

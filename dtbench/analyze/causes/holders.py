@@ -48,13 +48,13 @@ class Holders:
 class _Held(NamedTuple):
     """Spans in which one queue was held, of shape ``(k,)``; ``by`` are indices into the collectives.
 
-    ``put_off_ns`` is how much of that a late rank made; None: it had been free before.
+    ``put_off_ns`` is how much of that a late rank made.
     """
 
     by: Ints
     starts_ns: Ints
     ends_ns: Ints
-    put_off_ns: int | None
+    put_off_ns: int
 
 
 class _Times(NamedTuple):
@@ -198,11 +198,13 @@ def _find_first_moment(one: Collective, input_ns: int) -> int | None:
     return max(one.issue_ns, one.ready_ns or 0, input_ns)
 
 
-def _find_put_off(starts: Ints, ends: Ints, could: Sequence[int | None], times: Sequence[_Times]) -> list[int | None]:
-    """Return how much of what is exposed of each of a queue a rank made that came late to one before; None: none stood.
+def _find_put_off(starts: Ints, ends: Ints, could: Sequence[int | None], times: Sequence[_Times]) -> list[int]:
+    """Return how much of what is exposed of each of a queue a rank made that came late to one before.
 
-    What began as soon as the one before had ended had begun by as much sooner as that had ended sooner, though not
-    before it could. What of that ended some exposed time before is spent: nothing that follows ends sooner by it again.
+    What stood behind the one before had begun by as much sooner as that had ended sooner, though not before it could,
+    whatever lies between the two (a cast, a division): that follows the one before. What could run only after it, or of
+    which nobody knows since when, stood behind it where it began with its end. What of that ended some exposed time
+    before is spent: nothing that follows ends sooner by it again.
 
     Args:
         starts: in rising order.
@@ -210,16 +212,16 @@ def _find_put_off(starts: Ints, ends: Ints, could: Sequence[int | None], times: 
         could: when each could have run at first; None: not known.
         times: what the time of each went to.
     """
-    found: list[int | None] = []
+    found: list[int] = []
     busy_ns = free_ns = 0  # until when the queue was held, and had been
     unspent_ns = 0  # of what was waited, since the queue last stood still
     for start_ns, end_ns, could_ns, own in zip(starts.tolist(), ends.tolist(), could, times, strict=True):
-        is_next = start_ns - busy_ns <= LAUNCH_BOUND_NS
+        stood = start_ns - busy_ns <= LAUNCH_BOUND_NS or (could_ns is not None and could_ns < busy_ns)
         most_ns = start_ns if could_ns is None else max(0, start_ns - could_ns)
-        sooner_ns = min(busy_ns - free_ns, most_ns) if is_next else 0
-        unspent_ns = unspent_ns if is_next else 0
+        sooner_ns = min(busy_ns - free_ns, most_ns) if stood else 0
+        unspent_ns = unspent_ns if stood else 0
         put_off_ns = min(sooner_ns, unspent_ns, own.open)
-        found.append(put_off_ns if is_next else None)
+        found.append(put_off_ns)
         unspent_ns += own.waited - put_off_ns - own.waited_beyond(put_off_ns)
         busy_ns = max(busy_ns, end_ns)
         free_ns = max(free_ns, start_ns - sooner_ns + own.sent)
@@ -264,14 +266,18 @@ def _find_inputs(collectives: Sequence[Collective], members: Sequence[int]) -> d
 
 
 def _sum_up(held: Sequence[_Held], maybe_held: Sequence[_Held], own: _Times) -> Holders:
-    """Give how long all of it held, and may have beyond, once each, and who held longest: of equals the last."""
+    """Give how long all of it held, and may have beyond, once each, and who held longest: of equals the last.
+
+    Of several queues that held it each had let it go sooner by what put that one off, and by what another held beyond.
+    """
     either_ns = _unite_held([*held, *maybe_held])
     held_ns = _unite_held(held)
     if not held_ns:
         return Holders(0, None, either_ns, waited_ns=own.waited_beyond(0))
     by, lefts, rights = (np.concatenate([one[column] for one in held]) for column in range(3))
     last = np.lexsort((lefts, rights - lefts))[-1]
-    put_off_ns = min(held_ns, min((one.put_off_ns for one in held if one.put_off_ns is not None), default=0))
+    until_ns = int(rights.max())
+    put_off_ns = min(held_ns, *(one.put_off_ns + until_ns - int(one.ends_ns.max()) for one in held))
     waited_ns = own.waited_beyond(put_off_ns)
     return Holders(held_ns, int(by[last]), either_ns - held_ns, put_off_ns, waited_ns)
 

@@ -12,7 +12,7 @@ How long data may keep one rank after another, ``ranks/skew.py`` says.
 from collections.abc import Iterator, Sequence
 
 from dtbench.analyze.causes.skew_share import share_before
-from dtbench.analyze.causes.split import CausePart, CauseSplit
+from dtbench.analyze.causes.split import CausePart, CauseSplit, leave_unknown
 from dtbench.analyze.timeline import RankTimeline
 from dtbench.vocabulary import Cause, MissingInput
 
@@ -46,15 +46,16 @@ def withhold_lag(
 def _withhold(split: CauseSplit, lag_ns: int) -> Iterator[CausePart]:
     """Take the last so many ns from the causes, in their order, but for those that come before; give them to none."""
     known_ns = sum(part.exposed_ns for part in split.parts if part.cause not in _BEFORE) - lag_ns
-    missing: tuple[MissingInput, ...] = (MissingInput.WAKING,)
+    lacking_ns: dict[MissingInput, int] = {}
+    unknown_ns = lag_ns
     for part in split.parts:
         kept_ns = part.exposed_ns if part.cause in _BEFORE else min(part.exposed_ns, max(0, known_ns))
         if part.cause not in _BEFORE:
             known_ns -= kept_ns
         if part.cause is Cause.UNKNOWN:
-            lag_ns += kept_ns
-            missing = (*part.missing, *missing)
+            unknown_ns += kept_ns
+            lacking_ns = {one: min(kept_ns, part.lacking_ns(one)) for one in part.missing}
         elif kept_ns:
             yield CausePart(part.cause, kept_ns, part.behind)
-    if lag_ns > 0:
-        yield CausePart(Cause.UNKNOWN, lag_ns, missing=missing)
+    if unknown_ns > 0:
+        yield leave_unknown(unknown_ns, lacking_ns | {MissingInput.WAKING: lag_ns})

@@ -36,19 +36,24 @@ cause               takes at most                                      needs
 ``unknown``         everything                                         names what was missing
 ==================  =================================================  =============================================
 
+Where the launch of compute that may have been the producer, or could run beside it, is not in the trace
+(``unlaunched.py``), nothing is claimed that follows from what was launched when.
+
 Where the device's times do not fit the host's (``device_clock.py``) only ``skew``, ``bubble`` and ``sync_op`` are
 claimed.
 
-The first moment at which the collective could run is ``max(issue, ready)``: on a device the host issues long before
-the producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. What was
-held only because a rank came late to those before, and what follows a hidden wait for the last rank and is no longer
-than it, is, ahead of what is queued in any case, ``unknown``: had that rank been in time, nobody knows how much of it
-had hidden. A collective of which other ranks' starts are not known has no ``skew``; what would be ``bandwidth`` is then
-``unknown``. On the host all are told here from what was issued and computed; for how much of them anybody stood still,
+The first moment at which the collective could run is ``max(issue, ready)``: on a device the host issues long before the
+producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. What was held
+only because a rank came late to those before, and what follows a hidden wait for the last rank and is no longer than
+it, is, ahead of what is queued in any case, ``unknown``: had that rank been in time, nobody knows how much of it had
+hidden. Between the stages of a pipeline the schedule says which rank comes last, and it is no rank's lateness. A
+collective of which other ranks' starts are not known has no ``skew``; what would be ``bandwidth`` is then ``unknown``.
+On the host all are told here from what was issued and computed; for how much of them anybody stood still,
 ``unwaited.py`` says.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -71,13 +76,41 @@ class CausePart:
         cause: what made it.
         exposed_ns: above zero.
         behind: for ``queued``, index into the timeline's collectives of the one that held the queue longest meanwhile.
-        missing: for ``unknown``, what would decide it, in the order of the causes that it would decide.
+        missing: for ``unknown``, what would decide it: what most of it lacks first, of equals in the order of the
+            causes that they would decide.
+        partly_ns: those of ``missing`` that not all of it lacks, with how much does.
     """
 
     cause: Cause
     exposed_ns: int
     behind: int | None = None
     missing: tuple[MissingInput, ...] = ()
+    partly_ns: tuple[tuple[MissingInput, int], ...] = ()
+
+    def lacking_ns(self, missing: MissingInput) -> int:
+        """Give how much of it lacks one of ``missing``."""
+        return min(dict(self.partly_ns).get(missing, self.exposed_ns), self.exposed_ns)
+
+
+def leave_unknown(exposed_ns: int, lacking_ns: Mapping[MissingInput, int]) -> CausePart:
+    """Return a part of unknown cause.
+
+    Args:
+        exposed_ns: of the part.
+        lacking_ns: how much of it lacks what, in the order of the causes that they would decide.
+    """
+    missing = tuple(sorted(lacking_ns, key=lambda one: -lacking_ns[one]))
+    partly_ns = tuple((one, lacking_ns[one]) for one in missing if lacking_ns[one] < exposed_ns)
+    return CausePart(Cause.UNKNOWN, exposed_ns, missing=missing, partly_ns=partly_ns)
+
+
+def sum_lacking(parts: Sequence[CausePart]) -> Counter[MissingInput]:
+    """Return how much time of some parts lacks what, in the order in which they name it."""
+    lacking_ns = Counter[MissingInput]()
+    for part in parts:
+        for one in part.missing:
+            lacking_ns[one] += part.lacking_ns(one)
+    return lacking_ns
 
 
 @dataclass(frozen=True)
@@ -173,13 +206,13 @@ class _Splitter:
             yield CausePart(Cause.BANDWIDTH, left_ns - late_ns)
         if late_ns > 0 and not missing:
             missing = (MissingInput.HOST,)
-        if unsure_ns > 0:
-            missing = (MissingInput.QUEUE, *missing)
-        if put_off_ns > 0:
-            missing = (MissingInput.PUT_OFF, *missing)
         unknown_ns = late_ns + unsure_ns + put_off_ns
         if unknown_ns > 0:
-            yield CausePart(Cause.UNKNOWN, unknown_ns, missing=missing)
+            is_stages = self.collective.purpose is Purpose.PIPELINE  # which one comes last there is the schedule's
+            put_off = MissingInput.SCHEDULE if is_stages else MissingInput.PUT_OFF
+            lacking_ns = {put_off: put_off_ns, MissingInput.QUEUE: unsure_ns}
+            lacking_ns |= dict.fromkeys(missing, late_ns)
+            yield leave_unknown(unknown_ns, {one: part_ns for one, part_ns in lacking_ns.items() if part_ns})
 
     def skew_part_ns(self) -> int:
         """Time before the last rank began, unless that is a pipeline's bubble."""
@@ -192,12 +225,12 @@ class _Splitter:
     @property
     def put_off_ns(self) -> int:
         """Time by which a rank put it off that came late to it or to those before it; what is negligible is none."""
-        put_off_ns = self.holders.put_off_ns + self.holders.waited_ns
+        put_off_ns = self.holders.waited_ns + (0 if self._lacks_launches else self.holders.put_off_ns)
         return put_off_ns if self._is_much(put_off_ns) else 0
 
     def queued_ns(self) -> int:
         """The rest of the time in which others held its queue, beyond what it then waited for the last rank."""
-        return max(0, self.holders.held_ns - self.put_off_ns)
+        return 0 if self._lacks_launches else max(0, self.holders.held_ns - self.put_off_ns)
 
     def serialized_ns(self) -> int:
         """Time in which compute that needs nothing of it stood launched until its end; see ``standing.py``."""
@@ -210,7 +243,7 @@ class _Splitter:
         its buffer, and is no delay.
         """
         one = self.collective
-        if one.ready_ns is None or one.issue_ns is None:
+        if one.ready_ns is None or one.issue_ns is None or self._lacks_launches:
             return 0
         if one.purpose is Purpose.GRAD_REDUCE and not self.surroundings.is_device:
             return 0
@@ -227,7 +260,7 @@ class _Splitter:
         region = self.surroundings.region_of(one)
         if region is None or one.purpose is not Purpose.GRAD_REDUCE or one.computed_ns is None or one.issue_ns is None:
             return 0
-        if self._has_lost:
+        if self._has_lost or self._lacks_launches:
             return 0
         others = [other for other in self.surroundings.reductions_of(region) if _holds_others(other, one)]
         is_last = all((other.issue_ns or 0) <= one.issue_ns for other in others)
@@ -312,7 +345,12 @@ class _Splitter:
     def _has_order(self) -> bool:
         """Whether what was launched after it is known."""
         is_told = self.collective.issue_ns is not None and not self.collective.is_captured and not self._may_block
-        return is_told and not self._has_lost
+        return is_told and not self._has_lost and not self._lacks_launches
+
+    @cached_property
+    def _lacks_launches(self) -> bool:
+        """Whether compute may have been its producer, or could have hidden it, of which nobody knows the launch."""
+        return self._is_much(self.collective.unlaunched_ns)
 
     @cached_property
     def _has_lost(self) -> bool:
@@ -415,6 +453,7 @@ class _Splitter:
         rules = (
             (self.is_alone, MissingInput.RANKS),
             (not has_issue, MissingInput.LAUNCH),
+            (self._lacks_launches, MissingInput.LAUNCHES),
             (has_issue and self.collective.is_captured, MissingInput.GRAPH_ORDER),
             (has_issue and one.ready_ns is None and not self.collective.is_captured, MissingInput.READY),
             (has_issue and self._may_block, MissingInput.BLOCKING),

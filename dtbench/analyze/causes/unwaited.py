@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from dtbench.analyze.causes.split import CausePart, CauseSplit
+from dtbench.analyze.causes.split import CausePart, CauseSplit, leave_unknown
 from dtbench.analyze.collectives import Collective
 from dtbench.analyze.intervals import Intervals, clip, intersect, subtract, unite, unite_all
 from dtbench.analyze.shares import share_time
@@ -106,11 +106,11 @@ def _withhold(split: CauseSplit, stood: _Stood, missing: MissingInput) -> Iterat
         return
     left_ns = {True: stood.for_last_ns, False: stood.for_all_ns}
     kept_ns = 0
-    missings: tuple[MissingInput, ...] = (missing,)
+    lacking_ns = {missing: unwaited_ns}
     for part in split.parts:
         if part.cause is Cause.UNKNOWN:
             if sum(stood) * _NEARLY_ALL >= exposed_ns:
-                missings = tuple(dict.fromkeys((*part.missing, missing)))
+                lacking_ns = {one: part.lacking_ns(one) for one in part.missing} | lacking_ns
             continue
         part_ns = min(part.exposed_ns, left_ns[part.cause in _OF_LAST])
         left_ns[part.cause in _OF_LAST] -= part_ns
@@ -118,4 +118,4 @@ def _withhold(split: CauseSplit, stood: _Stood, missing: MissingInput) -> Iterat
         if part_ns:
             yield CausePart(part.cause, part_ns, part.behind)
     if exposed_ns > kept_ns:
-        yield CausePart(Cause.UNKNOWN, exposed_ns - kept_ns, missing=missings)
+        yield leave_unknown(exposed_ns - kept_ns, lacking_ns)

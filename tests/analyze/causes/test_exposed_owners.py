@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from dtbench.analyze.causes.exposed_owners import ExplainedRank, rank_exposed_owners
-from dtbench.analyze.causes.split import CausePart, CauseSplit
+from dtbench.analyze.causes.split import CausePart, CauseSplit, leave_unknown
 from dtbench.analyze.collectives import Collective, Regions
 from dtbench.analyze.coverage import Window
 from dtbench.analyze.intervals import unite
@@ -114,6 +114,14 @@ def test_an_unknown_row_keeps_all_that_was_missing() -> None:
     ]
     (row,) = rank_owners([explained([collective("a"), collective("a")], parts)])
     assert row.missing == (MissingInput.RANKS, MissingInput.LAUNCH)
+
+
+def test_an_unknown_row_names_first_what_most_of_it_lacked() -> None:
+    late, more = MissingInput.PUT_OFF, MissingInput.GRAPH_ORDER
+    parts = [(leave_unknown(7, {late: 2, more: 5}),), (leave_unknown(3, {late: 3}),), (leave_unknown(4, {more: 4}),)]
+    assert [part.missing for (part,) in parts] == [(more, late), (late,), (more,)]
+    (row,) = rank_owners([explained([collective("a")] * 3, parts)])
+    assert (row.exposed_ns, row.missing) == (14, (more, late))
 
 
 def test_without_exposed_time_there_is_no_row() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dtbench.analyze.causes.holders import Holders, find_holders
 from dtbench.analyze.foreign import analyze_traces
 from dtbench.analyze.trace_set import TraceSet
 from dtbench.report.trace_words import answer_lines
@@ -55,6 +56,30 @@ def test_it_is_queued_where_every_rank_was_in_time(draw: Callable[..., Path]) ->
     traces = reduce(draw, is_late=False)
     assert traces.analyses[0].splits[1].by_cause == {Cause.QUEUED: 11_000}
     assert "queued behind" in answer_lines(traces)[0]
+
+
+def test_what_lies_between_two_of_a_queue_does_not_make_it_free(draw: Callable[..., Path]) -> None:
+    """A cast of 25 us stands between the all-reduces: with rank 1 in time, it and what follows come 10 us sooner."""
+    fast = f"""
+        step ProfilerStep#1             @1 |==========================================================|
+        call cudaLaunchKernel           @1 |abcd                                                      |
+        kernel gemm                     @7 |  a                                                       |
+        kernel ncclDevKernel_AllReduce  @8 |   bbbbbbbbbbbbbbbb                                       | {said(1)}
+        kernel ncclDevKernel_AllReduce  @8 |                                            ccccccccccc   | {said(2)}
+        kernel gemm                     @7 |    ddddddddddddddd                                       |
+        """
+    slow = f"""
+        step ProfilerStep#1             @1 |==========================================================|
+        call cudaLaunchKernel           @1 |abc                                                       |
+        kernel gemm                     @7 |  aaaaaaaaaaaa                                            |
+        kernel ncclDevKernel_AllReduce  @8 |              bbbbb                                       | {said(1)}
+        kernel ncclDevKernel_AllReduce  @8 |                                            ccccccccccc   | {said(2)}
+        """
+    traces = analyze(draw, fast, slow)
+    put_off = Holders(16_000, 0, put_off_ns=10_000)  # of what held it from its issue on, what the cast did is no part
+    timeline = traces.analyses[0].timeline
+    assert find_holders(timeline, [14_000, 44_000], [1000, 0])[1] == put_off
+    assert traces.analyses[0].splits[1].by_cause == {Cause.QUEUED: 1000, Cause.UNKNOWN: 10_000}
 
 
 def test_it_is_unknown_and_the_late_rank_comes_first_where_one_was_not(draw: Callable[..., Path]) -> None:
