@@ -283,7 +283,8 @@ class BetweenSteps(Record):
 
     Attributes:
         between_ns: from the end of a step, on its slowest rank, to the start of the next.
-        cycle_ns: from the start of a step to that of the next: a mean, so a slow step is in it that no median shows.
+        cycle_ns: on that rank from the start of a step to that of the next: a mean, so a slow step is in it that no
+            median shows.
     """
 
     between_ns: float
