@@ -66,10 +66,8 @@ def leaves_out_unseen(cell: CellSummary, name: ValueName) -> bool:
 def why_least(cell: CellSummary, name: ValueName) -> str | None:
     """Say why a number is a wait that may have been longer; None: it is as long as this, or no wait."""
     match name.path:
-        case ["purposes", purpose, "wait_ns"] if any(
-            one.purpose == purpose and one.is_wait_least for one in cell.purposes
-        ):
-            return "not every consumer can be seen"
+        case ["purposes", purpose, "wait_ns"]:
+            return next((one.why_wait_least for one in cell.purposes if one.purpose == purpose), None)
         case _:
             return None
 

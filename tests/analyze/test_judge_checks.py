@@ -750,6 +750,13 @@ def test_a_wait_that_is_at_least_this_of_some_ranks_is_not_judged_and_says_of_wh
     assert judge(bound(WAIT, at_least_ms=1), change(purposes=(row,))) == (NOT_JUDGED, "known of rank 0 alone, of 2")
 
 
+def test_a_wait_in_tables_of_an_older_version_is_at_least_this() -> None:
+    row = purpose(Purpose.GRAD_REDUCE, wait_ms=40).model_copy(update={"is_wait_least": None})
+    why = "tables of an older version do not tell whether every consumer was seen"
+    assert judge(bound(WAIT, at_most_ms=44), change(purposes=(row,))) == (NOT_JUDGED, f"at least 40.0 ms: {why}")
+    assert judge(bound(WAIT, at_least_ms=36), change(purposes=(row,))) == (PASSED, "at least 40.0 ms")
+
+
 def test_an_answer_says_at_least_of_a_wait_of_which_not_every_consumer_can_be_seen() -> None:
     answer = (
         f"{{{WAIT} of plain}}, {{{WAIT} of async}}, {{{WAIT} of plain over async}}, {{{WAIT} of async over plain}}, "

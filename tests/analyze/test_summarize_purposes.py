@@ -47,3 +47,37 @@ def test_what_was_planned_and_not_seen_took_no_time_that_anybody_knows() -> None
     assert (row.count, row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns) == (0, None, None, None, None)
     assert summarize([0, 3], planned=3)[Purpose.GRAD_REDUCE].comm_ns == 0
     assert summarize([0, 0], planned=3)[Purpose.OTHER].comm_ns == 0
+
+
+def summarize_waits(waits: list[tuple[int | None, bool | None]]) -> tuple[PurposeSummary, list[str]]:
+    """Summarize the waits for gradients of as many steps of a rank, each with whether it is at least this."""
+    blank: dict[str, Any] = {"launch": 0, **dict.fromkeys(PURPOSES, 0), "purpose": "grad_reduce", "count": 1}
+    rows = [
+        {**blank, "step": step, "wait_ns": wait_ns, "is_wait_least": is_least}
+        for step, (wait_ns, is_least) in enumerate(waits)
+    ]
+    purposes = pd.DataFrame(rows).astype(PURPOSES)
+    overlap = pd.DataFrame([{**dict.fromkeys(OVERLAP, 0), "launch": 0, "step": step} for step in range(len(waits))])
+    rank: Any = SimpleNamespace(planned=(), overlap_possible=())
+    plan: Any = SimpleNamespace(ranks=1, traffic=None)
+    (row,), notes = summarize_purposes(purposes, overlap, plan, [rank])
+    return row, notes
+
+
+@pytest.mark.parametrize(
+    ("waits", "is_least", "why"),
+    [
+        ([(8, None), (4, None)], None, "tables of an older version do not tell whether every consumer was seen"),
+        ([(8, None), (4, False)], None, "tables of an older version do not tell whether every consumer was seen"),
+        ([(8, False), (4, False)], False, None),
+        ([(None, None), (None, None)], False, None),
+    ],
+)
+def test_whether_a_wait_is_a_bound_is_not_known_of_tables_of_an_older_version(
+    waits: list[tuple[int | None, bool | None]], is_least: bool | None, why: str | None
+) -> None:
+    row, notes = summarize_waits(waits)
+    assert row.is_wait_least is is_least
+    assert row.model_dump(mode="json")["is_wait_least"] is is_least
+    assert row.why_wait_least == why
+    assert notes == ([f"of the wait for grad_reduce only the least is known: {why}"] if why else [])
