@@ -202,7 +202,7 @@ def _say_parts(row: PurposeSummary) -> Iterator[str]:
 
 def _say_least(rows: Sequence[PurposeSummary]) -> Iterator[str]:
     """Say of which purposes the wait is only a bound, and why."""
-    whys = {row.purpose: why for row in rows if row.is_wait_least is None and (why := row.why_wait_least)}
+    whys = {row.purpose: why for row in rows if (why := row.why_wait_least)}
     for why in dict.fromkeys(whys.values()):
         named = join_words([purpose for purpose, said in whys.items() if said == why], last="and")
         yield f"of the wait for {named} only the least is known: {why}"

@@ -69,11 +69,13 @@ def summarize_waits(waits: list[tuple[int | None, bool | None]]) -> tuple[Purpos
     [
         ([(8, None), (4, None)], None, "tables of an older version do not tell whether every consumer was seen"),
         ([(8, None), (4, False)], None, "tables of an older version do not tell whether every consumer was seen"),
+        ([(8, True), (4, None)], True, "not every consumer can be seen"),
+        ([(8, True), (4, False)], True, "not every consumer can be seen"),
         ([(8, False), (4, False)], False, None),
         ([(None, None), (None, None)], False, None),
     ],
 )
-def test_whether_a_wait_is_a_bound_is_not_known_of_tables_of_an_older_version(
+def test_a_wait_that_is_only_a_bound_or_may_be_one_has_a_note_that_says_why(
     waits: list[tuple[int | None, bool | None]], is_least: bool | None, why: str | None
 ) -> None:
     row, notes = summarize_waits(waits)
