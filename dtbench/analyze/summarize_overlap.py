@@ -176,9 +176,10 @@ def summarize_purposes(
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
         known = mine.set_index(_STEP)
         table = known[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
-        table["is_wait_least"] = known["is_wait_least"].astype("boolean").reindex(steps, fill_value=False)
-        table["wait_ns"] = fill_waits(table)
+        is_least = known["is_wait_least"].astype("boolean").reindex(steps, fill_value=False)
+        table["is_wait_least"] = is_least.mask(~has_account, other=False)
         table.loc[~has_account, _TIMES] = pd.NA  # what is set against a step is of the same steps
+        table["wait_ns"] = fill_waits(table)
         row = _summarize(purpose, table, expected, possible.get(purpose), is_whole=is_whole)
         rows.append(row.model_copy(update=_find_parts(table, overlap)))
         notes += _say_parts(rows[-1])
