@@ -56,20 +56,20 @@ def find_part(cell: CellSummary, name: ValueName) -> KnownPart | None:
             return _find_part_of_field(cell, name.path[0])
 
 
-def is_bound(cell: CellSummary, name: ValueName) -> bool:
-    """Tell whether a number is only a bound.
-
-    Collectives were launched that nobody saw run, which it leaves out, or it is a wait of which not every consumer can
-    be seen.
-    """
-    match name.path:
-        case ["purposes", purpose, "wait_ns"] if any(
-            one.purpose == purpose and one.is_wait_least for one in cell.purposes
-        ):
-            return True
+def leaves_out_unseen(cell: CellSummary, name: ValueName) -> bool:
+    """Tell whether a number leaves out collectives that were launched and that nobody saw run."""
     if not cell.unseen_collectives or name.path[-1] in ("step_ns", "compute_ns"):
         return False
     return name.path[0] in _OF_COLLECTIVES or name.path[:2] == ("exposure", Estimate.TRACE)
+
+
+def why_least(cell: CellSummary, name: ValueName) -> str | None:
+    """Say why a number is a wait that may have been longer; None: it is as long as this, or no wait."""
+    match name.path:
+        case ["purposes", purpose, "wait_ns"]:
+            return next((one.why_wait_least for one in cell.purposes if one.purpose == purpose), None)
+        case _:
+            return None
 
 
 _OF_COLLECTIVES: Final = ("hidden_fraction", "exposed_step_fraction", "purposes", "causes", "owners", "ranks")

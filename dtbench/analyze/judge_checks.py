@@ -1,16 +1,25 @@
 """What became of a file's checks in a run: each judged by the numbers of its cells, and the answer, if all hold.
 
 A check on a number that nobody knows is *not judged*, which is no pass: the answer then stays away as if it had failed.
+So is one that a number would keep of which only a bound is known, unless every number beyond that bound keeps it too.
 So is every check on a cell that has not ended, or not well, whose results are wrong, or of which others left fewer than
 half of a phase's steps alone.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 from dtbench.analyze.cell_notes import describe_disturbed, find_disturbed_kind
-from dtbench.analyze.cell_numbers import exposed_by_cause, find_number, find_part, find_part_of_causes, is_bound
+from dtbench.analyze.cell_numbers import (
+    exposed_by_cause,
+    find_number,
+    find_part,
+    find_part_of_causes,
+    leaves_out_unseen,
+    why_least,
+)
 from dtbench.analyze.exposure.agreement import Agreement, judge
 from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.representative import UNSURE, DoubtKind
@@ -191,28 +200,74 @@ def _judge_bound(check: Bound, cells: Cells) -> _Finding:
 
 
 def _judge_number(check: Bound, cell: str, cells: Cells) -> _Finding:
-    others = [cells[name] for name in (check.over, check.minus) if name is not None]
-    names = [check.name, *([] if check.per is None else [read_value(check.per)])]
-    if (part := _say_part([(one, name) for one in (cells[cell], *others) for name in names])) is not None:
-        return NOT_JUDGED, part
+    of, others = (cells[cell], check.name), [(cells[name], check.name) for name in (check.over, check.minus) if name]
     if check.per is not None:
-        number = _divide(find_number(cells[cell], check.name), find_number(cells[cell], read_value(check.per)))
+        others = [(cells[cell], read_value(check.per))]
+        number = _divide(find_number(*of), find_number(*others[0]))
     else:
         number = _compute(check.name, cells, cell, over=check.over, minus=check.minus)
+    if (part := _say_part([of, *others])) is not None:
+        return NOT_JUDGED, part
     got = format_quantity(number, check.quantity)
     if math.isnan(number):
         return NOT_JUDGED, got
-    low, high = check.low, check.high
-    is_inside = (low is None or low <= number) and (high is None or number <= high)
-    return (PASSED if is_inside else FAILED), got
+    side = _find_side(of, others)
+    low = -math.inf if check.low is None else check.low
+    high = math.inf if check.high is None else check.high
+    lowest, highest = side.span(number)
+    if low <= lowest and highest <= high:
+        return PASSED, side.spell(got)
+    if highest < low or high < lowest:
+        return FAILED, side.spell(got)
+    return NOT_JUDGED, f"{side.spell(got)}: {side.why}"
 
 
-def _say_part(numbers: Sequence[tuple[CellSummary, ValueName]]) -> str | None:
+_Number = tuple[CellSummary, ValueName]
+
+
+@dataclass(frozen=True)
+class _Side:
+    """On which side of a number that was computed the true one may lie, as it or others it came from are at least this.
+
+    Attributes:
+        why: empty: it is the true one.
+    """
+
+    may_be_higher: bool
+    may_be_lower: bool
+    why: str
+
+    def span(self, number: float) -> tuple[float, float]:
+        """Return between what the true one lies."""
+        return -math.inf if self.may_be_lower else number, math.inf if self.may_be_higher else number
+
+    def spell(self, words: str) -> str:
+        """Say of a number in words what it is."""
+        if self.may_be_higher and self.may_be_lower:
+            return "n/a"
+        bound = "at least " if self.may_be_higher else "at most " if self.may_be_lower else ""
+        return words if words == "n/a" else f"{bound}{words}"
+
+
+def _find_side(of: _Number, others: Sequence[_Number]) -> _Side:
+    """Find it for a number, or for what remains of it when others are divided by or subtracted."""
+    higher, lower = why_least(*of), next((why for one in others if (why := why_least(*one))), None)
+    return _Side(may_be_higher=higher is not None, may_be_lower=lower is not None, why=higher or lower or "")
+
+
+def _say_part(numbers: Sequence[_Number]) -> str | None:
     """Say of what the first number is that leaves a rank of some launch, or what was not seen, out; None: none does."""
     parts = (
-        _say_unseen(cell) if is_bound(cell, name) else _spell_part(find_part(cell, name)) for cell, name in numbers
+        _say_unseen(cell) if leaves_out_unseen(cell, name) else _spell_part(find_part(cell, name))
+        for cell, name in numbers
     )
     return next((part for part in parts if part is not None), None)
+
+
+def _say_not_comparable(numbers: Sequence[_Number]) -> str | None:
+    """Say why numbers cannot be held against each other, as one is of a part or only a bound; None: they can."""
+    bounds = (f"{cell.name} at least this: {why}" for cell, name in numbers if (why := why_least(cell, name)))
+    return _say_part(numbers) or next(bounds, None)
 
 
 def _say_unseen(cell: CellSummary) -> str | None:
@@ -240,8 +295,8 @@ def _divide(number: float, whole: float) -> float:
 
 def _judge_order(check: Order, cells: Cells) -> _Finding:
     name = read_value(check.value)
-    if (part := _say_part([(cells[cell], name) for cell in check.cells])) is not None:
-        return NOT_JUDGED, part
+    if (why := _say_not_comparable([(cells[cell], name) for cell in check.cells])) is not None:
+        return NOT_JUDGED, why
     numbers = [find_number(cells[cell], name) for cell in check.cells]
     pairs = zip(check.cells, numbers, strict=True)
     got = ", ".join(f"{cell} {format_quantity(number, name.quantity)}" for cell, number in pairs)
@@ -368,18 +423,20 @@ def _fill(slot: Slot, cells: Cells) -> str:
     quantity = Quantity.RATIO if slot.how == "over" else slot.value.quantity
     named = [cells[name] for name in slot.cells or [next(iter(cells))]]
     part = next((f" (of {part})" for cell in named if (part := find_part(cell, slot.value)) is not None), "")
-    bound = next((f" (where {_say_unseen(cell)})" for cell in named if is_bound(cell, slot.value)), "")
-    return f"{format_quantity(_fill_number(slot, cells), quantity)}{part}{bound}"
+    unseen = next((f" (where {_say_unseen(cell)})" for cell in named if leaves_out_unseen(cell, slot.value)), "")
+    of, *others = [(cell, slot.value) for cell in named]
+    return f"{_find_side(of, others).spell(format_quantity(_fill_number(slot, cells), quantity))}{part}{unseen}"
 
 
 def _choose_cell(slot: Slot, cells: Cells) -> str:
     """Name the cell with the lowest or highest number, if it can be told from every other.
 
-    ``n/a`` where some is of other ranks or launches than others, or has what was launched and not seen left out.
+    ``n/a`` where some is of other ranks or launches than others, is only a bound, or has what was launched and not seen
+    left out.
     """
     known = {name: find_number(cell, slot.value) for name, cell in cells.items()}
     known = {name: number for name, number in known.items() if not math.isnan(number)}
-    if not known or _say_part([(cells[name], slot.value) for name in known]) is not None:
+    if not known or _say_not_comparable([(cells[name], slot.value) for name in known]) is not None:
         return "n/a"
     choose = min if slot.how == "lowest" else max
     chosen = choose(known, key=lambda name: known[name])

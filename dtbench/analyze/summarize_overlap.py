@@ -12,6 +12,7 @@ from dtbench.analyze.known_part import KnownPart
 from dtbench.analyze.summary import PurposeSummary, RankBreakdown
 from dtbench.analyze.tables import OVERLAP
 from dtbench.plan import Plan
+from dtbench.scenario.mistakes import join_words
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.records import OwnLoop
 from dtbench.store.traffic_records import ExpectedTraffic, OverlapPossible
@@ -184,16 +185,17 @@ def summarize_purposes(
         table = known[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
         table["rank"] = told["rank"].to_numpy()
         table["is_wait_least"] = known["is_wait_least"].astype("boolean").reindex(steps, fill_value=False)
+        if not has_account.all():  # what is set against a step is of the same steps
+            table.loc[~has_account, "is_wait_least"] = False
+            table.loc[~has_account, _TIMES] = pd.NA
         table["wait_ns"] = fill_waits(table)
-        if not has_account.all():
-            table.loc[~has_account, _TIMES] = pd.NA  # what is set against a step is of the same steps
         row = _summarize(purpose, table, expected, possible.get(purpose), is_whole=is_whole)
         rows.append(row.model_copy(update=_find_parts(table, told, overlap)))
         notes += _say_parts(rows[-1])
         issued = _list_issued(table)
         if len(issued) > 1:
             notes.append(f"{purpose}: ranks or steps issued different collectives: {_spell(issued)}")
-    return tuple(rows), notes
+    return tuple(rows), [*notes, *_say_least(rows)]
 
 
 def _list_issued(table: pd.DataFrame) -> pd.DataFrame:
@@ -216,6 +218,14 @@ def _say_parts(row: PurposeSummary) -> Iterator[str]:
     for what, part in (("what is hidden and exposed", row.part), ("the wait", row.wait_part)):
         if part is not None:
             yield f"{row.purpose}: {what} is of {part}: not known of the others"
+
+
+def _say_least(rows: Sequence[PurposeSummary]) -> Iterator[str]:
+    """Say of which purposes the wait is only a bound, and why."""
+    whys = {row.purpose: why for row in rows if (why := row.why_wait_least)}
+    for why in dict.fromkeys(whys.values()):
+        named = join_words([purpose for purpose, said in whys.items() if said == why], last="and")
+        yield f"of the wait for {named} only the least is known: {why}"
 
 
 def _find_told(purposes: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
@@ -273,8 +283,13 @@ def _summarize(
         hidden_ns=hidden_ns,
         exposed_ns=exposed_ns,
         wait_ns=wait_ns,
-        is_wait_least=wait_ns is not None and bool(table["is_wait_least"].any()),
+        is_wait_least=False if wait_ns is None else _are_any(table["is_wait_least"]),
         hidden_fraction=fraction(table, "hidden_ns", "comm_ns") if is_whole else math.nan,
         overlap_possible=possible.possible if possible else None,
         overlap_reason=possible.reason if possible else "",
     )
+
+
+def _are_any(flags: "pd.Series[bool]") -> bool | None:
+    """Tell whether any flag is set; None: none that is known is, and some are not known."""
+    return bool(flags.any()) or (None if flags.isna().any() else False)

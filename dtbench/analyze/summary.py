@@ -44,7 +44,8 @@ class PurposeSummary(Record):
             seen, and not every consumer of theirs can be.
         part: over what times but the wait are means, where they are not known of all; None: they are.
         wait_part: the same of the wait.
-        is_wait_least: not every consumer can be seen, so that the wait is at least this.
+        is_wait_least: not every consumer can be seen, so that the wait is at least this; None: tables of an older
+            version do not tell.
         overlap_possible: None where nobody could tell.
         overlap_reason: why not, or by what mechanism.
     """
@@ -64,7 +65,17 @@ class PurposeSummary(Record):
     overlap_reason: str
     part: KnownPart | None = None
     wait_part: KnownPart | None = None
-    is_wait_least: bool = False
+    is_wait_least: bool | None = False
+
+    @property
+    def why_wait_least(self) -> str | None:
+        """Why the wait may have been longer; None: it was not, or nothing is known of it."""
+        if self.wait_ns is None or self.is_wait_least is False:
+            return None
+        return "not every consumer can be seen" if self.is_wait_least else _OLDER
+
+
+_OLDER = "tables of an older version do not tell whether every consumer was seen"
 
 
 class OwnerSummary(Record):
@@ -283,7 +294,8 @@ class BetweenSteps(Record):
 
     Attributes:
         between_ns: from the end of a step, on its slowest rank, to the start of the next.
-        cycle_ns: from the start of a step to that of the next: a mean, so a slow step is in it that no median shows.
+        cycle_ns: on that rank from the start of a step to that of the next: a mean, so a slow step is in it that no
+            median shows.
     """
 
     between_ns: float

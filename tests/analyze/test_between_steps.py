@@ -49,6 +49,16 @@ def test_means_are_over_the_steps_of_all_launches() -> None:
     assert find(*launches) == BetweenSteps(between_ns=160, cycle_ns=200)
 
 
-def test_starts_that_were_not_written_tell_nothing_and_a_device_that_computes_on_is_no_time_below_zero() -> None:
+def test_what_lies_between_is_what_the_slowest_rank_of_each_step_did_then_though_another_began_the_next_sooner() -> (
+    None
+):
+    rows = [(0, 8, 0, 95), (1, 8, 1000, 60), (0, 9, 100, 40), (1, 9, 1070, 90), (0, 10, 180, 40), (1, 10, 1167, 40)]
+    steps = [(rank, step, "MEASURED", start, length) for rank, step, start, length in rows]
+    assert find(steps) == BetweenSteps(between_ns=6, cycle_ns=98.5)
+    assert find(steps[::-1]) == find(steps)
+
+
+def test_starts_that_were_not_written_and_a_device_that_computes_on_tell_nothing() -> None:
     assert find(draw("MEASURED", 8, (0, 40), (0, 40))) is None
-    assert find(draw("MEASURED", 8, (0, 90), (80, 90))) == BetweenSteps(between_ns=0, cycle_ns=80)
+    assert find(draw("MEASURED", 8, (0, 90), (80, 90))) is None, "what lay between was not seen, and is not zero"
+    assert find(draw("MEASURED", 8, (0, 80), (80, 80))) == BetweenSteps(between_ns=0, cycle_ns=80)

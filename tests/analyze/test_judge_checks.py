@@ -708,3 +708,65 @@ def test_functions_that_were_called_prove_nothing_either() -> None:
 )
 def test_whoever_took_the_cores_is_named_once(disturbed: tuple[Disturbed, ...], words: str) -> None:
     assert describe_disturbed(disturbed) == words
+
+
+def at_least(cell: CellSummary) -> CellSummary:
+    """Give a cell of whose gradient waits not every consumer can be seen."""
+    rows = tuple(row.model_copy(update={"is_wait_least": True}) for row in cell.purposes)
+    return cell.model_copy(update={"purposes": rows})
+
+
+WAIT = "purposes.grad_reduce.wait_ns"
+WHY = "not every consumer can be seen"
+
+
+@pytest.mark.parametrize(
+    ("check", "outcome", "got"),
+    [
+        (bound(WAIT, at_most_ms=44), NOT_JUDGED, f"at least 40.0 ms: {WHY}"),
+        (bound(WAIT, at_most_ms=39), FAILED, "at least 40.0 ms"),
+        (bound(WAIT, at_least_ms=39), PASSED, "at least 40.0 ms"),
+        (bound(WAIT, at_least_ms=41), NOT_JUDGED, f"at least 40.0 ms: {WHY}"),
+        (bound(WAIT, at_least_ms=36, at_most_ms=44), NOT_JUDGED, f"at least 40.0 ms: {WHY}"),
+        (bound(WAIT, over="async", at_least=3), PASSED, "at least 4.00 x"),
+        (bound(WAIT, over="async", at_most=5), NOT_JUDGED, f"at least 4.00 x: {WHY}"),
+        (bound(WAIT, minus="async", at_most_ms=29), FAILED, "at least 30.0 ms"),
+        (bound(WAIT, cell="async", minus="plain", at_most_ms=0), PASSED, "at most -30.0 ms"),
+        (bound(WAIT, cell="async", over="plain", at_least=0.1), NOT_JUDGED, f"at most 0.250 x: {WHY}"),
+        (bound("step_time.median", per=WAIT, at_most=2.5), PASSED, "at most 2.50 x"),
+        (bound(WAIT, cell="async", at_most_ms=10), PASSED, "10.0 ms"),
+        (bound("purposes.grad_reduce.exposed_ns", at_most_ms=30), PASSED, "30.0 ms"),
+        ({"kind": "order", "value": WAIT, "cells": ("async", "plain")}, NOT_JUDGED, f"plain at least this: {WHY}"),
+    ],
+)
+def test_a_wait_that_is_at_least_this_keeps_and_breaks_only_what_a_longer_one_would_too(
+    check: dict[str, object], outcome: CheckOutcome, got: str
+) -> None:
+    assert judge(check, at_least(PLAIN), ASYNC) == (outcome, got)
+
+
+def test_a_wait_that_is_at_least_this_of_some_ranks_is_not_judged_and_says_of_which() -> None:
+    row = purpose(Purpose.GRAD_REDUCE, wait_ms=40).model_copy(update={"wait_part": RANK_0, "is_wait_least": True})
+    assert judge(bound(WAIT, at_least_ms=1), change(purposes=(row,))) == (NOT_JUDGED, "known of rank 0 alone, of 2")
+
+
+def test_a_wait_in_tables_of_an_older_version_is_at_least_this() -> None:
+    row = purpose(Purpose.GRAD_REDUCE, wait_ms=40).model_copy(update={"is_wait_least": None})
+    why = "tables of an older version do not tell whether every consumer was seen"
+    assert judge(bound(WAIT, at_most_ms=44), change(purposes=(row,))) == (NOT_JUDGED, f"at least 40.0 ms: {why}")
+    assert judge(bound(WAIT, at_least_ms=36), change(purposes=(row,))) == (PASSED, "at least 40.0 ms")
+
+
+def test_an_answer_says_at_least_of_a_wait_of_which_not_every_consumer_can_be_seen() -> None:
+    answer = (
+        f"{{{WAIT} of plain}}, {{{WAIT} of async}}, {{{WAIT} of plain over async}}, {{{WAIT} of async over plain}}, "
+        f"{{{WAIT} of async minus plain}}, {{lowest {WAIT}}}."
+    )
+    checks = (bound("step_time.median", at_most_ms=100),)
+    checklist = Checklist.model_validate({"checks": checks, "answer": answer}, strict=False)
+    one = "at least 40.0 ms, 10.0 ms, at least 4.00 x, at most 0.250 x, at most -30.0 ms, n/a."
+    both = "at least 40.0 ms, at least 10.0 ms, n/a, n/a, n/a, n/a."
+    for cells, words in (((at_least(PLAIN), ASYNC), one), ((at_least(PLAIN), at_least(ASYNC)), both)):
+        found = judge_checklist(checklist, cells, ())
+        assert found is not None
+        assert found.answer == words

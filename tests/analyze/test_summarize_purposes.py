@@ -47,3 +47,53 @@ def test_what_was_planned_and_not_seen_took_no_time_that_anybody_knows() -> None
     assert (row.count, row.comm_ns, row.hidden_ns, row.exposed_ns, row.wait_ns) == (0, None, None, None, None)
     assert summarize([0, 3], planned=3)[Purpose.GRAD_REDUCE].comm_ns == 0
     assert summarize([0, 0], planned=3)[Purpose.OTHER].comm_ns == 0
+
+
+def summarize_waits(
+    waits: list[tuple[int | None, bool | None]], lost: tuple[int, ...] = ()
+) -> tuple[PurposeSummary, list[str]]:
+    """Summarize the waits for gradients of as many steps of a rank, each with whether it is at least this.
+
+    Of lost steps no account is known.
+    """
+    blank: dict[str, Any] = {"launch": 0, **dict.fromkeys(PURPOSES, 0), "purpose": "grad_reduce", "count": 1}
+    rows = [
+        {**blank, "step": step, "wait_ns": wait_ns, "is_wait_least": is_least}
+        for step, (wait_ns, is_least) in enumerate(waits)
+    ]
+    purposes = pd.DataFrame(rows).astype(PURPOSES)
+    accounts = [dict.fromkeys(OVERLAP, None if step in lost else 0) for step in range(len(waits))]
+    overlap = pd.DataFrame([{**one, "launch": 0, "rank": 0, "step": step} for step, one in enumerate(accounts)])
+    rank: Any = SimpleNamespace(planned=(), overlap_possible=())
+    plan: Any = SimpleNamespace(ranks=1, traffic=None)
+    (row,), notes = summarize_purposes(purposes, overlap, plan, [rank])
+    return row, notes
+
+
+@pytest.mark.parametrize(
+    ("waits", "is_least", "why"),
+    [
+        ([(8, None), (4, None)], None, "tables of an older version do not tell whether every consumer was seen"),
+        ([(8, None), (4, False)], None, "tables of an older version do not tell whether every consumer was seen"),
+        ([(8, True), (4, None)], True, "not every consumer can be seen"),
+        ([(8, True), (4, False)], True, "not every consumer can be seen"),
+        ([(8, False), (4, False)], False, None),
+        ([(None, None), (None, None)], False, None),
+    ],
+)
+def test_a_wait_that_is_only_a_bound_or_may_be_one_has_a_note_that_says_why(
+    waits: list[tuple[int | None, bool | None]], is_least: bool | None, why: str | None
+) -> None:
+    row, notes = summarize_waits(waits)
+    assert row.is_wait_least is is_least
+    assert row.model_dump(mode="json")["is_wait_least"] is is_least
+    assert row.why_wait_least == why
+    assert notes == ([f"of the wait for grad_reduce only the least is known: {why}"] if why else [])
+
+
+def test_a_wait_that_was_seen_only_in_steps_without_an_account_is_not_known_of_the_others() -> None:
+    row, _ = summarize_waits([(None, True), (8, False)], lost=(1,))
+    assert (row.wait_ns, row.is_wait_least) == (None, False)
+    row, notes = summarize_waits([(6, False), (None, True)], lost=(1,))
+    assert (row.wait_ns, row.is_wait_least) == (6, False), "what a step without an account waited is in no mean"
+    assert not any("only the least" in note for note in notes)
