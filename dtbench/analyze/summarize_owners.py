@@ -13,6 +13,18 @@ from dtbench.vocabulary import Cause, Operation, Purpose
 
 _COLUMNS: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _KEY: Final = ["owner", "operation", "purpose"]
+_NUMBERS_BYTES: Final = 16
+"""A pair of the widest numbers: all that surely is no gradient or parameter of a model worth the ranks."""
+
+_OF_ALL_RANKS: Final = (
+    Operation.ALL_GATHER,
+    Operation.REDUCE_SCATTER,
+    Operation.ALL_TO_ALL,
+    Operation.GATHER,
+    Operation.SCATTER,
+)
+"""Whose size is that of every rank's part together."""
+
 _NOT_TOLD: Final = -1
 """In place of a rank."""
 
@@ -58,7 +70,7 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
 
 
 def summarize_others(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[OtherSummary, ...]:
-    """Give one row per operation of purpose other: what these were for the sizes and operations may rule out.
+    """Give rows of purpose other by operation, numbers apart: what these were for their operations may rule out.
 
     Args:
         collectives: as for ``summarize_owners``.
@@ -67,18 +79,26 @@ def summarize_others(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
     if not len(overlap) or not _are_listed(overlap, collectives):
         return ()
     issued = keep_of_steps(collectives, overlap)
+    issued = issued[issued["purpose"] == Purpose.OTHER]
     rows = []
-    for named, mine in issued[issued["purpose"] == Purpose.OTHER].groupby("operation", dropna=False):
+    for (named, are_numbers), mine in issued.groupby(["operation", _are_numbers(issued)], dropna=False):
         window = [mine[name] for name in ("launch", "rank", "step") if name in mine]
         sizes = None if mine["size_bytes"].isna().any() else mine.groupby(window)["size_bytes"].sum()
         rows.append(
             OtherSummary(
                 operation=None if pd.isna(named) or not named else Operation(str(named)),
+                are_numbers=bool(are_numbers),
                 count=int(mine.groupby(window).size().max()),
                 size_bytes=None if sizes is None else int(sizes.max()),
             )
         )
     return tuple(rows)
+
+
+def _are_numbers(issued: pd.DataFrame) -> "pd.Series[bool]":
+    """Tell of each collective whether what it has of a rank is a number or two; of one without a size nobody knows."""
+    parts = issued["group_size"].where(issued["operation"].isin(_OF_ALL_RANKS), 1).fillna(1)
+    return issued["size_bytes"].le(parts * _NUMBERS_BYTES).fillna(value=False).astype("bool")
 
 
 def _are_listed(steps: pd.DataFrame, collectives: pd.DataFrame) -> bool:

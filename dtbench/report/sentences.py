@@ -89,12 +89,8 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     return _why_absent(cell, purpose)
 
 
-_BY_HAND: Final = {
-    Purpose.GRAD_REDUCE: (*REDUCTIONS, Operation.ALL_GATHER),  # the last: gradients in codes that no sum understands
-    Purpose.UNSHARD: (Operation.ALL_GATHER, Operation.BROADCAST),
-}
-_LEAST_BY_HAND: Final = 1024
-"""Bytes a step of one operation: less is a loss, a norm or a counter, and no model's gradients or parameters."""
+_NEVER: Final = {Purpose.GRAD_REDUCE: (Operation.BARRIER,), Purpose.UNSHARD: (*REDUCTIONS, Operation.BARRIER)}
+"""What cannot be of a purpose; by any other operation a loop may hand gradients or parameters on, in steps or codes."""
 
 
 def _are_purposes_told(cell: CellSummary) -> bool:
@@ -103,17 +99,16 @@ def _are_purposes_told(cell: CellSummary) -> bool:
 
 
 def _find_untold(cell: CellSummary, purpose: Purpose) -> tuple[int, int | None] | None:
-    """Return how many a step may be of a purpose, and their bytes: a loop of one's own may reduce or gather by hand.
+    """Return how many a step may be of a purpose, and their bytes: a loop of one's own may hand on what it likes.
 
-    None: nothing is of purpose other, or only what its operation or its size shows to be none.
+    None: nothing is of purpose other, or only what its operation shows to be none, or that it is a number or two.
     """
     other = find_purpose(cell, Purpose.OTHER) if cell.scenario is None else None
     if other is None:
         return None
     if not cell.others:
         return other.count, other.size_bytes
-    may_be = [one for one in cell.others if one.operation is None or one.operation in _BY_HAND[purpose]]
-    may_be = [one for one in may_be if one.size_bytes is None or one.size_bytes >= _LEAST_BY_HAND]
+    may_be = [one for one in cell.others if not one.are_numbers and one.operation not in _NEVER[purpose]]
     sizes = [one.size_bytes for one in may_be if one.size_bytes is not None]
     size_bytes = sum(sizes) if len(sizes) == len(may_be) else None
     return (sum(one.count for one in may_be), size_bytes) if may_be else None

@@ -194,14 +194,20 @@ def test_an_owner_says_of_which_ranks_its_times_are_means_where_these_are_not_al
 
 def test_what_is_of_purpose_other_is_told_by_operation_as_the_step_that_issued_most_did() -> None:
     other: dict[str, object] = {"purpose": "other", "operation": "all_reduce", "size_bytes": 4}
+    bias = {**other, "size_bytes": 20}
+    gathered = {**other, "operation": "all_gather", "size_bytes": 32}
     table = collectives(
-        other, {**other, "size_bytes": 2000}, {**other, "step": 2}, {"size_bytes": 9}, {**other, "operation": ""},
-        {**other, "operation": "broadcast", "size_bytes": pd.NA}, {**other, "operation": "broadcast"},
+        other, bias, bias, {**other, "step": 2}, {"size_bytes": 9}, {**other, "operation": ""},
+        {**gathered, "group_size": 4}, {**gathered, "step": 2},
+        {**other, "operation": "broadcast", "size_bytes": pd.NA}, {**bias, "operation": "broadcast"},
     )  # fmt: skip
     assert summarize_others(table, steps(1, 2)) == (
-        OtherSummary(operation=None, count=1, size_bytes=4),
-        OtherSummary(operation=Operation.ALL_REDUCE, count=2, size_bytes=2004),
-        OtherSummary(operation=Operation.BROADCAST, count=2, size_bytes=None),
+        OtherSummary(operation=None, are_numbers=True, count=1, size_bytes=4),
+        OtherSummary(operation=Operation.ALL_GATHER, are_numbers=False, count=1, size_bytes=32),  # of how many?
+        OtherSummary(operation=Operation.ALL_GATHER, are_numbers=True, count=1, size_bytes=32),
+        OtherSummary(operation=Operation.ALL_REDUCE, are_numbers=False, count=2, size_bytes=40),
+        OtherSummary(operation=Operation.ALL_REDUCE, are_numbers=True, count=1, size_bytes=4),
+        OtherSummary(operation=Operation.BROADCAST, are_numbers=False, count=2, size_bytes=None),
     )
     assert summarize_others(table, steps()) == ()
     unlisted = steps(1).assign(rank=1, comm_ns=pd.array([None], dtype="Int64"))
