@@ -53,6 +53,7 @@ from dtbench.redaction import redact_variables
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunStatus
+from dtbench.traffic.formula import find_own_purposes
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import DeviceKind, Phase, Purpose, Runtime
 
@@ -77,7 +78,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     tokens_per_second = tokens_per_step * NS_PER_S / step_time.median if step_time.median else math.nan
     unseen = sum(launch.tables.unseen_collectives for launch in launches)
     purpose_summaries, purpose_notes = summarize_purposes(
-        purposes, overlap, cell.plan, first, _find_unseen(cell), is_whole=not unseen
+        purposes, overlap, cell.plan, first, _find_unplanned(cell), is_whole=not unseen
     )
     status, reason = _status(data)
     environment = next((launch.environment for launch in launches if launch.environment is not None), None)
@@ -286,12 +287,16 @@ def _utilization(cell: CellRecord | OwnLoopCell, step_ns: float, device: str) ->
     return cell.plan.flops_per_step * NS_PER_S / (step_ns * cell.plan.ranks * peak) if step_ns else math.nan
 
 
-def _find_unseen(cell: CellRecord | OwnLoopCell) -> tuple[Purpose, ...]:
-    """Give purposes whose collectives are no kernels, though ranks are devices: of tensors that were offloaded."""
-    if isinstance(cell, OwnLoopCell) or cell.plan.device is DeviceKind.CPU:
-        return ()
-    parallel = cell.scenario.parallel
-    return (Purpose.OTHER,) if isinstance(parallel, Fsdp2) and parallel.cpu_offload else ()
+def _find_unplanned(cell: CellRecord | OwnLoopCell) -> frozenset[Purpose]:
+    """Give purposes that no plan can be held against: what a person's own functions do, and what is no kernel.
+
+    No kernels are, though ranks are devices, collectives of tensors that were offloaded.
+    """
+    if isinstance(cell, OwnLoopCell):
+        return frozenset()
+    own, parallel = find_own_purposes(cell.scenario), cell.scenario.parallel
+    is_offloaded = cell.plan.device is not DeviceKind.CPU and isinstance(parallel, Fsdp2) and parallel.cpu_offload
+    return own | {Purpose.OTHER} if is_offloaded else own
 
 
 def _compute_dtype(scenario: Scenario) -> str:

@@ -25,6 +25,7 @@ from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.store.running import describe_neighbours
+from dtbench.traffic.formula import find_own_purposes
 from dtbench.units import NS_PER_MS, NS_PER_S, count_things, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import REDUCTIONS, Cause, DeviceKind, Operation, Purpose, StageOutcome
 
@@ -67,7 +68,7 @@ def wait_part(cell: CellSummary, purpose: Purpose) -> KnownPart | None:
 def wait_word(cell: CellSummary, purpose: Purpose) -> str:
     """Give the wait of one purpose per step, ``none`` where there are no such collectives, ``n/a`` where unknown."""
     is_absent = _are_purposes_told(cell) and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose)
-    if is_absent and _find_untold(cell, purpose) is None:
+    if is_absent and not _is_own(cell, purpose) and _find_untold(cell, purpose) is None:
         return "none"
     return bound_wait(cell, purpose, format_ns(wait_ns(cell, purpose)))
 
@@ -96,6 +97,11 @@ _NEVER: Final = {Purpose.GRAD_REDUCE: (Operation.BARRIER,), Purpose.UNSHARD: (*R
 def _are_purposes_told(cell: CellSummary) -> bool:
     """Tell whether it is known what communication was for, or that there was none."""
     return bool(cell.ranks) and bool(cell.purposes or not any(rank.comm_ns for rank in cell.ranks))
+
+
+def _is_own(cell: CellSummary, purpose: Purpose) -> bool:
+    """Tell whether a function of a person's own does it, by collectives or otherwise."""
+    return cell.scenario is not None and purpose in find_own_purposes(cell.scenario)
 
 
 def _find_untold(cell: CellSummary, purpose: Purpose) -> tuple[int, int | None] | None:
@@ -277,6 +283,8 @@ def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
     planned = _count_planned(cell, purpose)
     if planned:
         return f"n/a: the plan expects {planned} collectives per step, none was seen"
+    if _is_own(cell, purpose):
+        return "n/a: a function of your own does it, and no such collective was seen"
     if (untold := _find_untold(cell, purpose)) is not None:
         count, size_bytes = untold
         size = "" if size_bytes is None else f", {format_bytes(size_bytes)} a step,"
@@ -303,7 +311,7 @@ def _why_never_gathered(parallel: Parallel) -> str:
 def _count_planned(cell: CellSummary, purpose: Purpose) -> int:
     """Return what the plan expects per step, or the ranks do where the plan itself cannot know."""
     of_ranks = [row.planned_count or 0 for row in cell.purposes if row.purpose is purpose]
-    of_plan = (cell.plan.traffic or ()) if isinstance(cell.plan, Plan) else ()
+    of_plan = (cell.plan.traffic or ()) if isinstance(cell.plan, Plan) and not _is_own(cell, purpose) else ()
     return max(sum(one.count for one in of_plan if one.purpose is purpose), *of_ranks, 0)
 
 

@@ -10,6 +10,7 @@ from dtbench.analyze.summary import CellSummary, OtherSummary, OwnerSummary, Run
 from dtbench.report.sentences import decimals_for, format_ms, wait_sentence, wait_word
 from dtbench.report.sweep_table import render_sweep
 from dtbench.report.text import render_cell, render_places, render_run
+from dtbench.scenario.ddp import CustomHook
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Fsdp2
 from dtbench.store.rank_records import Compilation, CorrectnessResult, Receipt, ReceiptOutcome
@@ -318,6 +319,21 @@ def test_a_loop_that_reduces_by_hand_is_not_said_to_have_issued_no_such_collecti
     assert wait_sentence(summed, Purpose.UNSHARD) == "none, no such collective was issued"
     planned = make_ddp().model_copy(update={"purposes": (by_hand, *make_ddp().purposes)})
     assert wait_word(planned, Purpose.UNSHARD) == "none"
+
+
+def test_what_a_function_of_ones_own_does_unseen_is_not_said_to_be_none(make_ddp: Callable[..., CellSummary]) -> None:
+    cell = make_ddp()
+    assert cell.scenario is not None
+    hooked = cell.scenario.parallel.model_copy(update={"comm_hook": CustomHook(kind="custom", function="hooks:mine")})
+    scenario = cell.scenario.model_copy(update={"parallel": hooked})
+    own = make_ddp(
+        update={"scenario": scenario, "purposes": (), "ranks": (cell.ranks[0].model_copy(update={"comm_ns": 0}),)}
+    )
+    assert wait_word(own, Purpose.GRAD_REDUCE) == "n/a"
+    assert wait_sentence(own, Purpose.GRAD_REDUCE) == (
+        "n/a: a function of your own does it, and no such collective was seen"
+    )
+    assert wait_word(own, Purpose.UNSHARD) == "none"
 
 
 @pytest.mark.parametrize("operation", [None, *Operation])
