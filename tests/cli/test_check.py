@@ -50,7 +50,8 @@ def test_what_a_device_sends_follows_the_ring_factors(capsys: pytest.CaptureFixt
 def test_what_a_persons_own_hook_sends_is_not_known(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(
-        "# What does my hook cost?\nschema_version: 1\ndevice: cpu\nmodel: {kind: mlp, layers: 2, dim: 64, hidden_dim: 64}\n"
+        "# What does my hook cost?\nschema_version: 1\ndevice: cpu\n"
+        "model: {kind: mlp, layers: 2, dim: 64, hidden_dim: 64}\n"
         "data: {global_batch: 8, sequence_length: 8}\noptimizer: {kind: sgd, lr: 0.1}\n"
         "parallel: {kind: ddp, replicas: 2, comm_hook: {kind: custom, function: 'hooks:mine'}}\n"
     )
