@@ -33,7 +33,7 @@ from dtbench.analyze.summarize_overlap import (
     summarize_purposes,
     summarize_ranks,
 )
-from dtbench.analyze.summarize_owners import summarize_others, summarize_owners
+from dtbench.analyze.summarize_owners import say_unowned, summarize_others, summarize_owners
 from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.analyze.summarize_state_steps import summarize_state_steps
@@ -86,6 +86,8 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     between = None
     if isinstance(cell, OwnLoopCell):
         between = find_between_steps([launch.all_steps for launch in launches], ranks_planned)
+    owners = summarize_owners(collectives, overlap)
+    unowned = () if unseen else say_unowned(owners, collectives, overlap)
     return CellSummary(
         name=cell.name,
         coordinates=cell.coordinates,
@@ -108,7 +110,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         exposed_step_fraction=fraction(overlap, "exposed_comm_ns", "step_ns"),
         part=find_part(keep_known(overlap), overlap),
         purposes=purpose_summaries,
-        owners=summarize_owners(collectives, overlap),
+        owners=owners,
         others=summarize_others(collectives, overlap),
         gradient_waits=summarize_gradient_waits(collectives),
         ranks=summarize_ranks(overlap),
@@ -121,7 +123,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         unread_events=sum(launch.tables.unread_events for launch in launches),
         unknown_names=sum_names(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
-        notes=(*purpose_notes, *give_notes(data, profiler_cost, between)),
+        notes=(*purpose_notes, *unowned, *give_notes(data, profiler_cost, between)),
         exposure=_summarize_exposure(data, profiler_cost.low),
         between_steps=between,
         probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),

@@ -1,5 +1,6 @@
 """Whose communication a cell's PROFILED steps left exposed, and why: from the tables of collectives of its launches."""
 
+from collections.abc import Iterable, Iterator
 from typing import Final, TypedDict
 
 import pandas as pd
@@ -9,10 +10,14 @@ from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.summarize_overlap import are_among, find_part, keep_known, keep_of_steps
 from dtbench.analyze.summary import OtherSummary, OwnerSummary
+from dtbench.units import format_ns
 from dtbench.vocabulary import Cause, Operation, Purpose
 
 _COLUMNS: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _KEY: Final = ["owner", "operation", "purpose"]
+_WORTH_SAYING: Final = 0.01
+"""Part of what is exposed from which the sum of owners differs visibly."""
+
 _NUMBERS_BYTES: Final = 16
 """A pair of the widest numbers: all that surely is no gradient or parameter of a model worth the ranks."""
 
@@ -67,6 +72,36 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
             if exposed_ns
         ]
     return tuple(sorted(rows, key=lambda row: -row.owner_exposed_ns))
+
+
+def say_unowned(owners: Iterable[OwnerSummary], collectives: pd.DataFrame, overlap: pd.DataFrame) -> Iterator[str]:
+    """Say how much of what is exposed in the steps no owner has, or owners have of what lies beyond them.
+
+    A step's exposed time is of whatever ran in it; owners have all that the steps issued, wherever it ran. Nothing is
+    said where of some collective it is not known how long it was exposed: then owners are of fewer steps, and say so.
+
+    Args:
+        owners: of ``summarize_owners``.
+        collectives: as given to it.
+        overlap: likewise.
+    """
+    steps = keep_known(overlap)
+    issued = keep_of_steps(collectives, steps)
+    if not _are_listed(steps, collectives) or issued["exposed_ns"].isna().any():
+        return
+    exposed_ns = int(steps["exposed_comm_ns"].sum()) // max(1, len(steps))
+    owned_ns = sum(row.exposed_ns for row in owners)
+    beyond_ns = owned_ns - exposed_ns
+    if abs(beyond_ns) <= _WORTH_SAYING * exposed_ns:
+        return
+    owned = f"owners' times add up to {format_ns(owned_ns)}, and {format_ns(exposed_ns)} of a step is exposed"
+    others_ns = int(collectives["exposed_ns"].drop(issued.index).sum())
+    if beyond_ns > 0:
+        yield f"{owned}: {format_ns(beyond_ns)} lies beyond the steps that issued it"
+    elif others_ns >= -beyond_ns * len(steps):
+        yield f"{owned}: {format_ns(-beyond_ns)} is of collectives that were issued before these steps"
+    else:
+        yield f"{owned}: whose {format_ns(-beyond_ns)} is, is not known"
 
 
 def summarize_others(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[OtherSummary, ...]:
