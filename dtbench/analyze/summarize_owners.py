@@ -15,6 +15,7 @@ from dtbench.vocabulary import Cause, Operation, Purpose
 
 _COLUMNS: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _KEY: Final = ["owner", "operation", "purpose"]
+_OPERATIONS: Final = {str(operation): operation for operation in Operation}
 _WORTH_SAYING: Final = 0.01
 """Part of what is exposed from which the sum of owners differs visibly."""
 
@@ -121,7 +122,7 @@ def summarize_others(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
         sizes = None if mine["size_bytes"].isna().any() else mine.groupby(window)["size_bytes"].sum()
         rows.append(
             OtherSummary(
-                operation=None if pd.isna(named) or not named else Operation(str(named)),
+                operation=_OPERATIONS.get(str(named)),
                 are_numbers=bool(are_numbers),
                 count=int(mine.groupby(window).size().max()),
                 size_bytes=None if sizes is None else int(sizes.max()),
