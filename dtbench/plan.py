@@ -16,17 +16,17 @@ from dtbench.newer_knobs import find_lacking, spell_defaults
 from dtbench.problems import find_problems, find_rank_problems
 from dtbench.record import Record
 from dtbench.refusals import find_refusals
-from dtbench.scenario.ddp import CustomHook, Join
+from dtbench.scenario.ddp import Join
 from dtbench.scenario.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.presets import resolve_model
 from dtbench.scenario.schema import AdamW, Ddp, Fsdp1, Fsdp2, Parallel, Scenario, Sgd
-from dtbench.traffic.formula import plan_traffic
+from dtbench.traffic.formula import find_own_purposes, plan_traffic
 from dtbench.traffic.parameters import known_parameters, list_parameters
 from dtbench.traffic.planned import DTYPE_BYTES, PlannedTraffic
 from dtbench.traffic.tensor import count_data_ranks
 from dtbench.units import NS_PER_S, count_things, format_bytes
-from dtbench.vocabulary import Axis, DeviceKind
+from dtbench.vocabulary import Axis, DeviceKind, Purpose
 
 
 class Machine(Record):
@@ -169,6 +169,7 @@ def _resolve(scenario: Scenario, machine: Machine) -> Plan:
         notes=(
             *_find_notes(scenario, device, ranks, machine),
             *_note_compiled_ddp(scenario),
+            *_note_own(scenario),
             *_note_timed(scenario, device),
         ),
         state_bytes=None if parameters is None else estimate_state_bytes(scenario),
@@ -354,16 +355,6 @@ def is_compiled_ddp(scenario: Scenario) -> bool:
     return isinstance(scenario.parallel, Ddp) and scenario.parallel.replicas > 1 and scenario.model.compile is not None
 
 
-def has_own_hook(scenario: Scenario) -> bool:
-    """Whether a function of a person's own gathers or reduces: nobody knows what it sends."""
-    match scenario.parallel:
-        case Ddp(comm_hook=CustomHook()):
-            return True
-        case Fsdp2(all_gather=gather, reduce_scatter=reduce, all_reduce_hook=hook):
-            return any(own is not None for own in (gather, reduce, hook))
-    return False
-
-
 def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:
     cuda_devices = machine.cuda_devices
     found = "no CUDA device" if not cuda_devices else f"{count_things(cuda_devices, 'CUDA device')}"
@@ -385,6 +376,12 @@ def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:
 def _note_compiled_ddp(scenario: Scenario) -> Iterator[str]:
     if is_compiled_ddp(scenario):
         yield "model.compile under DDP: a graph gives its gradients in an order of its own; only bytes are compared"
+
+
+def _note_own(scenario: Scenario) -> Iterator[str]:
+    own = [purpose.value for purpose in Purpose if purpose in find_own_purposes(scenario)]
+    if own:
+        yield f"a function of your own does what {' and '.join(own)} is for: nothing is planned of it, nor compared"
 
 
 def _note_timed(scenario: Scenario, device: DeviceKind) -> Iterator[str]:

@@ -33,7 +33,7 @@ from dtbench.analyze.summarize_overlap import (
     summarize_purposes,
     summarize_ranks,
 )
-from dtbench.analyze.summarize_owners import summarize_others, summarize_owners
+from dtbench.analyze.summarize_owners import say_unowned, summarize_others, summarize_owners
 from dtbench.analyze.summarize_probes import summarize_probes
 from dtbench.analyze.summarize_stages import summarize_stages
 from dtbench.analyze.summarize_state_steps import summarize_state_steps
@@ -53,6 +53,7 @@ from dtbench.redaction import redact_variables
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.store.rank_records import RankRecord
 from dtbench.store.records import CellRecord, Environment, OwnLoopCell, RunStatus
+from dtbench.traffic.formula import find_own_purposes
 from dtbench.units import NS_PER_S
 from dtbench.vocabulary import DeviceKind, Phase, Purpose, Runtime
 
@@ -77,7 +78,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     tokens_per_second = tokens_per_step * NS_PER_S / step_time.median if step_time.median else math.nan
     unseen = sum(launch.tables.unseen_collectives for launch in launches)
     purpose_summaries, purpose_notes = summarize_purposes(
-        purposes, overlap, cell.plan, first, _find_unseen(cell), is_whole=not unseen
+        purposes, overlap, cell.plan, first, _find_unplanned(cell), is_whole=not unseen
     )
     status, reason = _status(data)
     environment = next((launch.environment for launch in launches if launch.environment is not None), None)
@@ -86,6 +87,8 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     between = None
     if isinstance(cell, OwnLoopCell):
         between = find_between_steps([launch.all_steps for launch in launches], ranks_planned)
+    owners = summarize_owners(collectives, overlap)
+    unowned = () if unseen else say_unowned(owners, collectives, overlap)
     return CellSummary(
         name=cell.name,
         coordinates=cell.coordinates,
@@ -108,7 +111,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         exposed_step_fraction=fraction(overlap, "exposed_comm_ns", "step_ns"),
         part=find_part(keep_known(overlap), overlap),
         purposes=purpose_summaries,
-        owners=summarize_owners(collectives, overlap),
+        owners=owners,
         others=summarize_others(collectives, overlap),
         gradient_waits=summarize_gradient_waits(collectives),
         ranks=summarize_ranks(overlap),
@@ -121,7 +124,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         unread_events=sum(launch.tables.unread_events for launch in launches),
         unknown_names=sum_names(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
-        notes=(*purpose_notes, *give_notes(data, disturbed, profiler_cost, between)),
+        notes=(*purpose_notes, *unowned, *give_notes(data, disturbed, profiler_cost, between)),
         exposure=_summarize_exposure(data, profiler_cost.low),
         between_steps=between,
         probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
@@ -287,12 +290,16 @@ def _utilization(cell: CellRecord | OwnLoopCell, step_ns: float, device: str) ->
     return cell.plan.flops_per_step * NS_PER_S / (step_ns * cell.plan.ranks * peak) if step_ns else math.nan
 
 
-def _find_unseen(cell: CellRecord | OwnLoopCell) -> tuple[Purpose, ...]:
-    """Give purposes whose collectives are no kernels, though ranks are devices: of tensors that were offloaded."""
-    if isinstance(cell, OwnLoopCell) or cell.plan.device is DeviceKind.CPU:
-        return ()
-    parallel = cell.scenario.parallel
-    return (Purpose.OTHER,) if isinstance(parallel, Fsdp2) and parallel.cpu_offload else ()
+def _find_unplanned(cell: CellRecord | OwnLoopCell) -> frozenset[Purpose]:
+    """Give purposes that no plan can be held against: what a person's own functions do, and what is no kernel.
+
+    No kernels are, though ranks are devices, collectives of tensors that were offloaded.
+    """
+    if isinstance(cell, OwnLoopCell):
+        return frozenset()
+    own, parallel = find_own_purposes(cell.scenario), cell.scenario.parallel
+    is_offloaded = cell.plan.device is not DeviceKind.CPU and isinstance(parallel, Fsdp2) and parallel.cpu_offload
+    return own | {Purpose.OTHER} if is_offloaded else own
 
 
 def _compute_dtype(scenario: Scenario) -> str:

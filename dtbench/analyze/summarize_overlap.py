@@ -149,7 +149,7 @@ def summarize_purposes(
     overlap: pd.DataFrame,
     plan: Plan | OwnLoop,
     ranks: Sequence[RankRecord],
-    unseen: Collection[Purpose] = (),
+    unplanned: Collection[Purpose] = (),
     *,
     is_whole: bool = True,
 ) -> tuple[tuple[PurposeSummary, ...], list[str]]:
@@ -161,7 +161,7 @@ def summarize_purposes(
             are in no mean.
         plan: what is expected; a person's own loop expects nothing.
         ranks: records of the ranks; say whether overlap is possible.
-        unseen: purposes whose collectives the traces do not show.
+        unplanned: purposes that the plan cannot be held against, whatever it says.
         is_whole: no collective was launched that the traces lack, so that one too few is one too few.
     """
     told = _find_told(purposes, overlap)
@@ -177,7 +177,7 @@ def summarize_purposes(
     rows = []
     for purpose in Purpose:
         mine = purposes[purposes["purpose"] == purpose]
-        expected = None if isinstance(plan, OwnLoop) or purpose in unseen else _expect(purpose, plan, ranks)
+        expected = None if isinstance(plan, OwnLoop) or purpose in unplanned else _expect(purpose, plan, ranks)
         if not len(mine) and (expected is None or not expected.size_bytes):
             continue
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.

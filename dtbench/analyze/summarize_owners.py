@@ -1,5 +1,6 @@
 """Whose communication a cell's PROFILED steps left exposed, and why: from the tables of collectives of its launches."""
 
+from collections.abc import Iterable, Iterator
 from typing import Final, TypedDict
 
 import pandas as pd
@@ -9,10 +10,27 @@ from dtbench.analyze.causes.outsized import find_outsized
 from dtbench.analyze.intervals import unite
 from dtbench.analyze.summarize_overlap import are_among, find_part, keep_known, keep_of_steps
 from dtbench.analyze.summary import OtherSummary, OwnerSummary
+from dtbench.units import format_ns
 from dtbench.vocabulary import Cause, Operation, Purpose
 
 _COLUMNS: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _KEY: Final = ["owner", "operation", "purpose"]
+_OPERATIONS: Final = {str(operation): operation for operation in Operation}
+_WORTH_SAYING: Final = 0.01
+"""Part of what is exposed from which the sum of owners differs visibly."""
+
+_NUMBERS_BYTES: Final = 16
+"""A pair of the widest numbers: all that surely is no gradient or parameter of a model worth the ranks."""
+
+_OF_ALL_RANKS: Final = (
+    Operation.ALL_GATHER,
+    Operation.REDUCE_SCATTER,
+    Operation.ALL_TO_ALL,
+    Operation.GATHER,
+    Operation.SCATTER,
+)
+"""Whose size is that of every rank's part together."""
+
 _NOT_TOLD: Final = -1
 """In place of a rank."""
 
@@ -57,8 +75,38 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
     return tuple(sorted(rows, key=lambda row: -row.owner_exposed_ns))
 
 
+def say_unowned(owners: Iterable[OwnerSummary], collectives: pd.DataFrame, overlap: pd.DataFrame) -> Iterator[str]:
+    """Say how much of what is exposed in the steps no owner has, or owners have of what lies beyond them.
+
+    A step's exposed time is of whatever ran in it; owners have all that the steps issued, wherever it ran. Nothing is
+    said where of some collective it is not known how long it was exposed: then owners are of fewer steps, and say so.
+
+    Args:
+        owners: of ``summarize_owners``.
+        collectives: as given to it.
+        overlap: likewise.
+    """
+    steps = keep_known(overlap)
+    issued = keep_of_steps(collectives, steps)
+    if not _are_listed(steps, collectives) or issued["exposed_ns"].isna().any():
+        return
+    exposed_ns = int(steps["exposed_comm_ns"].sum()) // max(1, len(steps))
+    owned_ns = sum(row.exposed_ns for row in owners)
+    beyond_ns = owned_ns - exposed_ns
+    if abs(beyond_ns) <= _WORTH_SAYING * exposed_ns:
+        return
+    owned = f"owners' times add up to {format_ns(owned_ns)}, and {format_ns(exposed_ns)} of a step is exposed"
+    others_ns = int(collectives["exposed_ns"].drop(issued.index).sum())
+    if beyond_ns > 0:
+        yield f"{owned}: {format_ns(beyond_ns)} lies beyond the steps that issued it"
+    elif others_ns >= -beyond_ns * len(steps):
+        yield f"{owned}: {format_ns(-beyond_ns)} is of collectives that were issued before these steps"
+    else:
+        yield f"{owned}: whose {format_ns(-beyond_ns)} is, is not known"
+
+
 def summarize_others(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[OtherSummary, ...]:
-    """Give one row per operation of purpose other: what these were for the sizes and operations may rule out.
+    """Give rows of purpose other by operation, numbers apart: what these were for their operations may rule out.
 
     Args:
         collectives: as for ``summarize_owners``.
@@ -67,18 +115,26 @@ def summarize_others(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
     if not len(overlap) or not _are_listed(overlap, collectives):
         return ()
     issued = keep_of_steps(collectives, overlap)
+    issued = issued[issued["purpose"] == Purpose.OTHER]
     rows = []
-    for named, mine in issued[issued["purpose"] == Purpose.OTHER].groupby("operation", dropna=False):
+    for (named, are_numbers), mine in issued.groupby(["operation", _are_numbers(issued)], dropna=False):
         window = [mine[name] for name in ("launch", "rank", "step") if name in mine]
         sizes = None if mine["size_bytes"].isna().any() else mine.groupby(window)["size_bytes"].sum()
         rows.append(
             OtherSummary(
-                operation=None if pd.isna(named) or not named else Operation(str(named)),
+                operation=_OPERATIONS.get(str(named)),
+                are_numbers=bool(are_numbers),
                 count=int(mine.groupby(window).size().max()),
                 size_bytes=None if sizes is None else int(sizes.max()),
             )
         )
     return tuple(rows)
+
+
+def _are_numbers(issued: pd.DataFrame) -> "pd.Series[bool]":
+    """Tell of each collective whether what it has of a rank is a number or two; of one without a size nobody knows."""
+    parts = issued["group_size"].where(issued["operation"].isin(_OF_ALL_RANKS), 1).fillna(1)
+    return issued["size_bytes"].le(parts * _NUMBERS_BYTES).fillna(value=False).astype("bool")
 
 
 def _are_listed(steps: pd.DataFrame, collectives: pd.DataFrame) -> bool:

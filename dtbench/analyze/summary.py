@@ -280,11 +280,14 @@ class OtherSummary(Record):
 
     Attributes:
         operation: None where the trace names none.
+        are_numbers: each carries a number or two of a rank: a loss, a norm, a counter. The others have rows of their
+            own: no size tells a small model's gradients from anything else.
         count: in a step and rank, where there are most.
         size_bytes: likewise; None: not known of all.
     """
 
     operation: Operation | None
+    are_numbers: bool
     count: int
     size_bytes: IntOrNan
 

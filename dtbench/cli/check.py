@@ -11,6 +11,7 @@ from dtbench.report.section import Column
 if TYPE_CHECKING:
     from dtbench.plan import Plan
     from dtbench.scenario.load import ScenarioFile
+    from dtbench.scenario.schema import Scenario
 
 
 def check(
@@ -71,7 +72,7 @@ def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
             "coordinates": dict(cell.coordinates),
             "scenario": cell.scenario.model_dump(mode="json"),
             "plan": plans[cell.name].model_dump(mode="json"),
-            "wire_bytes": _wire_bytes(plans[cell.name]),
+            "wire_bytes": _wire_bytes(cell.scenario, plans[cell.name]),
             "needs_torch": {newer.knob: ".".join(map(str, newer.first)) for newer in find_newer(cell.scenario)},
         }
         for cell in file.cells
@@ -85,11 +86,12 @@ def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
     }
 
 
-def _wire_bytes(plan: "Plan") -> int | None:
-    """Give what each device sends in a step; None: known only once the model is built."""
+def _wire_bytes(scenario: "Scenario", plan: "Plan") -> int | None:
+    """Give what each device sends in a step; None: known only once the model is built, or by a person's function."""
+    from dtbench.traffic.formula import find_own_purposes
     from dtbench.traffic.planned import wire_bytes
 
-    if plan.traffic is None:
+    if plan.traffic is None or find_own_purposes(scenario):
         return None
     sizes = {axis.name: axis.size for axis in plan.mesh}
     return sum(wire_bytes(part, sizes[part.axis]) for part in plan.traffic)
@@ -104,8 +106,9 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
     tokens = list(dict.fromkeys(format_count(plan.tokens_per_step) for plan in plans.values()))
     print_line(f"Device: {', '.join(devices)}; {' or '.join(tokens)} tokens per step")
     rows = []
+    scenarios = {cell.name: cell.scenario for cell in file.cells}
     for name, plan in plans.items():
-        wire = _wire_bytes(plan)
+        wire = _wire_bytes(scenarios[name], plan)
         rows.append(
             (
                 name,
@@ -170,6 +173,8 @@ def _print_traffic(plans: "dict[str, Plan]") -> None:
         return
     if all(plan.ranks == 1 for plan in plans.values()):
         print_line("Nothing has to cross a wire: every cell is a single rank, its collectives have one member.")
+        return
+    if not any(plan.traffic for plan in plans.values()):
         return
     print_table(
         [

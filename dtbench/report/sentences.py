@@ -25,6 +25,7 @@ from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.rank_records import Receipt, ReceiptOutcome
 from dtbench.store.records import OwnLoop, RunStatus
 from dtbench.store.running import describe_neighbours
+from dtbench.traffic.formula import find_own_purposes
 from dtbench.units import NS_PER_MS, NS_PER_S, count_things, format_bytes, format_count, format_fraction, format_ns
 from dtbench.vocabulary import REDUCTIONS, Cause, DeviceKind, Operation, Purpose, StageOutcome
 
@@ -67,7 +68,7 @@ def wait_part(cell: CellSummary, purpose: Purpose) -> KnownPart | None:
 def wait_word(cell: CellSummary, purpose: Purpose) -> str:
     """Give the wait of one purpose per step, ``none`` where there are no such collectives, ``n/a`` where unknown."""
     is_absent = _are_purposes_told(cell) and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose)
-    if is_absent and _find_untold(cell, purpose) is None:
+    if is_absent and not _is_own(cell, purpose) and _find_untold(cell, purpose) is None:
         return "none"
     return bound_wait(cell, purpose, format_ns(wait_ns(cell, purpose)))
 
@@ -89,12 +90,8 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     return _why_absent(cell, purpose)
 
 
-_BY_HAND: Final = {
-    Purpose.GRAD_REDUCE: (*REDUCTIONS, Operation.ALL_GATHER),  # the last: gradients in codes that no sum understands
-    Purpose.UNSHARD: (Operation.ALL_GATHER, Operation.BROADCAST),
-}
-_LEAST_BY_HAND: Final = 1024
-"""Bytes a step of one operation: less is a loss, a norm or a counter, and no model's gradients or parameters."""
+_NEVER: Final = {Purpose.GRAD_REDUCE: (Operation.BARRIER,), Purpose.UNSHARD: (*REDUCTIONS, Operation.BARRIER)}
+"""What cannot be of a purpose; by any other operation a loop may hand gradients or parameters on, in steps or codes."""
 
 
 def _are_purposes_told(cell: CellSummary) -> bool:
@@ -102,18 +99,22 @@ def _are_purposes_told(cell: CellSummary) -> bool:
     return bool(cell.ranks) and bool(cell.purposes or not any(rank.comm_ns for rank in cell.ranks))
 
 
-def _find_untold(cell: CellSummary, purpose: Purpose) -> tuple[int, int | None] | None:
-    """Return how many a step may be of a purpose, and their bytes: a loop of one's own may reduce or gather by hand.
+def _is_own(cell: CellSummary, purpose: Purpose) -> bool:
+    """Tell whether a function of a person's own does it, by collectives or otherwise."""
+    return cell.scenario is not None and purpose in find_own_purposes(cell.scenario)
 
-    None: nothing is of purpose other, or only what its operation or its size shows to be none.
+
+def _find_untold(cell: CellSummary, purpose: Purpose) -> tuple[int, int | None] | None:
+    """Return how many a step may be of a purpose, and their bytes: a loop of one's own may hand on what it likes.
+
+    None: nothing is of purpose other, or only what its operation shows to be none, or that it is a number or two.
     """
     other = find_purpose(cell, Purpose.OTHER) if cell.scenario is None else None
     if other is None:
         return None
     if not cell.others:
         return other.count, other.size_bytes
-    may_be = [one for one in cell.others if one.operation is None or one.operation in _BY_HAND[purpose]]
-    may_be = [one for one in may_be if one.size_bytes is None or one.size_bytes >= _LEAST_BY_HAND]
+    may_be = [one for one in cell.others if not one.are_numbers and one.operation not in _NEVER[purpose]]
     sizes = [one.size_bytes for one in may_be if one.size_bytes is not None]
     size_bytes = sum(sizes) if len(sizes) == len(may_be) else None
     return (sum(one.count for one in may_be), size_bytes) if may_be else None
@@ -282,6 +283,8 @@ def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
     planned = _count_planned(cell, purpose)
     if planned:
         return f"n/a: the plan expects {planned} collectives per step, none was seen"
+    if _is_own(cell, purpose):
+        return "n/a: a function of your own does it, and no such collective was seen"
     if (untold := _find_untold(cell, purpose)) is not None:
         count, size_bytes = untold
         size = "" if size_bytes is None else f", {format_bytes(size_bytes)} a step,"
@@ -308,7 +311,7 @@ def _why_never_gathered(parallel: Parallel) -> str:
 def _count_planned(cell: CellSummary, purpose: Purpose) -> int:
     """Return what the plan expects per step, or the ranks do where the plan itself cannot know."""
     of_ranks = [row.planned_count or 0 for row in cell.purposes if row.purpose is purpose]
-    of_plan = (cell.plan.traffic or ()) if isinstance(cell.plan, Plan) else ()
+    of_plan = (cell.plan.traffic or ()) if isinstance(cell.plan, Plan) and not _is_own(cell, purpose) else ()
     return max(sum(one.count for one in of_plan if one.purpose is purpose), *of_ranks, 0)
 
 

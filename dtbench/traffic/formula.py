@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import assert_never
 
+from dtbench.scenario.ddp import CustomHook
 from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.traffic.ddp import ddp_traffic
 from dtbench.traffic.fsdp1 import fsdp1_traffic
@@ -17,7 +18,7 @@ from dtbench.vocabulary import Axis, Operation, Purpose
 def plan_traffic(
     scenario: Scenario, parameters: tuple[Parameter, ...], silent: Collection[Axis] = ()
 ) -> tuple[PlannedTraffic, ...]:
-    """Give what one rank issues in one step after warm-up.
+    """Give what one rank issues in one step after warm-up; nothing of purposes that ``find_own_purposes`` names.
 
     Args:
         scenario: says how the model is spread.
@@ -38,7 +39,20 @@ def plan_traffic(
             assert_never(parallel)
     cut = tensor_traffic(scenario, parameters)
     lines = (*reduced, *cut, *_clip_traffic(scenario, parameters))
-    return sum_traffic(line for line in lines if line.axis not in silent)
+    own = find_own_purposes(scenario)
+    return sum_traffic(line for line in lines if line.axis not in silent and line.purpose not in own)
+
+
+def find_own_purposes(scenario: Scenario) -> frozenset[Purpose]:
+    """Give what functions of a person's own do: nobody knows what is sent for it, and no formula says."""
+    match scenario.parallel:
+        case Ddp(comm_hook=CustomHook()):
+            return frozenset({Purpose.GRAD_REDUCE})
+        case Fsdp2(all_gather=gather, reduce_scatter=reduce, all_reduce_hook=hook):
+            named = ((Purpose.UNSHARD, gather), (Purpose.GRAD_REDUCE, reduce), (Purpose.GRAD_REDUCE, hook))
+            return frozenset(purpose for purpose, own in named if own is not None)
+        case _:
+            return frozenset()
 
 
 def _clip_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dtbench.errors import PlanError
-from dtbench.plan import has_own_hook, is_compiled_ddp
+from dtbench.plan import is_compiled_ddp
 from dtbench.probe_catalogue.functions import choose
 from dtbench.scenario.schema import Ddp
 from dtbench.stolen_time import StolenTime
@@ -142,8 +142,6 @@ class Session:
         parameters = sum(parameter.numel() for parameter in built.module.parameters())
         if self._plan.traffic is None:
             self._planned = expect_traffic(built.module, built.blocks, self._scenario, self._plan)
-        elif has_own_hook(self._scenario):
-            self._planned = ()
         elif is_compiled_ddp(self._scenario):
             self._planned = expect_bytes(self._plan.traffic, Purpose.GRAD_REDUCE)
         parallel = parallelize(built, mesh, self._scenario, self._plan, self._recorder, self._order.import_folders)

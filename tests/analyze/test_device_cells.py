@@ -6,29 +6,36 @@ from typing import Any
 
 import pytest
 
-from dtbench.analyze.summarize_cell import _compute_dtype, _find_unseen
+from dtbench.analyze.summarize_cell import _compute_dtype, _find_unplanned
 from dtbench.plan import Machine, make_plan
 from dtbench.scenario.schema import Scenario
 from dtbench.vocabulary import Purpose
 
 Make = Callable[..., Scenario]
+OWN = {"kind": "custom", "function": "a:b"}
 
 
 @pytest.mark.parametrize(
-    ("device", "parallel", "unseen"),
+    ("device", "parallel", "unplanned"),
     [
         ("cuda", {"kind": "fsdp2", "shards": 2, "cpu_offload": True}, (Purpose.OTHER,)),
         ("cpu", {"kind": "fsdp2", "shards": 2, "cpu_offload": True}, ()),
         ("cuda", {"kind": "fsdp2", "shards": 2}, ()),
+        (
+            "cpu",
+            {"kind": "ddp", "replicas": 2, "comm_hook": {"kind": "custom", "function": "a:b"}},
+            (Purpose.GRAD_REDUCE,),
+        ),
+        ("cuda", {"kind": "fsdp2", "shards": 2, "all_gather": "a:b"}, (Purpose.UNSHARD,)),
         ("cuda", {"kind": "fsdp1", "shards": 2, "cpu_offload": True}, ()),
     ],
 )
-def test_traces_of_devices_do_not_show_what_is_reduced_in_host_memory(
-    scenario: Make, device: str, parallel: dict[str, Any], unseen: tuple[Purpose, ...]
+def test_no_plan_is_held_against_what_is_reduced_in_host_memory_or_by_a_persons_own_function(
+    scenario: Make, device: str, parallel: dict[str, Any], unplanned: tuple[Purpose, ...]
 ) -> None:
     wanted = scenario(device=device, parallel=parallel)
     cell: Any = SimpleNamespace(scenario=wanted, plan=make_plan(wanted, Machine(cpu_cores=2, cuda_devices=2)))
-    assert _find_unseen(cell) == unseen
+    assert _find_unplanned(cell) == frozenset(unplanned)
 
 
 @pytest.mark.parametrize(

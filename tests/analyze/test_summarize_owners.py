@@ -1,8 +1,9 @@
 """Owners and causes of a cell, from its tables of collectives."""
 
 import pandas as pd
+import pytest
 
-from dtbench.analyze.summarize_owners import summarize_others, summarize_owners
+from dtbench.analyze.summarize_owners import say_unowned, summarize_others, summarize_owners
 from dtbench.analyze.summary import OtherSummary
 from dtbench.analyze.tables import COLLECTIVES, OVERLAP
 from dtbench.vocabulary import Cause, Operation, Purpose
@@ -192,16 +193,50 @@ def test_an_owner_says_of_which_ranks_its_times_are_means_where_these_are_not_al
     assert (str(row.part), row.exposed_ns) == ("rank 0 alone, of 2", 10)
 
 
+@pytest.mark.parametrize(
+    ("exposed_ns", "said"),
+    [
+        (1_000_000, None),
+        (1_005_000, None),  # rounded away where it is shown
+        (1_500_000, "1.50 ms of a step is exposed: 500 us is of collectives that were issued before these steps"),
+        (2_500_000, "2.50 ms of a step is exposed: whose 1.50 ms is, is not known"),  # those others took less
+        (600_000, "600 us of a step is exposed: 400 us lies beyond the steps that issued it"),
+    ],
+)
+def test_what_is_exposed_and_no_owners_is_said_to_be_so(exposed_ns: int, said: str | None) -> None:
+    issued: dict[str, object] = {"exposed_tail_ns": 1_000_000, "exposed_ns": 1_000_000}
+    before: dict[str, object] = {"step": pd.NA, "exposed_tail_ns": 900_000, "exposed_ns": 900_000}
+    left_out: dict[str, object] = {**before, "step": 3}
+    table = collectives(before, issued, {**issued, "step": 2}, left_out)
+    window = steps(1, 2).assign(exposed_comm_ns=exposed_ns, comm_ns=exposed_ns)
+    found = list(say_unowned(summarize_owners(table, window), table, window))
+    assert found == ([] if said is None else [f"owners' times add up to 1.00 ms, and {said}"])
+
+
+def test_nothing_is_said_of_sums_where_owners_are_not_known_of_all_or_nothing_is_exposed() -> None:
+    window = steps(1).assign(exposed_comm_ns=500, comm_ns=500)
+    unknown = collectives({"exposed_tail_ns": 9, "exposed_ns": 9}, {"exposed_ns": pd.NA})
+    unlisted = collectives()
+    for table, windows in ((unknown, window), (unlisted, window), (collectives({"exposed_ns": 0}), steps(1))):
+        assert list(say_unowned(summarize_owners(table, windows), table, windows)) == []
+
+
 def test_what_is_of_purpose_other_is_told_by_operation_as_the_step_that_issued_most_did() -> None:
     other: dict[str, object] = {"purpose": "other", "operation": "all_reduce", "size_bytes": 4}
+    bias = {**other, "size_bytes": 20}
+    gathered = {**other, "operation": "all_gather", "size_bytes": 32}
     table = collectives(
-        other, {**other, "size_bytes": 2000}, {**other, "step": 2}, {"size_bytes": 9}, {**other, "operation": ""},
-        {**other, "operation": "broadcast", "size_bytes": pd.NA}, {**other, "operation": "broadcast"},
+        other, bias, bias, {**other, "step": 2}, {"size_bytes": 9}, {**other, "operation": ""},
+        {**gathered, "group_size": 4}, {**gathered, "step": 2},
+        {**other, "operation": "broadcast", "size_bytes": pd.NA}, {**bias, "operation": "broadcast"},
     )  # fmt: skip
     assert summarize_others(table, steps(1, 2)) == (
-        OtherSummary(operation=None, count=1, size_bytes=4),
-        OtherSummary(operation=Operation.ALL_REDUCE, count=2, size_bytes=2004),
-        OtherSummary(operation=Operation.BROADCAST, count=2, size_bytes=None),
+        OtherSummary(operation=None, are_numbers=True, count=1, size_bytes=4),
+        OtherSummary(operation=Operation.ALL_GATHER, are_numbers=False, count=1, size_bytes=32),  # of how many?
+        OtherSummary(operation=Operation.ALL_GATHER, are_numbers=True, count=1, size_bytes=32),
+        OtherSummary(operation=Operation.ALL_REDUCE, are_numbers=False, count=2, size_bytes=40),
+        OtherSummary(operation=Operation.ALL_REDUCE, are_numbers=True, count=1, size_bytes=4),
+        OtherSummary(operation=Operation.BROADCAST, are_numbers=False, count=2, size_bytes=None),
     )
     assert summarize_others(table, steps()) == ()
     unlisted = steps(1).assign(rank=1, comm_ns=pd.array([None], dtype="Int64"))

@@ -1,5 +1,6 @@
 """What a cell communicated for each purpose, held against its plan: by what was seen, and by what was not."""
 
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,9 @@ from dtbench.store.traffic_records import ExpectedTraffic
 from dtbench.vocabulary import Purpose
 
 
-def summarize(counts: list[int], *, planned: int, is_whole: bool = True) -> dict[Purpose, PurposeSummary]:
+def summarize(
+    counts: list[int], *, planned: int | None, is_whole: bool = True, unplanned: Collection[Purpose] = ()
+) -> dict[Purpose, PurposeSummary]:
     """Summarize two steps of a rank in which so many gradients were reduced, and one parameter gathered."""
     blank: dict[str, Any] = dict.fromkeys(PURPOSES, 0)
     rows = [
@@ -24,10 +27,10 @@ def summarize(counts: list[int], *, planned: int, is_whole: bool = True) -> dict
     ]
     overlap = pd.DataFrame([{**dict.fromkeys(OVERLAP, 0), "launch": 0, "step": step} for step in range(len(counts))])
     plan: Any = SimpleNamespace(ranks=1, traffic=())
-    expected = ExpectedTraffic(purpose=Purpose.GRAD_REDUCE, count=planned, size_bytes=8 * planned)
-    rank: Any = SimpleNamespace(planned=(expected,), overlap_possible=())
+    expected = [ExpectedTraffic(purpose=Purpose.GRAD_REDUCE, count=planned, size_bytes=8 * planned)] if planned else []
+    rank: Any = SimpleNamespace(planned=tuple(expected), overlap_possible=())
     found, _ = summarize_purposes(
-        pd.DataFrame(rows, columns=["launch", *PURPOSES]), overlap, plan, [rank], is_whole=is_whole
+        pd.DataFrame(rows, columns=["launch", *PURPOSES]), overlap, plan, [rank], unplanned, is_whole=is_whole
     )
     return {one.purpose: one for one in found}
 
@@ -97,3 +100,10 @@ def test_a_wait_that_was_seen_only_in_steps_without_an_account_is_not_known_of_t
     row, notes = summarize_waits([(6, False), (None, True)], lost=(1,))
     assert (row.wait_ns, row.is_wait_least) == (6, False), "what a step without an account waited is in no mean"
     assert not any("only the least" in note for note in notes)
+
+
+def test_what_a_function_of_ones_own_sends_is_held_against_nothing_though_the_plan_names_none() -> None:
+    row = summarize([3, 3], planned=None)[Purpose.GRAD_REDUCE]
+    assert (row.matches_plan, row.planned_count, row.planned_size_bytes) == (False, 0, 0)
+    own = summarize([3, 3], planned=None, unplanned={Purpose.GRAD_REDUCE})[Purpose.GRAD_REDUCE]
+    assert (own.matches_plan, own.planned_count, own.planned_size_bytes) == (None, None, None)

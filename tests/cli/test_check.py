@@ -47,6 +47,24 @@ def test_what_a_device_sends_follows_the_ring_factors(capsys: pytest.CaptureFixt
     assert cells["fsdp2"]["wire_bytes"] == gathered * 7 // 8 + scattered * 7 // 8
 
 
+def test_what_a_persons_own_hook_sends_is_not_known(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "# What does my hook cost?\nschema_version: 1\ndevice: cpu\n"
+        "model: {kind: mlp, layers: 2, dim: 64, hidden_dim: 64}\n"
+        "data: {global_batch: 8, sequence_length: 8}\noptimizer: {kind: sgd, lr: 0.1}\n"
+        "parallel: {kind: ddp, replicas: 2, comm_hook: {kind: custom, function: 'hooks:mine'}}\n"
+    )
+    assert run(str(file), "--json") == 0
+    assert {cell["wire_bytes"] for cell in json.loads(capsys.readouterr().out)["cells"]} == {None}
+    assert run(str(file)) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Note: a function of your own does what grad_reduce is for: nothing is planned of it, nor" in printed
+    assert "unknown" in printed
+    assert "0 B" not in printed
+    assert "Planned traffic" not in printed
+
+
 def test_what_not_every_torch_can_do_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("bucket_view") == 0
     printed = capsys.readouterr().out

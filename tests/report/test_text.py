@@ -10,12 +10,13 @@ from dtbench.analyze.summary import CellSummary, OtherSummary, OwnerSummary, Run
 from dtbench.report.sentences import decimals_for, format_ms, wait_sentence, wait_word
 from dtbench.report.sweep_table import render_sweep
 from dtbench.report.text import render_cell, render_places, render_run
+from dtbench.scenario.ddp import CustomHook
 from dtbench.scenario.network import EmulatedNetwork
 from dtbench.scenario.schema import Fsdp2
 from dtbench.store.rank_records import Compilation, CorrectnessResult, Receipt, ReceiptOutcome
 from dtbench.store.records import OwnAxis, OwnLoop, RunStatus
 from dtbench.units import format_ns
-from dtbench.vocabulary import Axis, Cause, DeviceKind, Operation, Purpose
+from dtbench.vocabulary import REDUCTIONS, Axis, Cause, DeviceKind, Operation, Purpose
 
 NAN = float("nan")
 
@@ -302,21 +303,56 @@ def test_a_loop_that_reduces_by_hand_is_not_said_to_have_issued_no_such_collecti
     assert wait_sentence(own.model_copy(update={"purposes": (row, unsized)}), Purpose.UNSHARD) == (
         "n/a: none could be told; 1 collective of purpose other may be such"
     )
-    others = (
-        OtherSummary(operation=Operation.ALL_REDUCE, count=3, size_bytes=4096),
-        OtherSummary(operation=Operation.ALL_GATHER, count=1, size_bytes=72),
-        OtherSummary(operation=Operation.BARRIER, count=1, size_bytes=None),
+    summed = untold.model_copy(
+        update={
+            "others": (
+                make_other(Operation.ALL_REDUCE, count=4, size_bytes=660),  # all of a tutorial's model
+                make_other(Operation.ALL_GATHER, count=1, size_bytes=16, are_numbers=True),
+                make_other(Operation.BARRIER, count=1, size_bytes=None),
+            )
+        }
     )
-    summed = untold.model_copy(update={"others": others})
     assert wait_sentence(summed, Purpose.GRAD_REDUCE) == (
-        "n/a: none could be told; 3 collectives of purpose other, 4.00 KiB a step, may be such"
+        "n/a: none could be told; 4 collectives of purpose other, 660 B a step, may be such"
     )
-    assert wait_word(summed, Purpose.UNSHARD) == "none"  # no all-reduce gathers parameters, nor do 72 bytes
+    assert wait_word(summed, Purpose.UNSHARD) == "none"  # no all-reduce gathers parameters, nor do numbers
     assert wait_sentence(summed, Purpose.UNSHARD) == "none, no such collective was issued"
-    unnamed = untold.model_copy(update={"others": (OtherSummary(operation=None, count=1, size_bytes=None),)})
-    assert wait_word(unnamed, Purpose.UNSHARD) == wait_word(unnamed, Purpose.GRAD_REDUCE) == "n/a"
     planned = make_ddp().model_copy(update={"purposes": (by_hand, *make_ddp().purposes)})
     assert wait_word(planned, Purpose.UNSHARD) == "none"
+
+
+def test_what_a_function_of_ones_own_does_unseen_is_not_said_to_be_none(make_ddp: Callable[..., CellSummary]) -> None:
+    cell = make_ddp()
+    assert cell.scenario is not None
+    hooked = cell.scenario.parallel.model_copy(update={"comm_hook": CustomHook(kind="custom", function="hooks:mine")})
+    scenario = cell.scenario.model_copy(update={"parallel": hooked})
+    own = make_ddp(
+        update={"scenario": scenario, "purposes": (), "ranks": (cell.ranks[0].model_copy(update={"comm_ns": 0}),)}
+    )
+    assert wait_word(own, Purpose.GRAD_REDUCE) == "n/a"
+    assert wait_sentence(own, Purpose.GRAD_REDUCE) == (
+        "n/a: a function of your own does it, and no such collective was seen"
+    )
+    assert wait_word(own, Purpose.UNSHARD) == "none"
+
+
+@pytest.mark.parametrize("operation", [None, *Operation])
+def test_any_operation_that_hands_something_on_may_be_a_loops_way_to_average_gradients(
+    make_ddp: Callable[..., CellSummary], operation: Operation | None
+) -> None:
+    own = make_own(make_ddp)
+    (row,) = own.purposes
+    by_hand = row.model_copy(update={"purpose": Purpose.OTHER})
+    some = own.model_copy(update={"purposes": (by_hand,), "others": (make_other(operation, count=1, size_bytes=660),)})
+    is_barrier, is_sum = operation is Operation.BARRIER, operation in REDUCTIONS
+    assert wait_word(some, Purpose.GRAD_REDUCE) == ("none" if is_barrier else "n/a")
+    assert wait_word(some, Purpose.UNSHARD) == ("none" if is_barrier or is_sum else "n/a")
+
+
+def make_other(
+    operation: Operation | None, *, count: int, size_bytes: int | None, are_numbers: bool = False
+) -> OtherSummary:
+    return OtherSummary(operation=operation, are_numbers=are_numbers, count=count, size_bytes=size_bytes)
 
 
 def test_a_single_process_has_no_backend(make_ddp: Callable[..., CellSummary]) -> None:

@@ -193,7 +193,7 @@ def test_a_hook_of_ones_own_is_found_called_and_checked(
     hook = {"kind": "custom", "function": f"example_hooks:{function}"}
     launched = launch(scenario(model=MLP, **_ddp(comm_hook=hook)))
     assert launched.correctness.passed is (function == "average")
-    assert launched.rank().planned == ()
+    assert launched.rank().planned is None
     assert [one for one in launched.rank().receipts if one.outcome is ReceiptOutcome.DISAGREES] == []
 
 

@@ -15,7 +15,7 @@ from dtbench.plan import Plan, find_silent_axes
 from dtbench.scenario.model import Custom
 from dtbench.scenario.schema import Ddp, Scenario
 from dtbench.store.traffic_records import ExpectedTraffic
-from dtbench.traffic.formula import plan_traffic
+from dtbench.traffic.formula import find_own_purposes, plan_traffic
 from dtbench.traffic.parameters import Parameter
 from dtbench.traffic.planned import PlannedTraffic
 from dtbench.training_model import TrainingModel
@@ -119,7 +119,8 @@ def expect_traffic(
 ) -> tuple[ExpectedTraffic, ...]:
     """Give what the formulas say of unsharding and gradient reduction, given a plain module's parameters.
 
-    Nothing for a tensor axis or frozen parameters. Of DDP only bytes: its buckets hang on the order of gradients.
+    Nothing for a tensor axis or frozen parameters, nor for what functions of a person's own do. Of DDP only bytes: its
+    buckets hang on the order of gradients.
     """
     parameters = tuple(_list_parameters(module, blocks))
     if scenario.parallel.tensor > 1 or not all(parameter.requires_grad for parameter in module.parameters()):
@@ -128,7 +129,8 @@ def expect_traffic(
         spell_defaults(scenario, torch.__version__), parameters, find_silent_axes(plan.device, plan.mesh)
     )
     found = []
-    for purpose in (Purpose.UNSHARD, Purpose.GRAD_REDUCE):
+    own = find_own_purposes(scenario)
+    for purpose in (one for one in (Purpose.UNSHARD, Purpose.GRAD_REDUCE) if one not in own):
         mine = [item for item in traffic if item.purpose is purpose]
         count = None if isinstance(scenario.parallel, Ddp) and mine else sum(item.count for item in mine)
         size_bytes = sum(item.size_bytes for item in mine)

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from dtbench.scenario.ddp import Ddp, DdpMixedPrecision
+from dtbench.scenario.ddp import CustomHook, Ddp, DdpMixedPrecision
 from dtbench.store.rank_records import Receipt
 from dtbench.store.traffic_records import OverlapPossible, Traffic
 from dtbench.traffic.ddp import DDP_DEFAULT_CAP_BYTES
@@ -144,7 +144,7 @@ def _mixed_precision_receipts(model: DistributedDataParallel, asked: DdpMixedPre
 
 
 def read_ddp_overlap(
-    parallel: Ddp, bucket_bytes: tuple[int, ...], traffic: tuple[Traffic, ...]
+    parallel: Ddp, bucket_bytes: tuple[int, ...], traffic: tuple[Traffic, ...], *, clips: bool
 ) -> tuple[OverlapPossible, ...]:
     """Say that buckets overlap backward, unless they are issued blocking or none is ready before its end.
 
@@ -164,25 +164,31 @@ def read_ddp_overlap(
     else:
         possible, reason = True, f"{len(bucket_bytes)} buckets, each all-reduced while backward goes on"
     gradients = OverlapPossible(purpose=Purpose.GRAD_REDUCE, possible=possible, reason=reason)
-    return (gradients, *(_beside_gradients(parallel, one, traffic) for one in read_inline_overlap(parallel)))
+    inline = read_inline_overlap(parallel, traffic, clips=clips)
+    beside = _find_beside(parallel, traffic)
+    if beside is None:
+        return (gradients, *inline)
+    possible, reason = beside
+    others = OverlapPossible(purpose=Purpose.OTHER, possible=possible, reason=reason)
+    return (gradients, *(note for note in inline if note.purpose is not Purpose.OTHER), others)
 
 
-def _beside_gradients(parallel: Ddp, note: OverlapPossible, traffic: tuple[Traffic, ...]) -> OverlapPossible:
-    """Say what buffers and ``join`` make of what is neither weight nor gradient."""
+def _find_beside(parallel: Ddp, traffic: tuple[Traffic, ...]) -> tuple[bool, str] | None:
+    """Say what buffers and ``join`` make of what is neither weight nor gradient; None: it is not surely theirs.
+
+    A person's own hook may send anything beside.
+    """
     hook = parallel.buffer_comm_hook
-    if note.purpose is not Purpose.OTHER:
-        return note
+    if isinstance(parallel.comm_hook, CustomHook):
+        return None
     if parallel.join is not None:
-        reason = "ranks ask each other before each forward who still has rows"
-    elif hook is not None:
+        return False, "ranks ask each other before each forward who still has rows"
+    if hook is not None:
         after = hook.location == "post_forward"
-        reason = "buffers are averaged beside backward" if after else "forward waits for the averaged buffers"
-        note = note.model_copy(update={"possible": after})
-    elif any(item.operation is Operation.BROADCAST for item in traffic):
-        reason = "forward waits for rank 0's buffers"
-    else:
-        reason = note.reason
-    return note.model_copy(update={"reason": reason})
+        return after, "buffers are averaged beside backward" if after else "forward waits for the averaged buffers"
+    if any(item.operation is Operation.BROADCAST for item in traffic if item.purpose is Purpose.OTHER):
+        return False, "forward waits for rank 0's buffers"
+    return None
 
 
 def read_unwrapped_receipts(parallel: Ddp, ranks: int) -> tuple[Receipt, ...]:

@@ -254,7 +254,9 @@ def _mixed_precision_receipts(got: MixedPrecision, asked: Fsdp1MixedPrecision) -
         yield receipt
 
 
-def read_fsdp1_overlap(parallel: Fsdp1, plan: Plan, traffic: tuple[Traffic, ...]) -> tuple[OverlapPossible, ...]:
+def read_fsdp1_overlap(
+    parallel: Fsdp1, plan: Plan, traffic: tuple[Traffic, ...], *, clips: bool
+) -> tuple[OverlapPossible, ...]:
     """Say for each purpose whether it can run beside compute, from the async flags as issued where they are known."""
     notes = []
     for purpose, where in (
@@ -268,4 +270,4 @@ def read_fsdp1_overlap(parallel: Fsdp1, plan: Plan, traffic: tuple[Traffic, ...]
         is_async = bool(issued) and all(item.count_async == item.count for item in issued)
         reason = "async_op=True" if is_async else "gloo issues FSDP1's collectives synchronously"
         notes.append(OverlapPossible(purpose=purpose, possible=is_async, reason=reason))
-    return (*notes, *read_inline_overlap(parallel))
+    return (*notes, *read_inline_overlap(parallel, traffic, clips=clips))

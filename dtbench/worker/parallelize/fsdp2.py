@@ -375,12 +375,14 @@ def _reduce_scatter_receipts(root: Any, parallel: Fsdp2, plan: Plan) -> Iterator
     yield buffers
 
 
-def read_fsdp2_overlap(parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...]) -> tuple[OverlapPossible, ...]:
+def read_fsdp2_overlap(
+    parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...], *, clips: bool
+) -> tuple[OverlapPossible, ...]:
     """Say for each purpose whether it can run beside compute, from the async flags as issued where they are known."""
     notes = []
     if parallel.shards > 1:
         notes += [_unshard_overlap(parallel, plan, traffic), _reduce_overlap(parallel, plan, traffic)]
-    return (*notes, *read_inline_overlap(parallel))
+    return (*notes, *read_inline_overlap(parallel, traffic, clips=clips))
 
 
 def _unshard_overlap(parallel: Fsdp2, plan: Plan, traffic: tuple[Traffic, ...]) -> OverlapPossible:

@@ -81,7 +81,9 @@ def _parallelize_ddp(scenario: Scenario, wrapped: WrappedDdp) -> Parallelized:
         local_parts={place_of(item.parameter): item.fqn for item in wrapped.parameters if item.spec is not None},
         inner_optimizer=wrapped.inner_optimizer,
         read_receipts=lambda asked: read_ddp_receipts(wrapped, narrow(asked, Ddp)),
-        read_overlap=lambda traffic: read_ddp_overlap(parallel, buckets.read(), traffic),
+        read_overlap=lambda traffic: read_ddp_overlap(
+            parallel, buckets.read(), traffic, clips=scenario.gradient_clip_norm is not None
+        ),
     )
 
 
@@ -110,7 +112,9 @@ def _parallelize_fsdp1(built: BuiltModel, mesh: DeviceMesh, scenario: Scenario, 
         read_carried=flat.read_carried,
         local_parts=flat.read_local_parts(),
         read_receipts=lambda asked: read_fsdp1_receipts(flat, narrow(asked, Fsdp1), plan),
-        read_overlap=lambda traffic: read_fsdp1_overlap(parallel, plan, traffic),
+        read_overlap=lambda traffic: read_fsdp1_overlap(
+            parallel, plan, traffic, clips=scenario.gradient_clip_norm is not None
+        ),
     )
 
 
@@ -140,7 +144,9 @@ def _parallelize_fsdp2(
         watch_owners=sharded.watch_owners,
         read_carried=sharded.read_carried,
         read_receipts=lambda asked: read_fsdp2_receipts(sharded, narrow(asked, Fsdp2), plan),
-        read_overlap=lambda traffic: read_fsdp2_overlap(parallel, plan, traffic),
+        read_overlap=lambda traffic: read_fsdp2_overlap(
+            parallel, plan, traffic, clips=scenario.gradient_clip_norm is not None
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """Tensor parallelism under any strategy: cut the model along the ``tensor`` axis, and keep the evidence."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,8 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 from dtbench.scenario.schema import Cut
 from dtbench.store.rank_records import Receipt
-from dtbench.store.traffic_records import OverlapPossible
-from dtbench.vocabulary import Axis, Purpose
+from dtbench.store.traffic_records import OverlapPossible, Traffic
+from dtbench.vocabulary import Axis, Operation, Purpose
 from dtbench.worker.models.built import BuiltModel, TensorOptions
 from dtbench.worker.models.gathered import find_gathers
 from dtbench.worker.receipts import compare
@@ -90,11 +91,24 @@ def _gather_receipt(model: nn.Module, options: Cut) -> Receipt:
     return compare("parallel.gather_weights", options.gather_weights, got, note=note if got == "async" else "")
 
 
-def read_inline_overlap(options: Cut) -> tuple[OverlapPossible, ...]:
-    """Say why what the tensor axis and clipping communicate cannot be hidden, whatever the strategy."""
-    clips = "gradient clipping needs the norm before it can go on"
-    notes = [OverlapPossible(purpose=Purpose.OTHER, possible=False, reason=clips)]
+def read_inline_overlap(options: Cut, traffic: Iterable[Traffic], *, clips: bool) -> tuple[OverlapPossible, ...]:
+    """Say why what the tensor axis and clipping communicate cannot be hidden, whatever the strategy.
+
+    Args:
+        options: as the scenario says it.
+        traffic: of a step, as issued.
+        clips: gradients are clipped by their norm; then this is said of purpose other if it is nothing else.
+    """
+    notes = []
     if options.tensor > 1:
         consumed = "the next operator consumes its result at once"
-        notes.insert(0, OverlapPossible(purpose=Purpose.TENSOR, possible=False, reason=consumed))
+        notes.append(OverlapPossible(purpose=Purpose.TENSOR, possible=False, reason=consumed))
+    if clips and all(_completes_norm(item) for item in traffic if item.purpose is Purpose.OTHER):
+        needed = "gradient clipping needs the norm before it can go on"
+        notes.append(OverlapPossible(purpose=Purpose.OTHER, possible=False, reason=needed))
     return tuple(notes)
+
+
+def _completes_norm(item: Traffic) -> bool:
+    """Tell whether it is what clipping sends: along each axis that cuts gradients one all-reduce a step."""
+    return item.operation is Operation.ALL_REDUCE and item.count == 1 and item.axis in (Axis.SHARD, Axis.TENSOR)
