@@ -17,10 +17,10 @@ from dtbench.training_model import TrainingModel
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtbench.report.compared import Compared, ComparisonReport
-    from dtbench.report.loaded import RunReport
-    from dtbench.report.trace_report import TraceReport
-    from dtbench.worker.own_loop import OwnSteps
+    from dtbench.report.notebook.compared import Compared, ComparisonReport
+    from dtbench.report.notebook.loaded import RunReport
+    from dtbench.report.notebook.trace_report import TraceReport
+    from dtbench.worker.user_loop.loop import OwnSteps
 
 __all__ = [
     "TrainingModel",
@@ -86,8 +86,8 @@ def capture(  # noqa: PLR0913 - each is one thing that a person may want to say 
     """
     from pathlib import Path
 
-    from dtbench.worker.own_loop import capture_loop
-    from dtbench.worker.own_wanted import Wanted
+    from dtbench.worker.user_loop.loop import capture_loop
+    from dtbench.worker.user_loop.wanted import Wanted
 
     return capture_loop(
         Wanted(
@@ -122,14 +122,14 @@ def start(results: str | PathLike[str] = "results", **options: Any) -> "OwnSteps
         CaptureError: this program cannot be measured as it is written.
         StoreError: a rank cannot write to ``results``.
     """
-    from dtbench.worker.own_loop import start_capture
+    from dtbench.worker.user_loop.loop import start_capture
 
     return start_capture(capture(results, **options))
 
 
 def stop() -> None:
     """End what ``start`` began, and say whether it saw all the steps that it needed; nothing where it has ended."""
-    from dtbench.worker.own_loop import stop_capture
+    from dtbench.worker.user_loop.loop import stop_capture
 
     stop_capture()
 
@@ -141,7 +141,7 @@ def named_gloo() -> str:
     it a report still finds most purposes, but neither groups nor waits in Python, since gloo's traces name neither. It
     costs some microseconds of Python per collective, so leave it out of a training that nobody measures.
     """
-    from dtbench.worker.own_loop import name_gloo
+    from dtbench.worker.user_loop.loop import name_gloo
 
     return name_gloo()
 
@@ -160,7 +160,7 @@ def read_trace(
 
     Its tables are DataFrames: ``overlap`` (one row per rank and step), ``whole`` (per rank), ``purposes``,
     ``collectives`` (``owner``, ``cause``, ``exposed_ns`` and its parts, ``skew_wait_ns``, ``busbw`` in bytes per
-    second), ``lanes``, ``groups``, ``gaps``, ``comm_waits``, ``overlap_tax``; ``dtbench.analyze.tables`` says all
+    second), ``lanes``, ``groups``, ``gaps``, ``comm_waits``, ``overlap_tax``; ``dtbench.traces.tables`` says all
     columns, dtypes and units. ``notes`` says what they do not count.
 
     Args:
@@ -175,9 +175,9 @@ def read_trace(
     """
     from pathlib import Path
 
-    from dtbench.analyze.foreign import analyze_traces
-    from dtbench.analyze.kinds.pattern_file import load_patterns
-    from dtbench.report.trace_report import TraceReport
+    from dtbench.report.notebook.trace_report import TraceReport
+    from dtbench.traces.job.foreign import analyze_traces
+    from dtbench.traces.kinds.pattern_file import load_patterns
 
     paths = [path] if isinstance(path, str | PathLike) else path
     own = () if patterns is None else load_patterns(Path(patterns))
@@ -194,7 +194,7 @@ def load_run(path: str | PathLike[str]) -> "RunReport":
 
     ``summary`` has what ``dtbench report`` shows, ``tables`` the others of the traces by name (``lanes``, ``groups``,
     ``gaps``, ``comm_waits``, ``overlap_tax``). Every table has the columns ``run``, ``cell`` and ``launch``, then those
-    that ``dtbench.analyze.tables`` writes down. Tables that are missing are made from the traces. Steps that others
+    that ``dtbench.traces.tables`` writes down. Tables that are missing are made from the traces. Steps that others
     disturbed are in none of them, as in no number of ``summary``: ``left_out`` has their rows by the table's name.
 
     Args:
@@ -205,7 +205,7 @@ def load_run(path: str | PathLike[str]) -> "RunReport":
     """
     from pathlib import Path
 
-    from dtbench.report.loaded import load_run as load
+    from dtbench.report.notebook.loaded import load_run as load
 
     return load(Path(path))
 
@@ -217,7 +217,7 @@ def load_runs(path: str | PathLike[str] = "results", *, all_steps: bool = False)
         measured = steps[steps["phase"] == "MEASURED"]
         measured.groupby(["scenario", "run", "cell", "launch"], observed=True)["duration_ns"].median()
 
-    Columns (``RUN_STEPS`` in ``dtbench.analyze.tables``): ``scenario``, ``run``, ``status``, ``cell``, ``launch``, one
+    Columns (``RUN_STEPS`` in ``dtbench.traces.tables``): ``scenario``, ``run``, ``status``, ``cell``, ``launch``, one
     for each axis of a sweep (``parallel.bucket_cap_mb``: text as in the scenario, NA elsewhere), ``rank``, ``step``,
     ``phase``, ``start_ns``, ``duration_ns``, ``cpu_ns``. Words are categories: say ``observed=True`` to ``groupby``.
     Launches that did not end well, files that are broken and steps that others disturbed are left out, as in every
@@ -232,7 +232,7 @@ def load_runs(path: str | PathLike[str] = "results", *, all_steps: bool = False)
     """
     from pathlib import Path
 
-    from dtbench.report.loaded import load_runs as load
+    from dtbench.report.notebook.loaded import load_runs as load
 
     return load(Path(path), all_steps=all_steps)
 
@@ -269,7 +269,7 @@ def compare(
     """
     from pathlib import Path
 
-    from dtbench.report.compared import compare as compare_both
+    from dtbench.report.notebook.compared import compare as compare_both
 
     return compare_both(baseline, candidate, results=Path(results), force=force, threshold=threshold)
 
@@ -291,6 +291,6 @@ def trace_handler(folder: str | PathLike[str]) -> Callable[[Any], None]:
     """
     from pathlib import Path
 
-    from dtbench.worker.trace_handler import make_trace_handler
+    from dtbench.worker.loop.trace_handler import make_trace_handler
 
     return make_trace_handler(Path(folder))

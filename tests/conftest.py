@@ -22,17 +22,17 @@ from typing import Any
 import hypothesis
 import pytest
 
-from dtbench.core_use import CoreWatch, UseSample
-from dtbench.disturbance import DISTURBED
-from dtbench.plan import Machine, make_plan, plan_reference
-from dtbench.processes import count_cores
-from dtbench.scenario.schema import Scenario
-from dtbench.stolen_time import StolenTime
-from dtbench.store.canary_records import CanaryResult
+from dtbench.base.units import format_fraction
+from dtbench.machine.core_use import CoreWatch, UseSample
+from dtbench.machine.disturbance import DISTURBED
+from dtbench.machine.processes import count_cores
+from dtbench.machine.stolen_time import StolenTime
+from dtbench.plan.plan import Machine, make_plan, plan_reference
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.rank_records import CorrectnessResult, RankRecord
-from dtbench.store.records import LaunchRecord, WorkerOrder
-from dtbench.units import format_fraction
+from dtbench.store.records.canary import CanaryResult
+from dtbench.store.records.rank import CorrectnessResult, RankRecord
+from dtbench.store.records.run import LaunchRecord, WorkerOrder
 
 TIMED_TRIES = 3
 """How often a timed test may be tried."""

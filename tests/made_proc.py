@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dtbench.processes import ProcTree
+from dtbench.machine.processes import ProcTree
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 

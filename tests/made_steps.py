@@ -2,9 +2,9 @@
 
 import time
 
+from dtbench.base.vocabulary import Phase
 from dtbench.store.journal import JournalWriter, StepTiming
 from dtbench.store.layout import LaunchFolder
-from dtbench.vocabulary import Phase
 
 
 def write_journals(folder: LaunchFolder, *, ranks: int, measured: int = 1, profiled: int = 1) -> None:

@@ -4,8 +4,8 @@ from typing import Final
 
 import pytest
 
-from dtbench.newer_knobs import NEWER
-from dtbench.torch_versions import read_torch_release
+from dtbench.base.torch_versions import read_torch_release
+from dtbench.plan.rules.newer_knobs import NEWER
 
 FIRST_TORCH: Final = {newer.knob: newer.first for newer in NEWER if newer.words is None}
 """Knobs of the schema by the first torch that has them."""

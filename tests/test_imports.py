@@ -41,11 +41,16 @@ def test_looking_at_scenarios_loads_nothing_heavy(arguments: list[str]) -> None:
 def test_accounting_for_traces_loads_numpy_and_nothing_else_that_is_heavy(
     arguments: list[str], spared: set[str]
 ) -> None:
-    trace = Path(__file__).parent / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz"
+    trace = Path(__file__).parent / "traces" / "recorded" / "ddp_2ranks_rank0.json.gz"
     loaded = loaded_by(f"from dtbench.cli.main import main; main({['analyze', str(trace), *arguments]!r})")
     assert "numpy" in loaded
     assert not loaded & (_HEAVY - {"numpy"} | {"yaml"} | spared)
-    assert not loaded & {"dtbench.store.records", "dtbench.scenario.schema", "dtbench.plan", "dtbench.record"}
+    assert not loaded & {
+        "dtbench.store.records.run",
+        "dtbench.scenario.schema.scenario",
+        "dtbench.plan.plan",
+        "dtbench.base.record",
+    }
 
 
 @pytest.mark.skipif(
@@ -53,7 +58,7 @@ def test_accounting_for_traces_loads_numpy_and_nothing_else_that_is_heavy(
     reason="the installed typer is newer than pyproject.toml allows, and loads pydantic itself",
 )
 def test_accounting_for_traces_makes_no_models_of_scenarios() -> None:
-    trace = Path(__file__).parent / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz"
+    trace = Path(__file__).parent / "traces" / "recorded" / "ddp_2ranks_rank0.json.gz"
     loaded = loaded_by(f"from dtbench.cli.main import main; main({['analyze', str(trace), '--json']!r})")
     assert not loaded & {"pydantic", "numpy.ma"}
 
@@ -69,18 +74,18 @@ def test_a_command_that_ends_looks_for_no_garbage() -> None:
 
 def test_a_handler_for_a_persons_profiler_loads_no_analysis() -> None:
     loaded = loaded_by("import dtbench, tempfile; dtbench.trace_handler(tempfile.gettempdir())")
-    assert not {name for name in loaded if name.startswith(("dtbench.analyze", "dtbench.report", "pandas"))}
+    assert not {name for name in loaded if name.startswith(("dtbench.traces", "dtbench.report", "pandas"))}
 
 
 def test_reading_and_planning_scenarios_needs_no_console() -> None:
-    loaded = loaded_by("import dtbench.scenario.catalog, dtbench.plan")
+    loaded = loaded_by("import dtbench.scenario.catalog, dtbench.plan.plan")
     assert not loaded & (_HEAVY | {"typer", "rich"})
 
 
 def test_the_tested_torch_is_the_one_that_the_extra_asks_for() -> None:
     import tomllib
 
-    from dtbench.torch_versions import is_tested_torch, spell_tested_torch
+    from dtbench.base.torch_versions import is_tested_torch, spell_tested_torch
 
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["optional-dependencies"]["run"] == [f"torch{spell_tested_torch()}"]

@@ -9,7 +9,18 @@ import pytest
 import dtbench
 
 ROOT = Path(dtbench.__file__).parent
-READERS = ("analyze", "cli", "comparison", "integrations", "prediction", "report", "scenario", "selftest", "store")
+READERS = (
+    "traces",
+    "runs",
+    "cli",
+    "comparison",
+    "integrations",
+    "prediction",
+    "report",
+    "scenario",
+    "selftest",
+    "store",
+)
 RUNS_CODE = {
     *("eval", "exec", "__import__", "import_module", "run_path", "run_module", "find_class", "Unpickler"),
     *("pickle.load", "pickle.loads", "marshal.load", "marshal.loads", "shelve.open", "joblib.load", "dill.load"),
@@ -18,9 +29,9 @@ RUNS_CODE = {
 }
 """By the last name or the last two."""
 EXPECTED = {
-    ("analyze/many.py", "pickle.load"): "answers of processes that this one started, over their own pipes",
-    ("analyze/trace_file.py", "pickle.load"): "questions from the process that started this one, over its own pipe",
-    ("analyze/reader/inflate.py", "import_module"): "one module, named in the code",
+    ("traces/job/many.py", "pickle.load"): "answers of processes that this one started, over their own pipes",
+    ("traces/rank/file.py", "pickle.load"): "questions from the process that started this one, over its own pipe",
+    ("traces/reader/inflate.py", "import_module"): "one module, named in the code",
 }
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dtbench.base.commands import spell_word
 from dtbench.cli.console import (
     print_aside,
     print_json,
@@ -14,18 +15,17 @@ from dtbench.cli.console import (
     print_section,
     print_table,
 )
-from dtbench.commands import spell_word
-from dtbench.report.section import Column
+from dtbench.report.page.section import Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import pandas as pd
 
-    from dtbench.analyze.kinds.patterns import KernelPattern
-    from dtbench.analyze.launch_tables import LaunchTables
-    from dtbench.analyze.summary import RunSummary
-    from dtbench.analyze.trace_set import TraceSet
+    from dtbench.runs.summary import RunSummary
+    from dtbench.traces.job.trace_set import TraceSet
+    from dtbench.traces.kinds.patterns import KernelPattern
+    from dtbench.traces.rows.launch_tables import LaunchTables
 
     MadeTables = Mapping[tuple[str, int], LaunchTables]
 
@@ -62,9 +62,9 @@ def analyze(
     without a run, too.
     In JSON times are nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
-    from dtbench.analyze.foreign import are_traces
-    from dtbench.analyze.garbage import without_collection
     from dtbench.store.find_run import find_run
+    from dtbench.traces.garbage import without_collection
+    from dtbench.traces.job.foreign import are_traces
 
     named = targets or ["latest"]
     if all(are_traces(Path(target)) for target in named):
@@ -76,9 +76,9 @@ def analyze(
     if patterns is not None:
         raise typer.BadParameter("--patterns is for traces; give the run's traces folders in place of the run")
     run = find_run(None if named == ["latest"] else named[0], results, print_aside)
-    from dtbench.analyze.run import analyze_run, summarize_data
-    from dtbench.analyze.run_data import read_run_data
-    from dtbench.report.publish import publish
+    from dtbench.report.event_files.publish import publish
+    from dtbench.runs.reading.run_data import read_run_data
+    from dtbench.runs.run import analyze_run, summarize_data
 
     made = analyze_run(run, workers=workers)
     data = read_run_data(run, made=made)
@@ -100,7 +100,7 @@ def _refuse_several(others: list[str]) -> str:
 
 
 def _analyze_traces(paths: list[Path], *, workers: int | None, as_json: bool, patterns: Path | None) -> None:
-    from dtbench.analyze.foreign import analyze_traces
+    from dtbench.traces.job.foreign import analyze_traces
 
     traces = analyze_traces(paths, workers=workers, patterns=_load_patterns(patterns))
     print_traces_as_json(traces) if as_json else print_traces(traces)
@@ -108,15 +108,15 @@ def _analyze_traces(paths: list[Path], *, workers: int | None, as_json: bool, pa
 
 def print_traces_as_json(traces: "TraceSet") -> None:
     """Print every number of anyone's traces as one JSON document."""
-    from dtbench.report.trace_document import collective_documents, traces_document
+    from dtbench.report.page.trace_document import collective_documents, traces_document
 
     print_long_json(traces_document(traces), "collectives", collective_documents(traces))
 
 
 def print_traces(traces: "TraceSet") -> None:
     """Print what anyone's traces say: the answer, its tables, and what a reader must know."""
-    from dtbench.report.trace_sections import make_sections
-    from dtbench.report.trace_words import answer_lines, remark_lines
+    from dtbench.report.page.trace_sections import make_sections
+    from dtbench.report.page.trace_words import answer_lines, remark_lines
 
     first, *others = answer_lines(traces)
     print_prose(first, style="bold")
@@ -134,7 +134,7 @@ def print_traces(traces: "TraceSet") -> None:
 def _load_patterns(path: Path | None) -> "tuple[KernelPattern, ...]":
     if path is None:
         return ()
-    from dtbench.analyze.kinds.pattern_file import load_patterns
+    from dtbench.traces.kinds.pattern_file import load_patterns
 
     return load_patterns(path)
 
@@ -169,8 +169,8 @@ def _step_document(step: "Mapping[object, object]", purposes: "pd.DataFrame") ->
 
 
 def _print_run(run: Path, made: "MadeTables") -> None:
-    from dtbench.analyze.summarize_overlap import fraction
-    from dtbench.units import format_fraction
+    from dtbench.base.units import format_fraction
+    from dtbench.runs.cell.summarize_overlap import fraction
 
     print_table(
         [
@@ -205,7 +205,7 @@ def _print_run(run: Path, made: "MadeTables") -> None:
 
 def _print_answers(summary: "RunSummary") -> None:
     """Print each cell's answer, and where all of it is."""
-    from dtbench.report.sentences import answer_sentence
+    from dtbench.report.page.sentences import answer_sentence
 
     for cell in summary.cells:
         answer = answer_sentence(cell)
@@ -217,7 +217,7 @@ def _print_answers(summary: "RunSummary") -> None:
 
 
 def _print_remarks(unread: int, unknown_names: "Iterable[tuple[str, int]]", notes: "Iterable[str]") -> None:
-    from dtbench.units import count_things, is_or_are
+    from dtbench.base.units import count_things, is_or_are
 
     if unread:
         print_line(f"Note: {count_things(unread, 'event')} could not be read and {is_or_are(unread)} in no number")

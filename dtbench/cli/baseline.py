@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from dtbench.base.commands import spell_word
 from dtbench.cli.console import print_line, print_table
-from dtbench.commands import spell_word
-from dtbench.report.section import Column
+from dtbench.report.page.section import Column
 
 _Results = Annotated[Path, typer.Option(help="Folder of all runs and baselines.")]
 

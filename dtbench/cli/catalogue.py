@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dtbench.base.commands import spell_command
 from dtbench.cli.console import print_aside, print_json, print_prose, print_section
 from dtbench.cli.forks import Forks
-from dtbench.commands import spell_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dtbench.plan import Machine
-    from dtbench.report.catalogue import CatalogueRow
+    from dtbench.plan.plan import Machine
+    from dtbench.report.render.catalogue import CatalogueRow
     from dtbench.scenario.load import ScenarioFile
-    from dtbench.store.check_records import CatalogueRecord, FinishedScenario
+    from dtbench.store.records.checks import CatalogueRecord, FinishedScenario
 
 FORMAT_VERSION = 1
 
@@ -84,7 +84,7 @@ def _choose(names: "Sequence[str]", repeat: int | None) -> "list[_Chosen]":
     Raises:
         ScenarioError: one that was named is unknown, wrong, or has no checks.
     """
-    from dtbench.errors import ScenarioError
+    from dtbench.base.errors import ScenarioError
     from dtbench.launch.machine import read_machine
     from dtbench.scenario.catalog import list_scenarios, open_scenario
 
@@ -111,7 +111,7 @@ def _choose(names: "Sequence[str]", repeat: int | None) -> "list[_Chosen]":
 
 
 def _plan(file: "ScenarioFile", machine: "Machine") -> _Chosen:
-    from dtbench.errors import PlanError
+    from dtbench.base.errors import PlanError
     from dtbench.launch.cells import plan_cells
 
     try:
@@ -122,7 +122,7 @@ def _plan(file: "ScenarioFile", machine: "Machine") -> _Chosen:
 
 
 def _list(chosen: "Sequence[_Chosen]") -> "list[CatalogueRow]":
-    from dtbench.report.catalogue import CatalogueRow
+    from dtbench.report.render.catalogue import CatalogueRow
 
     return [CatalogueRow(one.name, one.question, None, one.obstacle or "can run here") for one in chosen]
 
@@ -137,9 +137,9 @@ def _spell_command(names: "Sequence[str] | None", results: Path, repeat: int | N
 
 def _run_all(chosen: "Sequence[_Chosen]", results: Path, command: str, *, resume: bool) -> "list[CatalogueRow]":
     """Run what can run, one after another; each that ends is noted, so that a stopped catalogue can go on."""
-    from dtbench.report.catalogue import CatalogueRow
-    from dtbench.store.check_records import CatalogueRecord, FinishedScenario
+    from dtbench.report.render.catalogue import CatalogueRow
     from dtbench.store.layout import catalogue_file
+    from dtbench.store.records.checks import CatalogueRecord, FinishedScenario
     from dtbench.store.write import write_record
 
     before = _find_before(results) if resume else None
@@ -172,7 +172,7 @@ def _run_all(chosen: "Sequence[_Chosen]", results: Path, command: str, *, resume
 
 def _publish(rows: "Sequence[CatalogueRow]") -> None:
     """Draw what people look at, when nothing is measured any more: it would take the cores of the next scenario."""
-    from dtbench.report.publish_runs import publish_runs
+    from dtbench.report.event_files.publish_runs import publish_runs
 
     runs = [Path(row.run) for row in rows if row.run is not None]
     if runs:
@@ -191,7 +191,7 @@ def _find_before(results: Path) -> "CatalogueRecord":
     Raises:
         StoreError: there was none, or its file is broken.
     """
-    from dtbench.errors import StoreError
+    from dtbench.base.errors import StoreError
     from dtbench.store.read import read_catalogue
 
     before = read_catalogue(results)
@@ -212,9 +212,9 @@ def _run_one(
     file: "ScenarioFile", results: Path, state: "CatalogueRecord", command: str, forks: Forks
 ) -> "FinishedScenario | str":
     """Run one scenario, or what a stopped run of this catalogue lacks; gives a sentence where a launch failed."""
+    from dtbench.base.errors import LaunchError, StoreError
     from dtbench.cli.run import Wish, train
-    from dtbench.errors import LaunchError, StoreError
-    from dtbench.store.check_records import FinishedScenario
+    from dtbench.store.records.checks import FinishedScenario
 
     anew = Wish(file, file.name, results, None, resume=False, caller=command, prefix=forks.find_prefix(file))
     unfinished = _find_stopped(file, results, state)
@@ -246,12 +246,12 @@ def _find_stopped(file: "ScenarioFile", results: Path, state: "CatalogueRecord")
 
 def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
     """Give the row of a scenario, and write down what became of its checks."""
-    from dtbench.analyze.run import summarize_run
-    from dtbench.errors import StoreError
-    from dtbench.report.catalogue import CatalogueRow, judge_run
-    from dtbench.report.publish import publish_checks
-    from dtbench.store.check_records import CheckOutcome
-    from dtbench.store.records import tell_reason_in_a_line
+    from dtbench.base.errors import StoreError
+    from dtbench.report.event_files.publish import publish_checks
+    from dtbench.report.render.catalogue import CatalogueRow, judge_run
+    from dtbench.runs.run import summarize_run
+    from dtbench.store.records.checks import CheckOutcome
+    from dtbench.store.records.run import tell_reason_in_a_line
 
     if isinstance(done, str):
         told = f"FAILED: {tell_reason_in_a_line(done)}"
@@ -268,13 +268,13 @@ def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
 
 
 def _print_list(rows: "Sequence[CatalogueRow]") -> None:
-    from dtbench.report.catalogue import tabulate_runnable
+    from dtbench.report.render.catalogue import tabulate_runnable
 
     print_section(tabulate_runnable(rows))
 
 
 def _print(rows: "Sequence[CatalogueRow]", runs: "Sequence[Path]") -> None:
-    from dtbench.report.catalogue import tabulate_catalogue
+    from dtbench.report.render.catalogue import tabulate_catalogue
 
     print_section(tabulate_catalogue(rows))
     reached = _sum_up_coverage(runs)
@@ -284,8 +284,8 @@ def _print(rows: "Sequence[CatalogueRow]", runs: "Sequence[Path]") -> None:
 
 def _sum_up_coverage(runs: "Sequence[Path]") -> str | None:
     """Say how many functions under study these runs' probes saw; None where they had none."""
-    from dtbench.analyze.function_coverage import cover, read_evidence
     from dtbench.cli.coverage import sum_up
+    from dtbench.runs.function_coverage import cover, read_evidence
 
     evidence = [one for run in runs for one in read_evidence(run)]
     return f"{sum_up(cover(evidence).functions)} (as probes saw them)" if evidence else None
@@ -316,7 +316,7 @@ def _write(folder: Path, runs: "Sequence[Path]") -> None:
     Raises:
         ScenarioError: the folder holds no scenario, or a wrong one.
     """
-    from dtbench.report.scenario_page import record_outcomes, write_page
+    from dtbench.report.render.scenario_page import record_outcomes, write_page
 
     record_outcomes(folder, runs)
     write_page(folder)
@@ -329,8 +329,8 @@ def _refuse(rows: "Sequence[CatalogueRow]") -> None:
         CheckError: a check did not pass; names each such scenario.
         LaunchError: no check failed, and a scenario could not be run to its end.
     """
-    from dtbench.errors import CheckError, LaunchError
-    from dtbench.store.check_records import CheckOutcome
+    from dtbench.base.errors import CheckError, LaunchError
+    from dtbench.store.records.checks import CheckOutcome
 
     wrong = [row for row in rows if row.outcome not in (None, CheckOutcome.PASSED)]
     unmeasured = [row.scenario for row in wrong if row.run is None]

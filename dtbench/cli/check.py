@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.console import print_json, print_line, print_table
-from dtbench.report.section import Column
+from dtbench.report.page.section import Column
 
 if TYPE_CHECKING:
-    from dtbench.plan import Plan
+    from dtbench.plan.plan import Plan
     from dtbench.scenario.load import ScenarioFile
-    from dtbench.scenario.schema import Scenario
+    from dtbench.scenario.schema.scenario import Scenario
 
 
 def check(
@@ -40,9 +40,9 @@ def check(
 
 def _plan_cells(file: "ScenarioFile") -> "dict[str, Plan]":
     """Give the plan of every cell, or one error that tells what is wrong with each."""
-    from dtbench.errors import PlanError
-    from dtbench.plan import plan_for_check
-    from dtbench.scenario.repeat import find_mixed_repeat
+    from dtbench.base.errors import PlanError
+    from dtbench.plan.plan import plan_for_check
+    from dtbench.scenario.schema.repeat import find_mixed_repeat
 
     plans: dict[str, Plan] = {}
     refusals: list[str] = []
@@ -64,7 +64,7 @@ def _plan_cells(file: "ScenarioFile") -> "dict[str, Plan]":
 
 
 def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
-    from dtbench.newer_knobs import find_newer
+    from dtbench.plan.rules.newer_knobs import find_newer
 
     cells = [
         {
@@ -88,8 +88,8 @@ def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
 
 def _wire_bytes(scenario: "Scenario", plan: "Plan") -> int | None:
     """Give what each device sends in a step; None: known only once the model is built, or by a person's function."""
-    from dtbench.traffic.formula import find_own_purposes
-    from dtbench.traffic.planned import wire_bytes
+    from dtbench.plan.traffic.formula import find_own_purposes
+    from dtbench.plan.traffic.planned import wire_bytes
 
     if plan.traffic is None or find_own_purposes(scenario):
         return None
@@ -98,8 +98,8 @@ def _wire_bytes(scenario: "Scenario", plan: "Plan") -> int | None:
 
 
 def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
-    from dtbench.scenario.repeat import describe_repeat, resolve_repeat
-    from dtbench.units import format_bytes, format_count
+    from dtbench.base.units import format_bytes, format_count
+    from dtbench.scenario.schema.repeat import describe_repeat, resolve_repeat
 
     print_line(file.question, style="bold")
     devices = sorted({f"{plan.device.value} ({plan.backend})" for plan in plans.values()})
@@ -143,14 +143,14 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
 
 def _print_needs(file: "ScenarioFile") -> None:
     """Say what not every torch that dtbench supports can do: the one that will run this is not asked."""
-    from dtbench.newer_knobs import find_newer
+    from dtbench.plan.rules.newer_knobs import find_newer
 
     for need in dict.fromkeys(newer.describe() for cell in file.cells for newer in find_newer(cell.scenario)):
         print_line(f"Note: {need}")
 
 
 def _print_checklist(file: "ScenarioFile") -> None:
-    from dtbench.scenario.check_words import describe_check
+    from dtbench.scenario.checks.check_words import describe_check
 
     functions = file.checklist.functions
     if functions:
@@ -160,8 +160,8 @@ def _print_checklist(file: "ScenarioFile") -> None:
 
 
 def _print_traffic(plans: "dict[str, Plan]") -> None:
-    from dtbench.traffic.planned import wire_bytes
-    from dtbench.units import format_bytes
+    from dtbench.base.units import format_bytes
+    from dtbench.plan.traffic.planned import wire_bytes
 
     unknown = [name for name, plan in plans.items() if plan.traffic is None]
     if unknown:

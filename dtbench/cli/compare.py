@@ -85,7 +85,7 @@ def compare(
 
     In JSON times are nanoseconds, ratios fractions, an unknown number is "NaN".
     """
-    from dtbench.analyze.garbage import without_collection
+    from dtbench.traces.garbage import without_collection
 
     if as_json and as_markdown:
         raise typer.BadParameter("give --json or --markdown, not both")
@@ -152,8 +152,8 @@ def _fail(judgements: "Sequence[Judgement]", left_out: "Sequence[str]", *, passe
     """
     if not judgements:
         return
+    from dtbench.base.errors import GateError, UndecidedError
     from dtbench.comparison.gate import Kept
-    from dtbench.errors import GateError, UndecidedError
 
     exceeded = [judgement.words for judgement in judgements if judgement.kept is Kept.EXCEEDED]
     undecided = [judgement.words for judgement in judgements if judgement.kept not in (Kept.EXCEEDED, *passes)]
@@ -173,8 +173,8 @@ def _print_passed(judgements: "Sequence[Judgement]", *, passes: "Sequence[Kept]"
 
 def _print_markdown(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
     """Print Markdown with every bound first: what a person looks for in a pull request."""
-    from dtbench.report.comparison_markdown import comparisons_markdown
-    from dtbench.report.markdown import escape_markdown
+    from dtbench.report.render.comparison_markdown import comparisons_markdown
+    from dtbench.report.render.markdown import escape_markdown
 
     for judgement in judgements:
         print(f"- {escape_markdown(judgement.words)}")
@@ -197,7 +197,7 @@ def _print_documents(comparisons: "Sequence[Comparison]", judgements: "Sequence[
 
 def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
     """Print what was left out, then comparisons: a few in full, of many one sentence each below a table."""
-    from dtbench.report.comparison_text import summary_section
+    from dtbench.report.page.comparison_text import summary_section
 
     for words in comparisons[0].left_out:
         print_prose(f"WARNING: left out: {words}", style="bold yellow")
@@ -215,7 +215,7 @@ def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
 
 def _print_sentences(comparisons: "Sequence[Comparison]") -> None:
     """Print the sentence of each comparison with its notes, below the notes that all of them have."""
-    from dtbench.report.comparison_text import remark_lines
+    from dtbench.report.page.comparison_text import remark_lines
 
     common = [note for note in remark_lines(comparisons[0]) if all(note in remark_lines(one) for one in comparisons)]
     _print_notes(common)
@@ -231,7 +231,7 @@ def _print_notes(notes: "Sequence[str]") -> None:
 
 
 def _print_in_full(comparison: "Comparison") -> None:
-    from dtbench.report.comparison_text import basis_lines, comparison_sections, remark_lines
+    from dtbench.report.page.comparison_text import basis_lines, comparison_sections, remark_lines
 
     for line in basis_lines(comparison):
         print_prose(line, style="dim")

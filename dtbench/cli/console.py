@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from dtbench.report.section import Column, Section
-from dtbench.report.visible import spell_controls
+from dtbench.report.page.section import Column, Section
+from dtbench.report.page.visible import spell_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +55,7 @@ def print_line(text: str = "", *, style: str = "") -> None:
     """Print a line as it is: no markup, no wrapping, colour only on a terminal."""
     from rich.console import Console
 
-    from dtbench.report.plain_text import Plain
+    from dtbench.report.render.plain_text import Plain
 
     Console(soft_wrap=True, highlight=False).print(Plain(text, style=style))
 
@@ -64,7 +64,7 @@ def print_prose(text: str, *, style: str = "") -> None:
     """Print sentences: wrapped between words on a terminal, in one line into a pipe, where ``grep`` finds them."""
     from rich.console import Console
 
-    from dtbench.report.plain_text import Plain
+    from dtbench.report.render.plain_text import Plain
 
     console = Console(highlight=False)
     console.print(Plain(text, style=style), soft_wrap=not console.is_terminal)
@@ -80,7 +80,7 @@ def print_error(text: str) -> None:
     """Print a refusal on standard error, in red; indented lines (source excerpts) keep their plain colour."""
     from rich.console import Console
 
-    from dtbench.report.plain_text import Plain
+    from dtbench.report.render.plain_text import Plain
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     with _unless_nobody_reads():
@@ -111,7 +111,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, tit
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from dtbench.report.plain_text import Plain
+    from dtbench.report.render.plain_text import Plain
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, padding=(0, 1, 0, 0))
     if title is not None:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.console import print_json, print_line, print_prose, print_section
-from dtbench.report.section import Column, Section
+from dtbench.report.page.section import Column, Section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dtbench.analyze.function_coverage import CoveredFunction, Evidence, FunctionCoverage
+    from dtbench.runs.function_coverage import CoveredFunction, Evidence, FunctionCoverage
     from dtbench.scenario.load import ScenarioFile
-    from dtbench.store.records import CellRecord
+    from dtbench.store.records.run import CellRecord
 
 FORMAT_VERSION = 1
 
@@ -48,7 +48,7 @@ def coverage(
     """
     from dataclasses import replace
 
-    from dtbench.analyze.function_coverage import cover
+    from dtbench.runs.function_coverage import cover
 
     if run and not targets:
         raise typer.BadParameter("--run needs scenarios to run; `dtbench list` shows them")
@@ -76,8 +76,8 @@ def _read_all(paths: "Sequence[Path]", left_out: list[str], *, must_have: bool) 
     Raises:
         StoreError: a run that was named has none, or none of all has.
     """
-    from dtbench.analyze.function_coverage import read_evidence
-    from dtbench.errors import StoreError
+    from dtbench.base.errors import StoreError
+    from dtbench.runs.function_coverage import read_evidence
 
     found: list[Evidence] = []
     for path in paths:
@@ -126,8 +126,8 @@ def _run_one(
     results: Path,
     failures: list[str],
 ) -> list[Path]:
+    from dtbench.base.errors import LaunchError
     from dtbench.cli.progress import observe
-    from dtbench.errors import LaunchError
     from dtbench.launch.local import WORKER
     from dtbench.launch.run import run_scenario
 
@@ -152,7 +152,7 @@ def to_document(found: "FunctionCoverage", paths: "Sequence[Path]") -> object:
 
 
 def _row_document(row: "CoveredFunction") -> dict[str, object]:
-    from dtbench.analyze.function_coverage import State
+    from dtbench.runs.function_coverage import State
 
     time = row.time
     return {
@@ -200,7 +200,7 @@ def _section(file: str, rows: "Sequence[CoveredFunction]") -> Section:
         Column("per call", is_number=True),
         Column("exposed", is_number=True),
     )
-    from dtbench.analyze.function_coverage import State
+    from dtbench.runs.function_coverage import State
 
     remarks = [f"{row.name}: {remark}" for row in rows for remark in row.remarks]
     missing: dict[str, list[str]] = {}
@@ -213,7 +213,7 @@ def _section(file: str, rows: "Sequence[CoveredFunction]") -> Section:
 
 
 def _row(row: "CoveredFunction") -> tuple[str, ...]:
-    from dtbench.units import format_fraction, format_ns
+    from dtbench.base.units import format_fraction, format_ns
 
     branches = "".join(f"\n  {name}: {calls}" for name, calls in row.branches.items())
     more = f" (+{len(row.scenarios) - 1})" if len(row.scenarios) > 1 else ""
@@ -233,8 +233,8 @@ def _row(row: "CoveredFunction") -> tuple[str, ...]:
 
 def sum_up(rows: "Sequence[CoveredFunction]") -> str:
     """Say how many functions under study were reached, by class."""
-    from dtbench.analyze.function_coverage import State
-    from dtbench.probe_catalogue.functions import Reach
+    from dtbench.runs.function_coverage import State
+    from dtbench.seeds.functions import Reach
 
     counts = {
         reach: (
@@ -263,7 +263,7 @@ def _refuse(found: "FunctionCoverage", failures: "Sequence[str]") -> None:
         LaunchError: a scenario of --run failed.
         CheckError: lines and probes disagree.
     """
-    from dtbench.errors import CheckError, LaunchError
+    from dtbench.base.errors import CheckError, LaunchError
 
     if failures:
         raise LaunchError("\n".join(failures))

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from dtbench.base.commands import spell_word
 from dtbench.cli.console import print_json, print_line, print_table
-from dtbench.commands import spell_word
-from dtbench.report.section import Column
+from dtbench.report.page.section import Column
 
 if TYPE_CHECKING:
     from dtbench.cli.torch_probe import NoTorch, Torch
-    from dtbench.plan import Machine
+    from dtbench.plan.plan import Machine
     from dtbench.scenario.catalog import ListedScenario
 
 _LITTLE_DISK_BYTES = 2 * 1024**3
@@ -61,7 +61,7 @@ def _look_at_machine(results: Path, *, as_json: bool) -> None:
     import psutil
 
     from dtbench.cli.torch_probe import Torch, probe_torch
-    from dtbench.plan import Machine
+    from dtbench.plan.plan import Machine
     from dtbench.scenario.catalog import list_scenarios
 
     torch = probe_torch()
@@ -94,8 +94,8 @@ def check_software(torch: "Torch | NoTorch") -> list[Finding]:
 
 
 def _check_torch(torch: "Torch") -> list[Finding]:
-    from dtbench.torch_versions import spell_tested_torch
-    from dtbench.units import format_bytes
+    from dtbench.base.torch_versions import spell_tested_torch
+    from dtbench.base.units import format_bytes
 
     untested = f"dtbench was tested with torch {spell_tested_torch()}; others may work, and each run records a warning"
     no_gloo = "CPU runs need a torch that was built with gloo"
@@ -138,7 +138,7 @@ def check_machine(machine: "Machine", results: Path) -> list[Finding]:
 
     import psutil
 
-    from dtbench.units import format_bytes
+    from dtbench.base.units import format_bytes
 
     memory = psutil.virtual_memory()
     return [
@@ -160,7 +160,7 @@ def check_disk(results: Path) -> Finding:
     """Look at the free space where runs are written, or will be once the folder exists."""
     import shutil
 
-    from dtbench.units import format_bytes
+    from dtbench.base.units import format_bytes
 
     existing = next(folder for folder in (results.absolute(), *results.absolute().parents) if folder.exists())
     free_bytes = shutil.disk_usage(existing).free
@@ -190,9 +190,9 @@ def check_interface(wanted: str | None, interfaces: list[str]) -> Finding:
 
 def judge_scenario(listed: "ListedScenario", torch: "Torch | NoTorch", machine: "Machine") -> Ability:
     """Say whether a scenario can run here, by planning each of its cells."""
+    from dtbench.base.errors import PlanError
     from dtbench.cli.torch_probe import NoTorch
-    from dtbench.errors import PlanError
-    from dtbench.plan import make_plan
+    from dtbench.plan.plan import make_plan
     from dtbench.scenario.load import load_scenario_file
 
     name = listed.entry.name

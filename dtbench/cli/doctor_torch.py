@@ -23,8 +23,8 @@ def record_torch() -> None:
         MissingError: there is none that can be looked at.
         StoreError: it cannot be written down.
     """
+    from dtbench.base.torch_versions import read_torch_release
     from dtbench.store.write import write_text
-    from dtbench.torch_versions import read_torch_release
     from dtbench.worker.torch_facts.facts import TESTED, spell_facts
 
     facts = look_at_torch()
@@ -42,7 +42,7 @@ def judge_torch(*, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from dtbench.errors import MissingError, TorchError
+    from dtbench.base.errors import MissingError, TorchError
     from dtbench.worker.torch_facts import facts
     from dtbench.worker.torch_facts.compare import report_on
     from dtbench.worker.torch_facts.used import read_uses
@@ -64,7 +64,7 @@ def look_at_torch() -> "Facts":
     Raises:
         MissingError: there is no torch that can be looked at; with the last line that was said.
     """
-    from dtbench.errors import MissingError
+    from dtbench.base.errors import MissingError
     from dtbench.worker.torch_facts.facts import read_facts
 
     with tempfile.TemporaryDirectory() as folder:

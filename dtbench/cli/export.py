@@ -7,15 +7,15 @@ import typer
 
 from dtbench.cli.console import print_aside, print_json, print_line, print_prose, print_table
 from dtbench.cli.find_launch import find_launch
-from dtbench.report.section import Column
+from dtbench.report.page.section import Column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dtbench.analyze.reader.source import TraceSource
-    from dtbench.analyze.trace_set import TraceSet
-    from dtbench.report.perfetto import ArchivePlan
+    from dtbench.report.export.perfetto import ArchivePlan
     from dtbench.store.layout import LaunchFolder
+    from dtbench.traces.job.trace_set import TraceSet
+    from dtbench.traces.reader.source import TraceSource
 
 FORMAT_VERSION = 1
 
@@ -52,8 +52,8 @@ def export(
     if perfetto is None:
         raise typer.BadParameter("say what to write: --perfetto OUT.tar")
     refuse_place(perfetto, force=force)
-    from dtbench.analyze.foreign import are_traces
     from dtbench.store.find_run import find_run
+    from dtbench.traces.job.foreign import are_traces
 
     named = targets or ["latest"]
     if all(are_traces(Path(target)) for target in named):
@@ -64,7 +64,7 @@ def export(
     else:
         run = find_run(None if named == ["latest"] else named[0], results, print_aside)
         traces, sources = _read_launch(find_launch(run, cell=cell, launch=launch), workers)
-    from dtbench.report.perfetto import plan_archive, write_archive
+    from dtbench.report.export.perfetto import plan_archive, write_archive
 
     refuse_overwritten_source(perfetto, sources)
     plan = plan_archive(traces, sources)
@@ -110,9 +110,9 @@ def refuse_overwritten_source(path: Path, sources: "Sequence[TraceSource]") -> N
 
 
 def _read_traces(paths: list[Path], workers: int | None) -> "tuple[TraceSet, Sequence[TraceSource]]":
-    from dtbench.analyze.foreign import analyze_job
-    from dtbench.analyze.reader.find import find_traces
-    from dtbench.analyze.trace_file import TraceFile
+    from dtbench.traces.job.foreign import analyze_job
+    from dtbench.traces.rank.file import TraceFile
+    from dtbench.traces.reader.find import find_traces
 
     found = [find_traces(path) for path in paths]
     sources = tuple(dict.fromkeys(source for one in found for source in one.sources))
@@ -121,8 +121,8 @@ def _read_traces(paths: list[Path], workers: int | None) -> "tuple[TraceSet, Seq
 
 
 def _read_launch(folder: "LaunchFolder", workers: int | None) -> "tuple[TraceSet, Sequence[TraceSource]]":
-    from dtbench.analyze.foreign import analyze_job
-    from dtbench.analyze.launch_tables import describe_absent, find_launch_traces
+    from dtbench.traces.job.foreign import analyze_job
+    from dtbench.traces.rows.launch_tables import describe_absent, find_launch_traces
 
     files = find_launch_traces(folder)
     return analyze_job(files, workers=workers, notes=describe_absent(folder)), [file.source for file in files]
@@ -151,7 +151,7 @@ def _to_document(plan: "ArchivePlan", path: Path, size_bytes: int) -> object:
 
 
 def _print_archive(plan: "ArchivePlan", path: Path, size_bytes: int) -> None:
-    from dtbench.units import format_bytes, format_ns
+    from dtbench.base.units import format_bytes, format_ns
 
     print_table(
         [

@@ -23,7 +23,7 @@ def find_launch(run: Path, *, cell: str | None, launch: int | None) -> "LaunchFo
         BadParameter: none or several fit.
         TraceError: no launch of the run has a trace.
     """
-    from dtbench.errors import TraceError
+    from dtbench.base.errors import TraceError
     from dtbench.store.layout import RunFolder
     from dtbench.store.read import read_run
 
@@ -43,7 +43,7 @@ def find_launch(run: Path, *, cell: str | None, launch: int | None) -> "LaunchFo
 def _choose(what: str, wished: str | None, there_are: "Iterable[str]") -> str:
     """Give the wished one, or the only one."""
     from dtbench.scenario.mistakes import find_nearest
-    from dtbench.scenario.sweep import name_some
+    from dtbench.scenario.sweeps.sweep import name_some
 
     names = list(there_are)
     if wished is None and len(names) == 1:

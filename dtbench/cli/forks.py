@@ -7,7 +7,7 @@ from dtbench.cli.console import print_aside
 
 if TYPE_CHECKING:
     from dtbench.scenario.load import ScenarioFile
-    from dtbench.scenario.schema import Scenario
+    from dtbench.scenario.schema.scenario import Scenario
 
 
 class Forks(ExitStack):
@@ -20,7 +20,7 @@ class Forks(ExitStack):
         if not _may_fork(file):
             return ()
         if self._prefix is None:
-            from dtbench.errors import LaunchError
+            from dtbench.base.errors import LaunchError
             from dtbench.launch.forked.servers import serve_forks
 
             try:
@@ -34,7 +34,7 @@ class Forks(ExitStack):
 def _may_fork(file: "ScenarioFile") -> bool:
     """Say whether copies of one process will do: on CPU, one launch, and nothing that is read at a rank's start."""
     from dtbench.launch.forked.servers import can_fork, make_environment
-    from dtbench.scenario.repeat import resolve_repeat
+    from dtbench.scenario.schema.repeat import resolve_repeat
 
     imported_with = make_environment().items()
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.console import print_json, print_line, print_table
-from dtbench.report.section import Column
+from dtbench.report.page.section import Column
 
 if TYPE_CHECKING:
     from dtbench.scenario.catalog import ListedScenario

@@ -13,6 +13,8 @@ import typer
 from typer.core import TyperGroup
 
 from dtbench import __version__
+from dtbench.base.errors import DtbenchError
+from dtbench.base.signals import EXIT_CTRL_C, heed_signals, ignore_signals
 from dtbench.cli import baseline
 from dtbench.cli.analyze import analyze
 from dtbench.cli.catalogue import catalogue
@@ -28,9 +30,7 @@ from dtbench.cli.run import run
 from dtbench.cli.schema import schema
 from dtbench.cli.selftest import selftest
 from dtbench.cli.tensorboard import tensorboard
-from dtbench.errors import DtbenchError
-from dtbench.report.visible import spell_controls
-from dtbench.signals import EXIT_CTRL_C, heed_signals, ignore_signals
+from dtbench.report.page.visible import spell_controls
 
 _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("list", list_scenarios),
@@ -92,7 +92,7 @@ def make_app(verbs: Sequence[tuple[str, Callable[..., None]]]) -> typer.Typer:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit with its code (see ``dtbench.errors``); without arguments, those of the process."""
+    """Run one command and exit with its code (see ``dtbench.base.errors``); without arguments, those of the process."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would take cores from the ranks
     atexit.register(gc.freeze)  # else Python, as it ends, looks through everything for garbage
     given = list(sys.argv[1:] if arguments is None else arguments)

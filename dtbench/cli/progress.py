@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dtbench.launch.run import Observer
     from dtbench.launch.watch import Progress
-    from dtbench.plan import Plan
+    from dtbench.plan.plan import Plan
     from dtbench.store.journal import JournalView
 
 PLAIN_INTERVAL_S = 10.0
@@ -42,8 +42,8 @@ def observe(on_folder: "Callable[[Path], None]", *, most_launches: int | None = 
     """
     from rich.console import Console
 
+    from dtbench.base.units import count_things
     from dtbench.launch.run import Observer
-    from dtbench.units import count_things
 
     console = Console(stderr=True, highlight=False)
     most = "" if most_launches is None else f" (at most {most_launches})"
@@ -110,13 +110,13 @@ class LiveScreen:
 
     def say(self, text: str) -> None:
         """Print above the redrawn lines."""
-        from dtbench.report.plain_text import Plain
+        from dtbench.report.render.plain_text import Plain
 
         self._console.print(Plain(text))
 
     def update(self, progress: "Progress") -> None:
         """Redraw all ranks."""
-        from dtbench.report.plain_text import Plain
+        from dtbench.report.render.plain_text import Plain
 
         lines = [rank_line(rank, view, progress.plan) for rank, view in enumerate(progress.ranks)]
         if callable(self._redraw):
@@ -125,8 +125,8 @@ class LiveScreen:
 
 def rank_line(rank: int, view: "JournalView | None", plan: "Plan") -> str:
     """Say where a rank is: phase, how many of its steps are done, and the last step time."""
+    from dtbench.base.units import count_things, format_ns
     from dtbench.store.journal import name_unphased
-    from dtbench.units import count_things, format_ns
 
     if view is None or view.step is None:
         return f"rank {rank}  starting"

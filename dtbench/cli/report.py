@@ -8,7 +8,7 @@ import typer
 from dtbench.cli.console import make_console, print_aside, print_json
 
 if TYPE_CHECKING:
-    from dtbench.analyze.summary import RunSummary
+    from dtbench.runs.summary import RunSummary
 
 
 def report(
@@ -23,7 +23,7 @@ def report(
 
     In JSON times are nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
-    from dtbench.analyze.run import summarize_run
+    from dtbench.runs.run import summarize_run
     from dtbench.store.find_run import find_run
 
     summary = summarize_run(find_run(run, results, print_aside))
@@ -42,7 +42,7 @@ def choose_cell(summary: "RunSummary", name: str) -> "RunSummary":
         BadParameter: it has no such cell.
     """
     from dtbench.scenario.mistakes import find_nearest
-    from dtbench.scenario.sweep import name_some
+    from dtbench.scenario.sweeps.sweep import name_some
 
     chosen = tuple(cell for cell in summary.cells if cell.name == name)
     if chosen:
@@ -65,7 +65,7 @@ def print_report(summary: "RunSummary") -> None:
     """Print the report of a run, and unbroken lines that say where things are."""
     from rich.console import Console
 
-    from dtbench.report.text import render_places, render_run
+    from dtbench.report.render.text import render_places, render_run
 
     make_console().print(render_run(summary))
     Console(highlight=False, soft_wrap=True).print(render_places(summary))

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dtbench.base.commands import spell_command, spell_word
+from dtbench.base.units import count_things
 from dtbench.cli.console import print_aside, print_json, print_line
 from dtbench.cli.report import print_report, to_document
-from dtbench.commands import spell_command, spell_word
-from dtbench.units import count_things
 
 if TYPE_CHECKING:
-    from dtbench.analyze.summary import RunSummary
-    from dtbench.errors import LaunchError
+    from dtbench.base.errors import LaunchError
     from dtbench.launch.repeat import Judgement
+    from dtbench.runs.summary import RunSummary
     from dtbench.scenario.load import ScenarioFile
     from dtbench.store.layout import RunFolder
-    from dtbench.store.records import CellRecord, WorkerOrder
+    from dtbench.store.records.run import CellRecord, WorkerOrder
 
 
 _MOST_NAMED = 10
@@ -60,7 +60,7 @@ def run(
     if prepare:
         _prepare(file, results, as_json=as_json)
         return
-    from dtbench.errors import LaunchError
+    from dtbench.base.errors import LaunchError
 
     try:
         folder = train(Wish(file, scenario, results, unfinished, resume=resume))
@@ -109,7 +109,7 @@ def train(wish: Wish) -> Path:
     from dtbench.launch.local import WORKER
     from dtbench.launch.machine import read_machine
     from dtbench.launch.run import resume_scenario, run_scenario
-    from dtbench.scenario.repeat import resolve_repeat
+    from dtbench.scenario.schema.repeat import resolve_repeat
 
     cells = plan_cells(wish.file, read_machine())
     before = _find_unfinished(wish) if wish.resume else None
@@ -144,7 +144,7 @@ def _judge(folder: "RunFolder", cells: "tuple[CellRecord, ...]", precision: floa
 
 def _publish_cell(folder: Path, cell: str) -> None:
     """Let an open TensorBoard show a cell while others still run; whatever is wrong, the end of the run says it."""
-    from dtbench.report.publish import publish_cell
+    from dtbench.report.event_files.publish import publish_cell
 
     with suppress(Exception):  # a picture must not end a run of hours
         publish_cell(folder, cell)
@@ -156,7 +156,7 @@ def _find_unfinished(wish: Wish) -> Path:
     Raises:
         StoreError: there is none.
     """
-    from dtbench.errors import StoreError
+    from dtbench.base.errors import StoreError
     from dtbench.launch.resume import find_unfinished
     from dtbench.store.find_run import find_run
 
@@ -183,10 +183,10 @@ def _hint_at_unfinished(wish: Wish) -> None:
 
 def _report(folder: Path, *, as_json: bool) -> None:
     """Analyse a run, write what is derived from it, and show it; also when there is no room left to write."""
-    from dtbench.analyze.run import summarize_data
-    from dtbench.analyze.run_data import read_run_data
-    from dtbench.errors import StoreError
-    from dtbench.report.publish import publish
+    from dtbench.base.errors import StoreError
+    from dtbench.report.event_files.publish import publish
+    from dtbench.runs.reading.run_data import read_run_data
+    from dtbench.runs.run import summarize_data
 
     data = read_run_data(folder)
     summary = summarize_data(data)
@@ -203,7 +203,7 @@ def _report(folder: Path, *, as_json: bool) -> None:
 
 def _show_what_there_is(error: "LaunchError") -> None:
     """Report what a failed run did measure; the failure itself is told by the error."""
-    from dtbench.errors import CheckError, StoreError
+    from dtbench.base.errors import CheckError, StoreError
 
     if error.folder is not None:
         with suppress(CheckError, StoreError):  # the failure itself is the news
@@ -216,9 +216,9 @@ def _check(summary: "RunSummary") -> None:
     Raises:
         CheckError: names each such cell or check and why.
     """
-    from dtbench.errors import CheckError
-    from dtbench.report.checklist import failure_words
-    from dtbench.report.sentences import DISTURBED_WORD, check_word, is_trusted
+    from dtbench.base.errors import CheckError
+    from dtbench.report.page.checklist import failure_words
+    from dtbench.report.page.sentences import DISTURBED_WORD, check_word, is_trusted
 
     doubtful = {cell.name: check_word(cell) for cell in summary.cells if not is_trusted(cell)}
     # where others took the cores, a file that claims something says so by its checks, and none is wrong otherwise
@@ -236,7 +236,7 @@ def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
     from dtbench.launch.cells import plan_elsewhere
     from dtbench.launch.machine import read_machine
     from dtbench.launch.run import Observer, write_orders
-    from dtbench.store.records import WorkerOrder
+    from dtbench.store.records.run import WorkerOrder
 
     folder, launches = write_orders(file, plan_elsewhere(file, read_machine()), results, observer=Observer())
     commands = [_torchrun(WorkerOrder.model_validate_json(one.order.read_bytes()), one.order) for one in launches]
@@ -265,7 +265,7 @@ def _describe_nodes(devices: int, ranks: int) -> str:
 
 def _torchrun(order: "WorkerOrder", path: Path) -> str:
     """Give the command that starts the ranks of one order, with the scenario's variables and interpreter."""
-    from dtbench.vocabulary import DeviceKind
+    from dtbench.base.vocabulary import DeviceKind
 
     variables = [f"{name}={spell_word(value)}" for name, value in order.scenario.env.items()]
     python = order.scenario.python

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dtbench.base.commands import spell_word
 from dtbench.cli.console import print_aside, print_json, print_line, print_section
-from dtbench.commands import spell_word
 
 _MORE_TRIES = 2
 """For rows that failed only where other guests had the machine: they say nothing of dtbench."""
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dtbench.launch.patience import Patience
-    from dtbench.plan import Plan
+    from dtbench.plan.plan import Plan
     from dtbench.selftest.records import RowOutcome, SelftestRecord
 
 
@@ -103,10 +103,10 @@ def _watch(run: "Callable[..., SelftestRecord]", patience: "Patience") -> "Selft
 
 def _publish(run: Path) -> Exception | None:
     """Write what `dtbench report` and TensorBoard show of any run; gives what went wrong."""
-    from dtbench.analyze.run import summarize_data
-    from dtbench.analyze.run_data import read_run_data
-    from dtbench.errors import StoreError
-    from dtbench.report.publish import publish
+    from dtbench.base.errors import StoreError
+    from dtbench.report.event_files.publish import publish
+    from dtbench.runs.reading.run_data import read_run_data
+    from dtbench.runs.run import summarize_data
 
     try:
         data = read_run_data(run)
@@ -132,7 +132,7 @@ def _refuse(record: "SelftestRecord") -> None:
     Raises:
         SelftestError: names each such row.
     """
-    from dtbench.errors import SelftestError
+    from dtbench.base.errors import SelftestError
 
     failed = [row.row for row in record.rows if not row.passed]
     if failed:

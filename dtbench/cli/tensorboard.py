@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from dtbench.base.signals import EXIT_CTRL_C
 from dtbench.cli.console import print_aside, print_line
-from dtbench.processes import die_with_parent
-from dtbench.signals import EXIT_CTRL_C
+from dtbench.machine.processes import die_with_parent
 
 _PORTS_TRIED = 50
 
@@ -22,7 +22,7 @@ def tensorboard(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 6006,
 ) -> None:
     """Start TensorBoard on a run, or on all runs to compare them; Ctrl-C ends it."""
-    from dtbench.report.server import tensorboard_command
+    from dtbench.report.event_files.server import tensorboard_command
 
     folder = find_folder(run, results)
     refuse_taken_port(host, port)
@@ -37,9 +37,9 @@ def find_folder(named: str | None, results: Path) -> Path:
     Raises:
         StoreError: there is no such folder, or neither a run nor an event file in it.
     """
-    from dtbench.errors import StoreError
-    from dtbench.report.board.runs import LogDirectory
-    from dtbench.report.server import has_event_files
+    from dtbench.base.errors import StoreError
+    from dtbench.report.event_files.server import has_event_files
+    from dtbench.report.tb_plugin.runs import LogDirectory
     from dtbench.store.find_run import find_run
 
     folder = results if named is None else Path(named) if Path(named).is_dir() else results / named
@@ -54,7 +54,7 @@ def find_folder(named: str | None, results: Path) -> Path:
 
 def refuse_taken_port(host: str, port: int) -> None:
     """Raise a ``DtbenchError`` that names a free port when this one is taken."""
-    from dtbench.errors import DtbenchError
+    from dtbench.base.errors import DtbenchError
 
     if _is_free(host, port):
         return
@@ -97,7 +97,7 @@ def serve(command: list[str]) -> None:
     Raises:
         DtbenchError: the server ended on its own with an error.
     """
-    from dtbench.errors import DtbenchError
+    from dtbench.base.errors import DtbenchError
 
     with subprocess.Popen(command, preexec_fn=die_with_parent) as server:  # noqa: PLW1509 - there is one thread
         try:

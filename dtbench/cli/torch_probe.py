@@ -49,7 +49,7 @@ class Torch:
     @property
     def is_tested(self) -> bool:
         """Tell whether dtbench was tested with this version."""
-        from dtbench.torch_versions import is_tested_torch
+        from dtbench.base.torch_versions import is_tested_torch
 
         return is_tested_torch(self.version)
 

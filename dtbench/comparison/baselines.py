@@ -6,16 +6,16 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from dtbench.base.errors import ComparisonError, StoreError
+from dtbench.base.units import format_ns
 from dtbench.comparison.metrics import STEP_TIME
 from dtbench.comparison.sides import read_sides
-from dtbench.errors import ComparisonError, StoreError
 from dtbench.scenario.mistakes import find_nearest
-from dtbench.scenario.sweep import name_some
-from dtbench.store.baseline import MeasuredSide
+from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.layout import baseline_file, can_name_runs
 from dtbench.store.read import find_baselines, find_runs, read_baseline
+from dtbench.store.records.baseline import MeasuredSide
 from dtbench.store.write import write_record
-from dtbench.units import format_ns
 
 _UNKNOWN: Final = "not told"
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
-from dtbench.analyze.shift import LEVEL
-from dtbench.analyze.told_apart import correct
 from dtbench.comparison.comparison import MetricChange, Outcome
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, METRICS, STEP_TIME, TOKENS
 from dtbench.comparison.parts import find_unlike_ranks
 from dtbench.comparison.rounds import Rounds
 from dtbench.comparison.side_numbers import Key, SideNumbers
 from dtbench.comparison.statistics import SampleComparison, compare_samples, share_level
+from dtbench.runs.cell.shift import LEVEL
+from dtbench.runs.told_apart import correct
 
 MOST_OWNERS: Final = 20
 """Owners that are tested, those with most exposed time on either side: each one more makes a finding harder."""

@@ -5,12 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import Final
 
+from dtbench.base.vocabulary import Cause, Operation, Purpose
 from dtbench.comparison.comparison import CollectiveChange
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
 from dtbench.comparison.seen import Kind, find_open_kinds, has_named_otherwise, knows_subjects
 from dtbench.comparison.untold import find_untold
-from dtbench.store.baseline import MeasuredLaunch, OwnedTime, PlacedTime
-from dtbench.vocabulary import Cause, Operation, Purpose
+from dtbench.store.records.baseline import MeasuredLaunch, OwnedTime, PlacedTime
 
 _Key = tuple[str, Operation | None, Purpose]
 _Rows = Mapping[_Key, OwnedTime]

@@ -6,8 +6,8 @@ Ratios are candidate over baseline, fractions are fractions, times nanoseconds; 
 from enum import StrEnum
 from typing import Final, Literal
 
-from dtbench.record import FloatOrNan, Record
-from dtbench.vocabulary import Cause, Operation, Purpose
+from dtbench.base.record import FloatOrNan, Record
+from dtbench.base.vocabulary import Cause, Operation, Purpose
 
 FORMAT_VERSION: Final = 1
 

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from dtbench.analyze.reader.header import PROFILERS
-from dtbench.analyze.trace_set import TraceSet
 from dtbench.comparison.comparison import EnvironmentChange, SettingChange
 from dtbench.comparison.settings import ABSENT
-from dtbench.store.records import Environment
+from dtbench.store.records.run import Environment
+from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.reader.header import PROFILERS
 
 _OF_INTERPRETER: Final = ("python", "torch", "cuda", "hip", "nccl", "package ")
 """What another interpreter brings with it: declared where the scenario's ``python`` differs."""

@@ -15,15 +15,15 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.analyze.shift import mean_half_width
+from dtbench.base.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_ns
+from dtbench.base.vocabulary import Purpose
 from dtbench.comparison.comparison import Comparison, MetricChange, Outcome, Unit
 from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, METRICS, spell_metric
 from dtbench.comparison.sentence import spell_interval
 from dtbench.comparison.telling import count_telling
+from dtbench.runs.cell.shift import mean_half_width
 from dtbench.scenario.mistakes import find_nearest, join_words, shorten
-from dtbench.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_ns
-from dtbench.vocabulary import Purpose
 
 _MECHANISM: Final = "mechanism changed"
 _BOUND: Final = re.compile(

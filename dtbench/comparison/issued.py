@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+from dtbench.base.units import format_bytes, name_ranks
+from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.comparison.comparison import MechanismChange
 from dtbench.comparison.orders import pair_lowest, pair_others
 from dtbench.comparison.untold import find_untold_issued
-from dtbench.store.baseline import Issued, MeasuredLaunch
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
-from dtbench.units import format_bytes, name_ranks
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.store.records.baseline import Issued, MeasuredLaunch
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
 
 _Kind = tuple[Purpose | None, Operation | None]
 

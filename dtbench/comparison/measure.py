@@ -8,18 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from dtbench.analyze.cell_data import CellData
-from dtbench.analyze.cell_notes import describe_disturbed, say_taken
-from dtbench.analyze.doubt_words import describe_doubt, name_doubt
-from dtbench.analyze.launch_tables import say_lacking
-from dtbench.analyze.representative import Doubt, doubt_steps, read_steps_of_traces
-from dtbench.analyze.statistics import summarize
-from dtbench.analyze.summarize_cell import summarize_cell
-from dtbench.analyze.summarize_overlap import are_among, fraction, keep_known, keep_of_steps
-from dtbench.analyze.summary import CellSummary
-from dtbench.analyze.tabulate import tabulate_collectives, tabulate_overlap, tabulate_purposes, tabulate_whole
-from dtbench.analyze.trace_set import TraceSet
-from dtbench.analyze.wrong_results import find_wrong_results
+from dtbench.base.vocabulary import Cause, Estimate, Operation, Purpose
 from dtbench.comparison.metrics import (
     ABLATION,
     EXPOSED,
@@ -32,10 +21,21 @@ from dtbench.comparison.metrics import (
     WAITS,
 )
 from dtbench.comparison.orders import find_orders
-from dtbench.store.baseline import MeasuredLaunch, Measurement, OwnedTime, PlacedTime
-from dtbench.store.rank_records import ReceiptOutcome
-from dtbench.store.records import RunStatus
-from dtbench.vocabulary import Cause, Estimate, Operation, Purpose
+from dtbench.runs.cell.cell_notes import describe_disturbed, say_taken
+from dtbench.runs.cell.statistics import summarize
+from dtbench.runs.cell.summarize_cell import summarize_cell
+from dtbench.runs.cell.summarize_overlap import are_among, fraction, keep_known, keep_of_steps
+from dtbench.runs.cell.wrong_results import find_wrong_results
+from dtbench.runs.doubt_words import describe_doubt, name_doubt
+from dtbench.runs.reading.cell_data import CellData
+from dtbench.runs.representative import Doubt, doubt_steps, read_steps_of_traces
+from dtbench.runs.summary import CellSummary
+from dtbench.store.records.baseline import MeasuredLaunch, Measurement, OwnedTime, PlacedTime
+from dtbench.store.records.rank import ReceiptOutcome
+from dtbench.store.records.run import RunStatus
+from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.rows.launch_tables import say_lacking
+from dtbench.traces.rows.tabulate import tabulate_collectives, tabulate_overlap, tabulate_purposes, tabulate_whole
 
 _CAUSES: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _OF_STEP: Final = {

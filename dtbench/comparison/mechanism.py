@@ -14,7 +14,7 @@ from dtbench.comparison.issued import compare_launches
 from dtbench.comparison.orders import have_same_ranks, share_orders
 from dtbench.comparison.untold import find_untold_issued
 from dtbench.scenario.mistakes import join_words
-from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
+from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide
 
 _SIZES: Final = "the size of each"
 _BYTES: Final = "their bytes in all"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from dtbench.store.baseline import Issued, MeasuredLaunch, RanksOrder
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.base.vocabulary import Operation, Purpose
+from dtbench.store.records.baseline import Issued, MeasuredLaunch, RanksOrder
 
 Order = tuple[Issued, ...]
 

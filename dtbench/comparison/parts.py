@@ -7,10 +7,10 @@ compared then.
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from dtbench.base.units import count_things, name_ranks
 from dtbench.comparison.metrics import BY_NAME, EXPOSED, spell_metric
 from dtbench.scenario.mistakes import join_words
-from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
-from dtbench.units import count_things, name_ranks
+from dtbench.store.records.baseline import MeasuredLaunch, MeasuredSide
 
 
 def name_parts(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> tuple[str, ...]:

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dtbench.analyze.run_data import read_timed_steps
-from dtbench.analyze.shift import mean_half_width
-from dtbench.analyze.statistics import summarize
-from dtbench.analyze.summarize_cell import job_step_times
+from dtbench.base.vocabulary import Phase
+from dtbench.runs.cell.shift import mean_half_width
+from dtbench.runs.cell.statistics import summarize
+from dtbench.runs.cell.summarize_cell import job_step_times
+from dtbench.runs.reading.run_data import read_timed_steps
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.records import CellRecord
-from dtbench.vocabulary import Phase
+from dtbench.store.records.run import CellRecord
 
 StepTimes = Mapping[str, Sequence[float]]
 """Each cell's launch medians in ns, first to last launch; NaN: no step was measured."""

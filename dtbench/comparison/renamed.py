@@ -6,10 +6,10 @@ one other, and no new name was there before. Else a name that is gone would be t
 
 from collections.abc import Mapping, Sequence
 
+from dtbench.base.units import count_things
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
 from dtbench.comparison.orders import pair_lowest, pair_others
-from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
-from dtbench.units import count_things
+from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide
 
 
 def find_renamed(baseline: MeasuredSide, candidate: MeasuredSide) -> dict[str, str]:

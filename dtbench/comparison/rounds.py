@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dtbench.analyze.copies import Marks, find_copies, mark
-from dtbench.store.baseline import MeasuredLaunch
+from dtbench.runs.reading.copies import Marks, find_copies, mark
+from dtbench.store.records.baseline import MeasuredLaunch
 
 
 @dataclass(frozen=True)

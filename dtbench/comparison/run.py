@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from dtbench.analyze.reader.header import PROFILERS
-from dtbench.analyze.told_apart import LEAST_LAUNCHES
+from dtbench.base.errors import ComparisonError
+from dtbench.base.units import count_things
 from dtbench.comparison.changes import MOST_OWNERS, compare_metrics
 from dtbench.comparison.collectives import find_collective_changes
 from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Outcome, Side
@@ -24,11 +24,11 @@ from dtbench.comparison.statistics import noise_floor
 from dtbench.comparison.telling import say_silent
 from dtbench.comparison.torch_defaults import say_new_defaults
 from dtbench.comparison.untold import say_untold
-from dtbench.errors import ComparisonError
+from dtbench.runs.told_apart import LEAST_LAUNCHES
 from dtbench.scenario.mistakes import join_words
-from dtbench.scenario.sweep import name_some
-from dtbench.store.baseline import MeasuredSide
-from dtbench.units import count_things
+from dtbench.scenario.sweeps.sweep import name_some
+from dtbench.store.records.baseline import MeasuredSide
+from dtbench.traces.reader.header import PROFILERS
 
 THRESHOLD: Final = 0.01
 """Relative changes below it do not matter to most people."""

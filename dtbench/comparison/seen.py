@@ -6,10 +6,10 @@ A zero needs both: its steps have an account, and where they communicated, the t
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from dtbench.analyze.owners import is_peer
+from dtbench.base.vocabulary import POINT_TO_POINT, Operation, Purpose
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, HIDDEN, METRICS
-from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
-from dtbench.vocabulary import POINT_TO_POINT, Operation, Purpose
+from dtbench.store.records.baseline import MeasuredLaunch, MeasuredSide
+from dtbench.traces.who.owners import is_peer
 
 Kind = tuple[Operation | None, Purpose]
 

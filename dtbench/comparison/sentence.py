@@ -8,14 +8,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dtbench.analyze.told_apart import LEAST_LAUNCHES
+from dtbench.base.units import count_things, format_ns, name_ranks
+from dtbench.base.vocabulary import CAUSE_PHRASES
 from dtbench.comparison.collectives import duration_change, exposed_change
 from dtbench.comparison.comparison import CollectiveChange, MechanismChange, MetricChange, Outcome, Side
 from dtbench.comparison.issued import name_issued
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, STEP_TIME
 from dtbench.comparison.telling import count_telling
-from dtbench.units import count_things, format_ns, name_ranks
-from dtbench.vocabulary import CAUSE_PHRASES
+from dtbench.runs.told_apart import LEAST_LAUNCHES
 
 _ESTABLISHED = (Outcome.HIGHER, Outcome.LOWER, Outcome.BELOW_THRESHOLD)
 _LEAST_CHANGE_NS = 1000

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from dtbench.base.redaction import redact_field
 from dtbench.comparison.comparison import SettingChange
-from dtbench.redaction import redact_field
-from dtbench.store.records import CellRecord, OwnLoopCell
+from dtbench.store.records.run import CellRecord, OwnLoopCell
 
 ABSENT: Final = "-"
 """What a side says where it has no such field."""

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from dtbench.analyze.cell_data import CellData
-from dtbench.analyze.launch_tables import say_lacking
+from dtbench.base.units import count_things
 from dtbench.comparison.comparison import EnvironmentChange
 from dtbench.comparison.environment import find_environment_changes, find_unlike
-from dtbench.store.rank_records import WarmupEnd
-from dtbench.store.records import Environment
-from dtbench.units import count_things
+from dtbench.runs.reading.cell_data import CellData
+from dtbench.store.records.rank import WarmupEnd
+from dtbench.store.records.run import Environment
+from dtbench.traces.rows.launch_tables import say_lacking
 
 _NEEDED: Final = ("purposes", "collectives")
 """Tables without which numbers of a launch are not known; where ``overlap`` is gone, all are made again."""

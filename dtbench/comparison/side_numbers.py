@@ -7,7 +7,7 @@ from dtbench.comparison.comparison import Sample
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, METRICS
 from dtbench.comparison.seen import Kind, find_kinds, find_open_kinds, has_named_otherwise, has_unowned, knows_subjects
 from dtbench.comparison.untold import find_untold
-from dtbench.store.baseline import MeasuredLaunch, Measurement
+from dtbench.store.records.baseline import MeasuredLaunch, Measurement
 
 Key = tuple[str, str]
 """Metric and subject."""

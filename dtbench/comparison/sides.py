@@ -15,26 +15,26 @@ from itertools import chain, combinations
 from pathlib import Path
 from typing import Final
 
-from dtbench.analyze.cell_data import CellData, RunData
-from dtbench.analyze.foreign import analyze_traces, are_traces
-from dtbench.analyze.plan_notes import planned_notes
-from dtbench.analyze.run_data import read_run_data
-from dtbench.analyze.trace_set import TraceSet
+from dtbench.base.errors import ComparisonError, StoreError
 from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike, read_machines
 from dtbench.comparison.measure import measure_launch, measure_traces, spell_doubts, summarize_side
 from dtbench.comparison.metrics import STEP_TIME
 from dtbench.comparison.rounds import find_copy
 from dtbench.comparison.settings import find_treatment, flatten
 from dtbench.comparison.side_notes import name_lacking, name_unlike, say_resumed, say_together, say_warmup
-from dtbench.errors import ComparisonError, StoreError
+from dtbench.runs.cell.plan_notes import planned_notes
+from dtbench.runs.reading.cell_data import CellData, RunData
+from dtbench.runs.reading.run_data import read_run_data
 from dtbench.scenario.mistakes import find_nearest
-from dtbench.scenario.sweep import name_some
-from dtbench.store.baseline import MeasuredSide
+from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
-from dtbench.store.outline import say_unlisted
 from dtbench.store.read import find_baselines, read_baseline, read_run
-from dtbench.store.records import tell_reason_in_a_line
+from dtbench.store.records.baseline import MeasuredSide
+from dtbench.store.records.outline import say_unlisted
+from dtbench.store.records.run import tell_reason_in_a_line
+from dtbench.traces.job.foreign import analyze_traces, are_traces
+from dtbench.traces.job.trace_set import TraceSet
 
 ONLY: Final = ""
 """Stands for the cell of what has no cells: a saved baseline, traces."""

@@ -34,7 +34,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dtbench.analyze.shift import (
+from dtbench.comparison.comparison import Outcome
+from dtbench.runs.cell.shift import (
     LEVEL,
     Shift,
     shift_of_means,
@@ -43,9 +44,8 @@ from dtbench.analyze.shift import (
     shift_within_rounds,
     spread,
 )
-from dtbench.analyze.statistics import SEED, bounds, resample_medians
-from dtbench.analyze.told_apart import LEAST_LAUNCHES
-from dtbench.comparison.comparison import Outcome
+from dtbench.runs.cell.statistics import SEED, bounds, resample_medians
+from dtbench.runs.told_apart import LEAST_LAUNCHES
 
 _LEAST_TO_NAME_OUTLIERS: Final = 5
 _OUTLIER_Z: Final = 3.5

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterable, Iterator
 
+from dtbench.base.units import is_or_are
 from dtbench.comparison.comparison import MetricChange, Sample
 from dtbench.comparison.metrics import BY_NAME, EXPOSED, spell_metric
 from dtbench.comparison.seen import knows_subjects
 from dtbench.comparison.side_numbers import SideNumbers
 from dtbench.scenario.mistakes import join_words
-from dtbench.store.baseline import MeasuredLaunch, MeasuredSide
-from dtbench.units import is_or_are
+from dtbench.store.records.baseline import MeasuredLaunch, MeasuredSide
 
 _MOST_NAMED = 4
 

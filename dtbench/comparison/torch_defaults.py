@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dtbench.base.torch_versions import GRADIENTS_KEEP_THEIR_DTYPE, read_torch_release
 from dtbench.comparison.settings import ABSENT
-from dtbench.store.baseline import MeasuredSide
-from dtbench.store.records import Environment
-from dtbench.torch_versions import GRADIENTS_KEEP_THEIR_DTYPE, read_torch_release
+from dtbench.store.records.baseline import MeasuredSide
+from dtbench.store.records.run import Environment
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dtbench.base.vocabulary import REDUCTIONS, Operation, Purpose
 from dtbench.comparison.seen import Kind
 from dtbench.scenario.mistakes import join_words
-from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
-from dtbench.vocabulary import REDUCTIONS, Operation, Purpose
+from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide
 
 _ENOUGH: Final = 1 / 16
 """Part of what a launch lacks of a purpose from which what it has more of ``other`` may be that.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import dtbench
 
 if TYPE_CHECKING:
-    from dtbench.worker.own_loop import OwnSteps
+    from dtbench.worker.user_loop.loop import OwnSteps
 
 
 class Measured:

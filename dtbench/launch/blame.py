@@ -24,14 +24,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from dtbench.base.units import format_ns
 from dtbench.launch.killed import OWN_MISTAKES, RAISED, STOPPED, describe_signal
 from dtbench.launch.last_words import find_failure, has_lost_peer, has_traceback, read_last_lines
 from dtbench.launch.rank_processes import RESOLUTION_NS, Ended
 from dtbench.launch.watch import look
 from dtbench.store.journal import JournalView, RankState, name_unphased, read_journal
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import LOG_FOLLOWS, EventLine, RankFailure
-from dtbench.units import format_ns
+from dtbench.store.records.run import LOG_FOLLOWS, EventLine, RankFailure
 
 _LEFT: Final = "left without an error before its work was done"
 _LEFT_WITH: Final = "left with exit code {}"

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from math import prod
 
-from dtbench.errors import PlanError
-from dtbench.plan import Machine, make_plan, plan_mesh
+from dtbench.base.errors import PlanError
+from dtbench.plan.plan import Machine, make_plan, plan_mesh
 from dtbench.scenario.load import ScenarioFile
-from dtbench.scenario.repeat import count_launches, find_mixed_repeat, resolve_repeat
-from dtbench.store.records import CellRecord
+from dtbench.scenario.schema.repeat import count_launches, find_mixed_repeat, resolve_repeat
+from dtbench.store.records.run import CellRecord
 
 
 def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:

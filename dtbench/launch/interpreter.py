@@ -5,10 +5,10 @@ import subprocess
 from collections.abc import Iterable
 
 from dtbench import __version__
-from dtbench.errors import MissingError
-from dtbench.newer_knobs import find_lacking
-from dtbench.record import Record
-from dtbench.store.records import CellRecord
+from dtbench.base.errors import MissingError
+from dtbench.base.record import Record
+from dtbench.plan.rules.newer_knobs import find_lacking
+from dtbench.store.records.run import CellRecord
 
 _TIMEOUT_S = 300.0
 """As long as the launcher waits for ranks that import from a cold disk."""

@@ -9,13 +9,13 @@ import shutil
 import signal
 from typing import Final
 
+from dtbench.base.vocabulary import Stage, StatePart
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.rank_records import RankRecord
 from dtbench.store.read import read_ranks_in_stage
-from dtbench.store.records import RankFailure
-from dtbench.store.state_records import ENDED_IN_STAGE
+from dtbench.store.records.rank import RankRecord
+from dtbench.store.records.run import RankFailure
+from dtbench.store.records.state import ENDED_IN_STAGE
 from dtbench.store.write import write_record
-from dtbench.vocabulary import Stage, StatePart
 
 HUNG: Final = "hung"
 STOPPED: Final = "stood still, stopped by a signal or a debugger"

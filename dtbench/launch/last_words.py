@@ -5,9 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from dtbench.redaction import redact_text
+from dtbench.base.redaction import redact_text
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import EventLine
+from dtbench.store.records.run import EventLine
 
 OF_EXIT: Final = re.compile(
     r"nanobind: (leaked \d+ |this is likely caused by a reference counting issue)| - leaked (instance|type|function) "

@@ -10,21 +10,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from dtbench.errors import LaunchError, StoreError
+from dtbench.base.errors import LaunchError, StoreError
+from dtbench.base.signals import describe_stop, is_urgent
+from dtbench.base.vocabulary import DeviceKind
 from dtbench.launch.blame import Blame, find_culprits, is_early
 from dtbench.launch.killed import keep_killed
 from dtbench.launch.memory import read_oom_kills
 from dtbench.launch.rank_processes import Ended, RankProcess, RankProcesses
 from dtbench.launch.rendezvous import meet, variables_of
 from dtbench.launch.watch import Watch
-from dtbench.signals import describe_stop, is_urgent
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalView
 from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
 from dtbench.store.read import read_launch
-from dtbench.store.records import LaunchRecord, RankFailure, RunStatus, WorkerOrder
+from dtbench.store.records.run import LaunchRecord, RankFailure, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
-from dtbench.vocabulary import DeviceKind
 
 WORKER = (sys.executable, "-P", "-m", "dtbench.worker")
 """``-P``: the same dtbench as here, and no module of the current folder in place of a library's."""

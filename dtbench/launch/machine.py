@@ -4,9 +4,9 @@ import os
 
 import psutil
 
-from dtbench.errors import MissingError
-from dtbench.plan import Machine
-from dtbench.torch_versions import spell_tested_torch
+from dtbench.base.errors import MissingError
+from dtbench.base.torch_versions import spell_tested_torch
+from dtbench.plan.plan import Machine
 
 NO_TORCH = (
     f"running a scenario needs torch: install torch {spell_tested_torch()} as your cluster says, "

@@ -3,12 +3,12 @@
 import time
 from pathlib import Path
 
-from dtbench.plan import plan_reference
+from dtbench.plan.plan import plan_reference
 from dtbench.scenario.load import ScenarioFile
-from dtbench.scenario.model import Custom
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema.model import Custom
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import CellRecord, WorkerOrder
+from dtbench.store.records.run import CellRecord, WorkerOrder
 
 
 def make_order(cell: CellRecord, index: int, folder: LaunchFolder, reference: Path | None) -> WorkerOrder:

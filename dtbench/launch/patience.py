@@ -1,6 +1,6 @@
 """Waits, before ranks start, for other guests of this machine to leave it: minutes, where ranks that run wait seconds.
 
-A burst that lasts longer than a launch leaves nothing of it to go by (``dtbench.disturbance``).
+A burst that lasts longer than a launch leaves nothing of it to go by (``dtbench.machine.disturbance``).
 """
 
 from collections import deque
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from dtbench.disturbance import DISTURBED
-from dtbench.stolen_time import Look, look_at_machine
-from dtbench.units import NS_PER_S, format_fraction, format_ns
+from dtbench.base.units import NS_PER_S, format_fraction, format_ns
+from dtbench.machine.disturbance import DISTURBED
+from dtbench.machine.stolen_time import Look, look_at_machine
 
 _LOOKS: Final = 10
 """So many looks on end must find the machine quiet once one has not: five seconds."""

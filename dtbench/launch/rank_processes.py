@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from dtbench.errors import LaunchError
-from dtbench.units import NS_PER_S
+from dtbench.base.errors import LaunchError
+from dtbench.base.units import NS_PER_S
 
 RESOLUTION_NS: Final = 50_000_000
 """Ends closer than this have no order: the launcher is one of many threads on cores that its ranks keep busy."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from dtbench.errors import MissingError
+from dtbench.base.errors import MissingError
 from dtbench.launch.machine import NO_TORCH
 
 _LOOPBACK: Final = "127.0.0.1"

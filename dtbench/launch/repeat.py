@@ -7,13 +7,13 @@ brings, and this room never imports the one in which it is written.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dtbench.errors import PlanError
-from dtbench.scenario.repeat import resolve_repeat
-from dtbench.scenario.schema import AutoRepeat
+from dtbench.base.errors import PlanError
+from dtbench.base.units import NS_PER_S
+from dtbench.scenario.schema.repeat import resolve_repeat
+from dtbench.scenario.schema.scenario import AutoRepeat
 from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_launch
-from dtbench.store.records import CellRecord, OwnLoopCell, RunRecord
-from dtbench.units import NS_PER_S
+from dtbench.store.records.run import CellRecord, OwnLoopCell, RunRecord
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from dtbench import __version__
-from dtbench.commands import spell_word
-from dtbench.errors import StoreError
+from dtbench.base.commands import spell_word
+from dtbench.base.errors import StoreError
+from dtbench.base.units import count_things
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.mistakes import split_lines
 from dtbench.store.finish import finish_launch
@@ -25,8 +26,7 @@ from dtbench.store.read import (
     read_run,
     read_steps,
 )
-from dtbench.store.records import CellRecord, LaunchRecord, RunRecord, RunStatus
-from dtbench.units import count_things
+from dtbench.store.records.run import CellRecord, LaunchRecord, RunRecord, RunStatus
 
 _MOST_DIFFERENCES = 3
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dtbench import __version__
-from dtbench.errors import LaunchError, ScenarioError, StoreError
+from dtbench.base.errors import LaunchError, ScenarioError, StoreError
+from dtbench.base.signals import describe_stop
 from dtbench.launch.cells import interleave
 from dtbench.launch.interpreter import probe_interpreters
 from dtbench.launch.local import WORKER, launch_ranks
@@ -33,15 +34,14 @@ from dtbench.launch.repeat import (
 )
 from dtbench.launch.resume import keep_finished, refuse_other
 from dtbench.launch.watch import Progress
-from dtbench.plan import Plan
+from dtbench.plan.plan import Plan
 from dtbench.scenario.load import ScenarioFile
-from dtbench.scenario.repeat import resolve_repeat
-from dtbench.scenario.schema import AutoRepeat
-from dtbench.signals import describe_stop
+from dtbench.scenario.schema.repeat import resolve_repeat
+from dtbench.scenario.schema.scenario import AutoRepeat
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run_folder
 from dtbench.store.lock import hold_run
 from dtbench.store.read import read_run
-from dtbench.store.records import CellRecord, Neighbour, RunRecord, RunStatus, WorkerOrder
+from dtbench.store.records.run import CellRecord, Neighbour, RunRecord, RunStatus, WorkerOrder
 from dtbench.store.running import announce, describe_neighbours, find_neighbours
 from dtbench.store.write import write_record, write_text
 

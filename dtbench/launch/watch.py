@@ -17,16 +17,16 @@ from dataclasses import dataclass
 
 import psutil
 
-from dtbench.core_use import CoreWatch
-from dtbench.errors import StoreError
-from dtbench.gpu_use import open_gpus
+from dtbench.base.errors import StoreError
+from dtbench.base.units import NS_PER_S
+from dtbench.base.vocabulary import DeviceKind, Region
 from dtbench.launch.killed import HUNG, STOPPED
-from dtbench.plan import Plan
+from dtbench.machine.core_use import CoreWatch
+from dtbench.machine.gpu_use import open_gpus
+from dtbench.plan.plan import Plan
 from dtbench.store.journal import JournalView, RankState, read_journal
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.use_file import UseWriter
-from dtbench.units import NS_PER_S
-from dtbench.vocabulary import DeviceKind, Region
 
 POLL_S = 0.25
 PATIENT_TIMEOUT_NS = 300 * NS_PER_S

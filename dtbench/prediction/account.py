@@ -1,17 +1,17 @@
 """From what a rank did to where its step went: compute, exposed communication, idle; they add up to the step.
 
-The definitions are those of the analyser (``analyze/overlap.py``, ``analyze/causes/split.py``). A collective's span is
-that on the link's lane in a trace: from when its rank has issued it and the lane is free, through waiting for the last
-rank and its service, to its end.
+The definitions are those of the analyser (``traces/time/overlap.py``, ``traces/causes/split.py``). A collective's span
+is that on the link's lane in a trace: from when its rank has issued it and the lane is free, through waiting for
+the last rank and its service, to its end.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dtbench.base.vocabulary import Axis, Cause, Operation, Purpose, Region
 from dtbench.prediction.causes import Ledger
 from dtbench.prediction.simulate import Execution, Served
-from dtbench.vocabulary import Axis, Cause, Operation, Purpose, Region
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class PredictedCollective:
         queued_ns: time between issue and span in which others held the lane.
         skew_ns: time on its lane in which another rank had not issued it yet.
         wait_ns: the host stood still for it.
-        causes: of what is exposed, by the rules of ``dtbench.analyze.causes.split``; empty where nothing is.
+        causes: of what is exposed, by the rules of ``dtbench.traces.causes.split``; empty where nothing is.
         cause: the largest of these; None where nothing is exposed.
     """
 

@@ -10,11 +10,11 @@
 from dataclasses import dataclass
 from typing import Final
 
-from dtbench.plan import Plan
+from dtbench.base.units import NS_PER_MS
+from dtbench.plan.plan import Plan
 from dtbench.prediction.costs import known_costs, spread_host
 from dtbench.prediction.predict import MEAN_JITTER, time_ranks_alone, time_step
-from dtbench.scenario.schema import Scenario
-from dtbench.units import NS_PER_MS
+from dtbench.scenario.schema.scenario import Scenario
 
 MARGIN_NS: Final = 10 * NS_PER_MS
 MARGIN_FRACTION: Final = 0.04

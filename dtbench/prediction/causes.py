@@ -1,6 +1,6 @@
 """Why a predicted collective is exposed: the rules that the analyser holds against traces, on a simulated step.
 
-The same order and bounds as ``dtbench.analyze.causes.split``, which explains them; here all ranks, issues and regions
+The same order and bounds as ``dtbench.traces.causes.split``, which explains them; here all ranks, issues and regions
 are known, so that nothing is ``unknown`` but what the optimizer's region issues; nothing is ``serialized``, which only
 a device does. As on the link, a collective's span begins when its own rank has issued it and its lane is free: what
 comes before its service is waiting for the last rank.
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from dtbench.base.vocabulary import Cause, Purpose, Region
 from dtbench.prediction.simulate import Computed, Execution, Served
-from dtbench.vocabulary import Cause, Purpose, Region
 
 _NEGLIGIBLE: Final = 100
 """Compute below 1/100 of the exposed time is nothing to hide behind, as in ``split.py``."""

@@ -9,11 +9,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dtbench.errors import PredictionError
-from dtbench.plan import Plan
-from dtbench.scenario.model import Timed
-from dtbench.scenario.schema import Scenario
-from dtbench.vocabulary import Region
+from dtbench.base.errors import PredictionError
+from dtbench.base.vocabulary import Region
+from dtbench.plan.plan import Plan
+from dtbench.scenario.schema.model import Timed
+from dtbench.scenario.schema.scenario import Scenario
 
 
 @dataclass(frozen=True)

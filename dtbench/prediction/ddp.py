@@ -7,12 +7,12 @@ end of backward (``read_ddp_overlap`` in ``dtbench/worker/parallelize/ddp.py``).
 
 from collections.abc import Sequence
 
+from dtbench.base.vocabulary import Axis, Operation, Purpose
+from dtbench.plan.traffic.ddp import fill_buckets, fill_first_buckets, hooked_bytes
+from dtbench.plan.traffic.parameters import Parameter
 from dtbench.prediction.program import ProgramWriter, Request
 from dtbench.prediction.step import Hooks
-from dtbench.scenario.schema import Ddp, Scenario
-from dtbench.traffic.ddp import fill_buckets, fill_first_buckets, hooked_bytes
-from dtbench.traffic.parameters import Parameter
-from dtbench.vocabulary import Axis, Operation, Purpose
+from dtbench.scenario.schema.scenario import Ddp, Scenario
 
 _END = -1
 """Place of gradients that are ready when all of backward is computed."""

@@ -7,14 +7,14 @@ The states of each unit are those of torch 2.13's ``_runtime_utils.py``: ``_pre_
 from dataclasses import dataclass
 from math import ceil
 
+from dtbench.base.ranges import ROOT
+from dtbench.base.vocabulary import Axis, Operation, Purpose
+from dtbench.plan.traffic.fsdp1 import flat_unit_elements
+from dtbench.plan.traffic.parameters import Parameter
+from dtbench.plan.traffic.planned import DTYPE_BYTES
 from dtbench.prediction.program import ProgramWriter, Request
 from dtbench.prediction.step import Hooks
-from dtbench.ranges import ROOT
-from dtbench.scenario.schema import Fsdp1, Scenario
-from dtbench.traffic.fsdp1 import flat_unit_elements
-from dtbench.traffic.parameters import Parameter
-from dtbench.traffic.planned import DTYPE_BYTES
-from dtbench.vocabulary import Axis, Operation, Purpose
+from dtbench.scenario.schema.scenario import Fsdp1, Scenario
 
 
 def make_fsdp1(scenario: Scenario, parallel: Fsdp1, parameters: tuple[Parameter, ...], writer: ProgramWriter) -> Hooks:

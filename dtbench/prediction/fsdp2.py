@@ -10,14 +10,14 @@ the order of forwards is cleared only by the last backward.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dtbench.base.ranges import ROOT
+from dtbench.base.vocabulary import Axis, Operation, Purpose
+from dtbench.plan.traffic.fsdp2 import gathered_unit_bytes, padded_unit_elements
+from dtbench.plan.traffic.parameters import Parameter
+from dtbench.plan.traffic.planned import DTYPE_BYTES
 from dtbench.prediction.program import ProgramWriter, Request
 from dtbench.prediction.step import Hooks
-from dtbench.ranges import ROOT
-from dtbench.scenario.schema import Fsdp2, Scenario
-from dtbench.traffic.fsdp2 import gathered_unit_bytes, padded_unit_elements
-from dtbench.traffic.parameters import Parameter
-from dtbench.traffic.planned import DTYPE_BYTES
-from dtbench.vocabulary import Axis, Operation, Purpose
+from dtbench.scenario.schema.scenario import Fsdp2, Scenario
 
 
 def make_fsdp2(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...], writer: ProgramWriter) -> Hooks:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from dtbench.plan import Plan
-from dtbench.scenario.ddp import CommHook, CustomHook, Ddp, DdpMixedPrecision, Noop, PowerSgd
-from dtbench.scenario.model import Custom, Mlp, Model, Timed, Transformer
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.scenario.schema import Fsdp2, Scenario
-from dtbench.vocabulary import DeviceKind
+from dtbench.base.vocabulary import DeviceKind
+from dtbench.plan.plan import Plan
+from dtbench.scenario.schema.ddp import CommHook, CustomHook, Ddp, DdpMixedPrecision, Noop, PowerSgd
+from dtbench.scenario.schema.model import Custom, Mlp, Model, Timed, Transformer
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.scenario.schema.scenario import Fsdp2, Scenario
 
 
 def find_obstacles(scenario: Scenario, plan: Plan) -> Iterator[str]:

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from dtbench.errors import PredictionError
-from dtbench.newer_knobs import spell_defaults
-from dtbench.plan import Plan
+from dtbench.base.errors import PredictionError
+from dtbench.base.vocabulary import Arm, Purpose
+from dtbench.plan.plan import Plan
+from dtbench.plan.rules.newer_knobs import spell_defaults
+from dtbench.plan.traffic.parameters import Parameter, known_parameters
 from dtbench.prediction.account import PredictedStep, account_step
 from dtbench.prediction.costs import Costs, RankCosts
 from dtbench.prediction.ddp import make_ddp, make_first_ddp
@@ -17,10 +19,8 @@ from dtbench.prediction.program import Program, ProgramWriter, Request, make_ser
 from dtbench.prediction.simulate import simulate
 from dtbench.prediction.step import Frame, Hooks, write_step
 from dtbench.prediction.wire import Wire, is_even
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Scenario
-from dtbench.traffic.parameters import Parameter, known_parameters
-from dtbench.vocabulary import Arm, Purpose
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
 
 MEAN_JITTER = 0.5
 

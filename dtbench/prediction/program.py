@@ -9,7 +9,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from dtbench.vocabulary import Axis, Operation, Purpose, Region
+from dtbench.base.vocabulary import Axis, Operation, Purpose, Region
 
 
 @dataclass(frozen=True)

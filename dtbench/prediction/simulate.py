@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from dtbench.base.vocabulary import Region
 from dtbench.prediction.program import Collective, Compute, Enter, Host, Instruction, Issue, Program, Wait
-from dtbench.vocabulary import Region
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ What a strategy issues it issues in ``Hooks``, at the places at which torch's ow
 from dataclasses import dataclass
 from typing import Protocol
 
+from dtbench.base.vocabulary import Region
 from dtbench.prediction.costs import Costs
 from dtbench.prediction.program import Program, ProgramWriter, Request
-from dtbench.vocabulary import Region
 
 
 class Hooks(Protocol):

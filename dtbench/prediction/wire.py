@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from dtbench.plan import MeshAxis
+from dtbench.base.vocabulary import Axis
+from dtbench.plan.plan import MeshAxis
+from dtbench.plan.traffic.link import find_tier, service_ns
 from dtbench.prediction.program import Collective, Request
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.traffic.link import find_tier, service_ns
-from dtbench.vocabulary import Axis
+from dtbench.scenario.schema.network import EmulatedNetwork
 
 _SHARED = ""
 """Name of the one lane that all groups share, as in the emulated link."""

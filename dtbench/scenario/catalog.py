@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from dtbench.errors import ScenarioError
+from dtbench.base.errors import ScenarioError
 from dtbench.scenario.load import ScenarioFile, load_scenario_file, question_of, read_text
 from dtbench.scenario.mistakes import find_nearest, join_words, shorten
 

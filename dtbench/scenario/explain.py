@@ -11,9 +11,12 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from dtbench.record import Record
-from dtbench.scenario.document import Items, Leaf, Node, Section
-from dtbench.scenario.expectation import (
+from dtbench.base.record import Record
+from dtbench.scenario.mistakes import Mistake, OverridePlace, Place, find_nearest, join_words, shorten
+from dtbench.scenario.schema.scenario import MAPPING, NUMBER, WORD, Scenario
+from dtbench.scenario.sweeps.variations import FILE_SECTIONS
+from dtbench.scenario.yaml.document import Items, Leaf, Node, Section
+from dtbench.scenario.yaml.expectation import (
     describe,
     describe_field,
     doc_of,
@@ -23,10 +26,7 @@ from dtbench.scenario.expectation import (
     literals_of,
     quote_words,
 )
-from dtbench.scenario.mistakes import Mistake, OverridePlace, Place, find_nearest, join_words, shorten
-from dtbench.scenario.scalars import show_scalar, text_of_scalar
-from dtbench.scenario.schema import MAPPING, NUMBER, WORD, Scenario
-from dtbench.scenario.variations import FILE_SECTIONS
+from dtbench.scenario.yaml.scalars import show_scalar, text_of_scalar
 
 _OTHER_NAMES = {
     "gpu": "cuda",

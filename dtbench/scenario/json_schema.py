@@ -10,9 +10,9 @@ JSON Schema's draft 7 is the latest that the YAML language server understands.
 from collections.abc import Iterator
 from typing import Any
 
-from dtbench.scenario.checklist import Checklist
-from dtbench.scenario.schema import VARIABLE_PREFIXES, Scenario
-from dtbench.scenario.variations import CELL_NAME, CELL_NAME_RULE, MOST_NAME_LENGTH
+from dtbench.scenario.checks.checklist import Checklist
+from dtbench.scenario.schema.scenario import VARIABLE_PREFIXES, Scenario
+from dtbench.scenario.sweeps.variations import CELL_NAME, CELL_NAME_RULE, MOST_NAME_LENGTH
 
 Schema = dict[str, Any]
 """A JSON Schema: whatever JSON holds."""

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from dtbench.errors import ScenarioError
-from dtbench.probe_catalogue.functions import choose
-from dtbench.scenario.checklist import Checklist
-from dtbench.scenario.document import Leaf, Section, locate_in, read_document, to_plain
+from dtbench.base.errors import ScenarioError
+from dtbench.scenario.checks.checklist import Checklist
+from dtbench.scenario.checks.read_checklist import find_cell_mistakes, find_unmeasured, read_checklist
 from dtbench.scenario.explain import explain_errors
 from dtbench.scenario.mistakes import (
     FilePlace,
@@ -25,10 +24,11 @@ from dtbench.scenario.mistakes import (
     split_lines,
     to_printable,
 )
-from dtbench.scenario.override import read_overrides
-from dtbench.scenario.read_checklist import find_cell_mistakes, find_unmeasured, read_checklist
-from dtbench.scenario.schema import SCHEMA_VERSION, Scenario
-from dtbench.scenario.sweep import Sweep, expand_cells, name_some
+from dtbench.scenario.schema.scenario import SCHEMA_VERSION, Scenario
+from dtbench.scenario.sweeps.sweep import Sweep, expand_cells, name_some
+from dtbench.scenario.yaml.document import Leaf, Section, locate_in, read_document, to_plain
+from dtbench.scenario.yaml.override import read_overrides
+from dtbench.seeds.functions import choose
 
 MAX_FILE_BYTES = 1024 * 1024
 

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dtbench.errors import ScenarioError
-from dtbench.units import count_things
+from dtbench.base.errors import ScenarioError
+from dtbench.base.units import count_things
 
 _MAX_SHOWN_MISTAKES = 20
 _MAX_SHOWN_COLUMNS = 110

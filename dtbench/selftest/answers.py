@@ -4,11 +4,11 @@ import math
 from itertools import combinations
 from typing import Final
 
-from dtbench.analyze.exposure.agreement import Agreement, compare, find_doubts, known_votes
-from dtbench.analyze.summary import CellSummary, OwnerSummary
+from dtbench.base.units import NS_PER_MS
+from dtbench.base.vocabulary import Cause, Purpose
+from dtbench.runs.exposure.agreement import Agreement, compare, find_doubts, known_votes
+from dtbench.runs.summary import CellSummary, OwnerSummary
 from dtbench.selftest.records import Answer, EstimateRow
-from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Cause, Purpose
 
 _SURE_NS: Final = 20 * NS_PER_MS
 _SURE_SHARE: Final = 0.25

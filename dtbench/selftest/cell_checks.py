@@ -3,14 +3,14 @@
 import math
 from collections.abc import Iterator
 
-from dtbench.analyze.summary import CellSummary
-from dtbench.scenario.network import EmulatedNetwork
+from dtbench.base.units import count_things, format_bytes, format_ns
+from dtbench.runs.summary import CellSummary
+from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.selftest.answers import do_agree, find_disputes, find_estimates, find_exposed_ns, find_unsure, to_whole_ns
 from dtbench.selftest.evidence import Evidence
 from dtbench.selftest.records import Bounds, Check, Foretold
-from dtbench.store.rank_records import ReceiptOutcome
-from dtbench.store.records import RunStatus
-from dtbench.units import count_things, format_bytes, format_ns
+from dtbench.store.records.rank import ReceiptOutcome
+from dtbench.store.records.run import RunStatus
 
 _LINK_KNOB = "network.kind"
 

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from dtbench.analyze.exposure.estimates import find_block_disturbance, keep_undisturbed, read_blocks
-from dtbench.analyze.launch_tables import read_launch_traces
-from dtbench.analyze.ranks.clocks import estimate_clocks
-from dtbench.analyze.ranks.machines import Host
-from dtbench.analyze.ranks.match import match_collectives
-from dtbench.analyze.ranks.times import read_times
-from dtbench.analyze.run import summarize_only_cell
-from dtbench.analyze.run_data import read_run_data
-from dtbench.analyze.summary import CellSummary
-from dtbench.analyze.timeline import RankTimeline
-from dtbench.analyze.undisturbed import find_disturbance
-from dtbench.errors import StoreError
+from dtbench.base.errors import StoreError
+from dtbench.base.vocabulary import Phase, Purpose, Region
+from dtbench.runs.exposure.estimates import find_block_disturbance, keep_undisturbed, read_blocks
+from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.reading.undisturbed import find_disturbance
+from dtbench.runs.run import summarize_only_cell
+from dtbench.runs.summary import CellSummary
 from dtbench.selftest.records import Foretold
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.rank_records import RankRecord
-from dtbench.vocabulary import Phase, Purpose, Region
+from dtbench.store.records.rank import RankRecord
+from dtbench.traces.ranks.clocks.clocks import estimate_clocks
+from dtbench.traces.ranks.clocks.machines import Host
+from dtbench.traces.ranks.clocks.times import read_times
+from dtbench.traces.ranks.match import match_collectives
+from dtbench.traces.rows.launch_tables import read_launch_traces
+from dtbench.traces.timeline import RankTimeline
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, groupby
 from typing import assert_never
 
-from dtbench.analyze.summary import CellSummary
+from dtbench.base.units import format_bytes, format_ns
+from dtbench.base.vocabulary import CAUSE_PHRASES
+from dtbench.runs.summary import CellSummary
 from dtbench.selftest.answers import find_answer
 from dtbench.selftest.cell_checks import check_bounds, make_check
 from dtbench.selftest.evidence import Evidence, Found
@@ -19,9 +21,7 @@ from dtbench.selftest.expectations import (
     WithoutEffect,
 )
 from dtbench.selftest.records import Bounds, Check
-from dtbench.store.rank_records import ReceiptOutcome
-from dtbench.units import format_bytes, format_ns
-from dtbench.vocabulary import CAUSE_PHRASES
+from dtbench.store.records.rank import ReceiptOutcome
 
 
 def check_expectation(expected: Expectation, found: Found) -> Iterator[Check]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dtbench.vocabulary import Cause, Operation, Purpose
+from dtbench.base.vocabulary import Cause, Operation, Purpose
 
 
 @dataclass(frozen=True)

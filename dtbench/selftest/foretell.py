@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
-from dtbench.errors import PredictionError
+from dtbench.base.errors import PredictionError
+from dtbench.base.units import NS_PER_MS
+from dtbench.base.vocabulary import Arm
 from dtbench.prediction.bounds import bound_step, margin_ns
 from dtbench.prediction.costs import (
     Costs,
@@ -26,13 +28,11 @@ from dtbench.prediction.costs import (
     spread_host,
 )
 from dtbench.prediction.predict import Prediction, predict_step
-from dtbench.scenario.schema import Ddp
+from dtbench.scenario.schema.scenario import Ddp
 from dtbench.selftest.evidence import Evidence, Traced
 from dtbench.selftest.records import Bounds, Foretold
 from dtbench.selftest.row import Row
-from dtbench.store.records import CellRecord
-from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Arm
+from dtbench.store.records.run import CellRecord
 
 _LESS_NS: Final = 5 * NS_PER_MS
 _MORE_NS: Final = 10 * NS_PER_MS

@@ -6,7 +6,8 @@ step and what it exposes lie within the bounds of its closed form, on either sid
 
 from collections.abc import Iterator
 
-from dtbench.disturbance import DISTURBED
+from dtbench.base.vocabulary import Purpose
+from dtbench.machine.disturbance import DISTURBED
 from dtbench.selftest.answers import do_agree, find_answer, find_disputes, find_estimates, to_whole_ns
 from dtbench.selftest.cell_checks import check_cell, check_closed_form, check_ran
 from dtbench.selftest.evidence import Found
@@ -14,7 +15,6 @@ from dtbench.selftest.expectation_checks import check_expectation
 from dtbench.selftest.expectations import Expectation, ForwardTook, Named, Ordered
 from dtbench.selftest.records import Answer, CellOutcome, Check, RowOutcome
 from dtbench.selftest.row import Row
-from dtbench.vocabulary import Purpose
 
 
 def judge_row(row: Row, found: Found) -> RowOutcome:

@@ -5,8 +5,8 @@ Times are integer nanoseconds; None where a number is not known.
 
 from typing import Literal
 
-from dtbench.record import Record
-from dtbench.vocabulary import Cause, Estimate, Operation
+from dtbench.base.record import Record
+from dtbench.base.vocabulary import Cause, Estimate, Operation
 
 
 class Answer(Record):

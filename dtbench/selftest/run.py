@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dtbench.errors import LaunchError, StoreError
+from dtbench.base.errors import LaunchError, StoreError
 from dtbench.launch.cells import plan_cells
 from dtbench.launch.local import WORKER
 from dtbench.launch.machine import read_machine
@@ -21,7 +21,7 @@ from dtbench.selftest.sections import SHARED
 from dtbench.selftest.situations import draw_rows
 from dtbench.selftest.words import Words, write_scenario
 from dtbench.store.layout import RunFolder
-from dtbench.store.records import CellRecord
+from dtbench.store.records.run import CellRecord
 from dtbench.store.write import write_record
 
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import Final, Literal
 
-from dtbench.scenario.network import Algorithm
+from dtbench.base.units import MIB, NS_PER_MS
+from dtbench.base.vocabulary import Operation
+from dtbench.plan.traffic.link import count_messages
+from dtbench.scenario.schema.network import Algorithm
 from dtbench.selftest.draw import Draw
 from dtbench.selftest.words import Value, Words
-from dtbench.traffic.link import count_messages
-from dtbench.units import MIB, NS_PER_MS
-from dtbench.vocabulary import Operation
 
 _ALGORITHMS: Final[tuple[Algorithm, ...]] = ("direct", "ring", "tree")
 _WIDTH: Final = 256

@@ -8,7 +8,7 @@ would be measured.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from dtbench.errors import ScenarioError
+from dtbench.base.errors import ScenarioError
 from dtbench.scenario.mistakes import find_nearest, join_words, shorten
 from dtbench.selftest.ddp_situations import (
     inject_caps,

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dtbench.commands import spell_word
-from dtbench.report.section import Column, Section
+from dtbench.base.commands import spell_word
+from dtbench.base.units import NS_PER_MS, format_fraction
+from dtbench.base.vocabulary import Estimate
+from dtbench.report.page.section import Column, Section
 from dtbench.selftest.records import CellOutcome, RowOutcome
-from dtbench.units import NS_PER_MS, format_fraction
-from dtbench.vocabulary import Estimate
 
 _COLUMNS: Final = (
     Column("row, cell  cause"),

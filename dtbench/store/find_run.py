@@ -18,7 +18,7 @@ def find_run(named: str | None, results: Path, tell: Callable[[str], None] = lam
     Raises:
         StoreError: nothing matches, or it cannot be looked for.
     """
-    from dtbench.errors import StoreError
+    from dtbench.base.errors import StoreError
     from dtbench.store.read import latest_run
 
     if named is None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final
 
 from dtbench.store.journal import JournalView, read_journal
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.place import tell_place
-from dtbench.store.records import LaunchRecord
+from dtbench.store.records.place import tell_place
+from dtbench.store.records.run import LaunchRecord
 from dtbench.store.use_file import add_use, name_held_back, name_takers, read_use
 from dtbench.store.write import write_record, write_table
 
@@ -22,10 +22,10 @@ STEP_TYPES: Final = {
     "cpu_ns": "int64",
     "stolen_fraction": "float64",
 }
-"""Columns of ``steps.parquet``, as ``STEPS`` in ``dtbench.analyze.tables``."""
+"""Columns of ``steps.parquet``, as ``STEPS`` in ``dtbench.traces.tables``."""
 
 USE_TYPES: Final = {"others_cpu_ns": "float64", "taken_fraction": "float64"}
-"""Further columns where somebody looked at the whole machine, as ``OTHERS`` in ``dtbench.analyze.tables``."""
+"""Further columns where somebody looked at the whole machine, as ``OTHERS`` in ``dtbench.traces.tables``."""
 
 
 def finish_launch(folder: LaunchFolder, record: LaunchRecord, *, ranks: int) -> None:
@@ -45,7 +45,7 @@ def finish_launch(folder: LaunchFolder, record: LaunchRecord, *, ranks: int) -> 
 
 
 def gather_steps(folder: LaunchFolder, *, ranks: Iterable[int]) -> "pd.DataFrame":
-    """Give the finished steps of ranks, columns as ``STEPS`` in ``dtbench.analyze.tables``."""
+    """Give the finished steps of ranks, columns as ``STEPS`` in ``dtbench.traces.tables``."""
     import pandas as pd
 
     journals = [view for rank in ranks if (view := read_journal(folder.journal(rank))) is not None]

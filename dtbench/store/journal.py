@@ -15,8 +15,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Self
 
-from dtbench.errors import StoreError
-from dtbench.vocabulary import Phase, Region
+from dtbench.base.errors import StoreError
+from dtbench.base.vocabulary import Phase, Region
 
 _MAGIC = int.from_bytes(b"dtbjrnl2", "little")
 _HEADER = struct.Struct("<9q")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from dtbench.errors import StoreError
+from dtbench.base.errors import StoreError
 
 
 def refuse_links(folder: Path) -> None:

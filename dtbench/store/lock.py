@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from dtbench.errors import StoreError
+from dtbench.base.errors import StoreError
 from dtbench.store.layout import RunFolder
 
 try:

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from pydantic import ValidationError
 
-from dtbench.errors import StoreError
-from dtbench.record import Record
-from dtbench.store.baseline import MeasuredSide
-from dtbench.store.check_records import CatalogueRecord, OutcomesRecord
+from dtbench.base.errors import StoreError
+from dtbench.base.record import Record
 from dtbench.store.finish import STEP_TYPES, USE_TYPES, gather_steps
 from dtbench.store.journal import read_journal
 from dtbench.store.layout import (
@@ -28,11 +26,13 @@ from dtbench.store.layout import (
     outcomes_file,
 )
 from dtbench.store.links import refuse_links
-from dtbench.store.outline import refuse_odd_cells, refuse_strange_launch
-from dtbench.store.place import check_place, find_place, refuse_strange
-from dtbench.store.probe_records import LineRecord
-from dtbench.store.rank_records import RankRecord
-from dtbench.store.records import FORMAT_VERSION, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
+from dtbench.store.records.baseline import MeasuredSide
+from dtbench.store.records.checks import CatalogueRecord, OutcomesRecord
+from dtbench.store.records.outline import refuse_odd_cells, refuse_strange_launch
+from dtbench.store.records.place import check_place, find_place, refuse_strange
+from dtbench.store.records.probes import LineRecord
+from dtbench.store.records.rank import RankRecord
+from dtbench.store.records.run import FORMAT_VERSION, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
 
 if TYPE_CHECKING:
     import pandas as pd

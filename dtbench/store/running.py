@@ -16,7 +16,7 @@ from typing import IO, Final
 import psutil
 from pydantic import ValidationError
 
-from dtbench.store.records import Neighbour
+from dtbench.store.records.run import Neighbour
 
 try:
     import fcntl

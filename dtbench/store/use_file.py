@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from dtbench.core_use import CoreWatch, UseSample
-from dtbench.disturbance import DISTURBED
-from dtbench.processes import count_cores
-from dtbench.record import Record
+from dtbench.base.record import Record
+from dtbench.base.units import NS_PER_S
+from dtbench.base.vocabulary import Phase
+from dtbench.machine.core_use import CoreWatch, UseSample
+from dtbench.machine.disturbance import DISTURBED
+from dtbench.machine.processes import count_cores
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import HeldBack, TookCores, TookMachine
+from dtbench.store.records.run import HeldBack, TookCores, TookMachine
 from dtbench.store.used_gpus import find_gpus_taken, find_held_back, find_unseen, name_gpu_takers
-from dtbench.units import NS_PER_S
-from dtbench.vocabulary import Phase
 
 if TYPE_CHECKING:
     import pandas as pd

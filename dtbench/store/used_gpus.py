@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dtbench.core_use import UseSample
-from dtbench.disturbance import DISTURBED
-from dtbench.gpu_use import GpuSample
-from dtbench.store.records import HeldBack, UsedGpu
-from dtbench.vocabulary import Phase
+from dtbench.base.vocabulary import Phase
+from dtbench.machine.core_use import UseSample
+from dtbench.machine.disturbance import DISTURBED
+from dtbench.machine.gpu_use import GpuSample
+from dtbench.store.records.run import HeldBack, UsedGpu
 
 Floats = NDArray[np.float64]
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dtbench.errors import StoreError
-from dtbench.record import Record
+from dtbench.base.errors import StoreError
+from dtbench.base.record import Record
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,27 +21,27 @@ from typing import NoReturn
 import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from dtbench.errors import DtbenchError, StoreError
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.scenario.schema import Fsdp2
+from dtbench.base.errors import DtbenchError, StoreError
+from dtbench.base.vocabulary import DeviceKind, Region
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.scenario.schema.scenario import Fsdp2
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalWriter, RankState
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import LaunchRecord, RunStatus, WorkerOrder
+from dtbench.store.records.run import LaunchRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
-from dtbench.vocabulary import DeviceKind, Region
-from dtbench.worker.correctness import write_reference
-from dtbench.worker.environment import die_with_launcher, read_environment
-from dtbench.worker.events import Events
 from dtbench.worker.joining import Rank, process_group
+from dtbench.worker.loop.correctness import write_reference
+from dtbench.worker.machine.environment import die_with_launcher, read_environment
+from dtbench.worker.machine.process_facts import process_start_unix_ns
+from dtbench.worker.machine.spin import Spin
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.cuda_link import CudaLink, ask_for_queues
 from dtbench.worker.network.link import Link
-from dtbench.worker.process_facts import process_start_unix_ns
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.events import Events
+from dtbench.worker.recording.recorder import Recorder
 from dtbench.worker.reference import run_reference
 from dtbench.worker.session import Session
-from dtbench.worker.spin import Spin
 
 _THREAD_VARIABLES = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
 """Read by torch when it is imported; a scenario that sets one wants to see what it does."""

@@ -2,7 +2,7 @@
 
 import torch
 
-from dtbench.scenario.schema import DtypeName
+from dtbench.scenario.schema.scenario import DtypeName
 
 
 def to_dtype(name: DtypeName | None) -> torch.dtype | None:

@@ -10,13 +10,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from dtbench.plan import Plan
-from dtbench.vocabulary import Axis, DeviceKind
+from dtbench.base.vocabulary import Axis, DeviceKind
+from dtbench.plan.plan import Plan
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.named_gloo import register_named_gloo
 from dtbench.worker.network.named_nccl import register_named_nccl
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.recorder import Recorder
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from dtbench.plan import Plan
-from dtbench.store.traffic_records import ProcessGroupInfo
-from dtbench.vocabulary import Axis
+from dtbench.base.vocabulary import Axis
+from dtbench.plan.plan import Plan
+from dtbench.store.records.traffic import ProcessGroupInfo
 
 
 def build_mesh(plan: Plan) -> DeviceMesh:

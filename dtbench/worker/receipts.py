@@ -1,6 +1,6 @@
 """Compare what was asked with what torch says it got."""
 
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
 
 
 def compare(knob: str, asked: object, got: object, *, expected: object = None, note: str = "") -> Receipt:

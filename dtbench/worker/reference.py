@@ -6,17 +6,17 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from dtbench.scenario.schema import Fsdp2, Parallel
-from dtbench.store.records import WorkerOrder
-from dtbench.vocabulary import Phase
-from dtbench.worker.batches import Batches
-from dtbench.worker.building import make_model, make_train_step
-from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe
-from dtbench.worker.iterations import run_whole
+from dtbench.base.vocabulary import Phase
+from dtbench.scenario.schema.scenario import Fsdp2, Parallel
+from dtbench.store.records.run import WorkerOrder
 from dtbench.worker.joining import Rank, make_device
+from dtbench.worker.loop.building import make_model, make_train_step
+from dtbench.worker.loop.correctness import CHECKED_STEPS, GradientProbe
+from dtbench.worker.loop.iterations import run_whole
+from dtbench.worker.models.batches import Batches
 from dtbench.worker.models.custom import require_no_dropout
 from dtbench.worker.parallelize.parallelized import leave_alone
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.recorder import Recorder
 
 
 def run_reference(order: WorkerOrder, recorder: Recorder, journal: Any) -> tuple[list[float], dict[str, Tensor]]:

@@ -14,67 +14,67 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dtbench.errors import PlanError
-from dtbench.plan import is_compiled_ddp
-from dtbench.probe_catalogue.functions import choose
-from dtbench.scenario.schema import Ddp
-from dtbench.stolen_time import StolenTime
-from dtbench.store.canary_records import CanaryResult
+from dtbench.base.errors import PlanError
+from dtbench.base.units import NS_PER_S
+from dtbench.base.vocabulary import Purpose
+from dtbench.machine.stolen_time import StolenTime
+from dtbench.plan.plan import is_compiled_ddp
+from dtbench.scenario.schema.scenario import Ddp
+from dtbench.seeds.functions import choose
 from dtbench.store.layout import FORKED_VARIABLE, LAUNCHER_VARIABLE, LaunchFolder
-from dtbench.store.place import find_place
-from dtbench.store.rank_records import CorrectnessResult, LivedCall, Memory, RankRecord, Receipt, WarmupEnd
-from dtbench.store.records import WorkerOrder
-from dtbench.store.state_records import StageRecord, StateStepsRecord
-from dtbench.store.traffic_records import ExpectedTraffic, ProcessGroupInfo
+from dtbench.store.records.canary import CanaryResult
+from dtbench.store.records.place import find_place
+from dtbench.store.records.rank import CorrectnessResult, LivedCall, Memory, RankRecord, Receipt, WarmupEnd
+from dtbench.store.records.run import WorkerOrder
+from dtbench.store.records.state import StageRecord, StateStepsRecord
+from dtbench.store.records.traffic import ExpectedTraffic, ProcessGroupInfo
 from dtbench.store.write import write_record
-from dtbench.units import NS_PER_S
-from dtbench.vocabulary import Purpose
-from dtbench.worker.batches import Batch, Batches
-from dtbench.worker.building import make_model, make_train_step
-from dtbench.worker.canary.canary import look_for_missing_waits
-from dtbench.worker.canary.still_state import StillState
-from dtbench.worker.capture import capture, read_profiler_receipts
-from dtbench.worker.clock import StepClock, make_clock
-from dtbench.worker.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
-from dtbench.worker.environment import read_environment, read_environment_receipts
-from dtbench.worker.exposure.arm_loop import BLOCK_STEPS
-from dtbench.worker.exposure.estimate import Bench, Estimated
-from dtbench.worker.exposure.still_weights import hold_weights
-from dtbench.worker.iterations import Iterations, RunStep
-from dtbench.worker.jitter import require_exact_units
+from dtbench.worker.extras.canary.canary import look_for_missing_waits
+from dtbench.worker.extras.canary.still_state import StillState
+from dtbench.worker.extras.exposure.arm_loop import BLOCK_STEPS
+from dtbench.worker.extras.exposure.estimate import Bench, Estimated
+from dtbench.worker.extras.exposure.still_weights import hold_weights
+from dtbench.worker.extras.lifecycle import find_tolerance, live_through, read_lifecycle_receipts
+from dtbench.worker.extras.state_dict.beside import Beside
+from dtbench.worker.extras.state_dict.foreseen import Foreseen
+from dtbench.worker.extras.state_dict.pipeline import Pipeline
+from dtbench.worker.extras.state_dict.stages import Holder
+from dtbench.worker.extras.state_dict.together import Together, close_groups, find_patience_s
 from dtbench.worker.joining import Rank, find_data_rank, make_device
-from dtbench.worker.lifecycle import find_tolerance, live_through, read_lifecycle_receipts
+from dtbench.worker.loop.building import make_model, make_train_step
+from dtbench.worker.loop.capture import capture, read_profiler_receipts
+from dtbench.worker.loop.clock import StepClock, make_clock
+from dtbench.worker.loop.correctness import CHECKED_STEPS, GradientProbe, compare_with_reference, mean_over_ranks
+from dtbench.worker.loop.iterations import Iterations, RunStep
+from dtbench.worker.loop.jitter import require_exact_units
+from dtbench.worker.loop.meeting import Meeting
+from dtbench.worker.loop.quiet import Quiet
+from dtbench.worker.loop.steps import PhaseResult, Phases, StepLoop
+from dtbench.worker.loop.train import TrainStep, read_training_receipts
+from dtbench.worker.loop.warmup import WarmupJudge
 from dtbench.worker.machine.accelerator import find_module
-from dtbench.worker.machine_look import MachineLook, RankProcess
-from dtbench.worker.meeting import Meeting
-from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
-from dtbench.worker.models.custom import expect_bytes, expect_traffic
-from dtbench.worker.models.known_cost import KnownCost
-from dtbench.worker.models.options import read_compilation
-from dtbench.worker.network.carrier import Carrier
-from dtbench.worker.network.link_receipts import read_network_receipts
-from dtbench.worker.owners import name_modules
-from dtbench.worker.parallelize.parallelized import Parallelized
-from dtbench.worker.parallelize.strategy import parallelize
-from dtbench.worker.probes.install import InstalledProbes
-from dtbench.worker.probes.lines import LineWitness
-from dtbench.worker.probes.receipts import read_probe_receipts
-from dtbench.worker.process_facts import (
+from dtbench.worker.machine.environment import read_environment, read_environment_receipts
+from dtbench.worker.machine.look import MachineLook, RankProcess
+from dtbench.worker.machine.process_facts import (
     process_start_unix_ns,
     read_kernel,
     read_memory,
     reset_memory,
 )
-from dtbench.worker.quiet import Quiet
-from dtbench.worker.recorder import Issue, Recorder, bucket_bytes, find_medians, summarize_issues
-from dtbench.worker.state_dict.beside import Beside
-from dtbench.worker.state_dict.foreseen import Foreseen
-from dtbench.worker.state_dict.pipeline import Pipeline
-from dtbench.worker.state_dict.stages import Holder
-from dtbench.worker.state_dict.together import Together, close_groups, find_patience_s
-from dtbench.worker.steps import PhaseResult, Phases, StepLoop
-from dtbench.worker.train import TrainStep, read_training_receipts
-from dtbench.worker.warmup import WarmupJudge
+from dtbench.worker.mesh import build_mesh, describe_further, describe_groups
+from dtbench.worker.models.batches import Batch, Batches
+from dtbench.worker.models.custom import expect_bytes, expect_traffic
+from dtbench.worker.models.known_cost import KnownCost
+from dtbench.worker.models.options import read_compilation
+from dtbench.worker.network.carrier import Carrier
+from dtbench.worker.network.link_receipts import read_network_receipts
+from dtbench.worker.parallelize.owners import name_modules
+from dtbench.worker.parallelize.parallelized import Parallelized
+from dtbench.worker.parallelize.strategy import parallelize
+from dtbench.worker.probes.install import InstalledProbes
+from dtbench.worker.probes.lines import LineWitness
+from dtbench.worker.probes.receipts import read_probe_receipts
+from dtbench.worker.recording.recorder import Issue, Recorder, bucket_bytes, find_medians, summarize_issues
 
 _Trained = tuple[
     TrainStep,

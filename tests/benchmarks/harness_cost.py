@@ -16,11 +16,11 @@ from pathlib import Path
 import torch
 
 import dtbench
+from dtbench.base.vocabulary import Phase, Region
 from dtbench.store.journal import JournalWriter
-from dtbench.vocabulary import Phase, Region
-from dtbench.worker.clock import make_clock
-from dtbench.worker.recorder import Recorder
-from dtbench.worker.steps import PhaseResult, StepLoop
+from dtbench.worker.loop.clock import make_clock
+from dtbench.worker.loop.steps import PhaseResult, StepLoop
+from dtbench.worker.recording.recorder import Recorder
 
 STEPS, ROUNDS = 5_000, 9
 LIMIT_US = 50

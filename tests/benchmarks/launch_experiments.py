@@ -55,11 +55,11 @@ def launch_all(results: Path, *overrides: str) -> Path:
 
 def read_steps(run: Path, cell: str) -> list[list[float]]:
     """Give the slowest rank's MEASURED step times of each launch of a cell, ns."""
-    from dtbench.analyze.summarize_cell import job_step_times
+    from dtbench.base.vocabulary import Phase
+    from dtbench.runs.cell.summarize_cell import job_step_times
     from dtbench.store.layout import RunFolder
     from dtbench.store.read import read_run
     from dtbench.store.read import read_steps as read_table
-    from dtbench.vocabulary import Phase
 
     (record,) = (one for one in read_run(run).cells if one.name == cell)
     folders = [RunFolder(run).launch(cell, index) for index in record.launches]
@@ -104,7 +104,7 @@ def pool(run: Path, cell: str) -> float:
     """Give the p-value of all steps of all launches, tested as if they were independent."""
     import numpy as np
 
-    from dtbench.analyze.shift import shift_of_means
+    from dtbench.runs.cell.shift import shift_of_means
 
     first, other = (np.log([time_ns for launch in read_steps(run, one) for time_ns in launch]) for one in (FIRST, cell))
     return shift_of_means(first, other).p_value

@@ -17,7 +17,7 @@ import pandas as pd
 import dtbench
 from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_run
-from dtbench.store.records import CellRecord, LaunchRecord, RunRecord, RunStatus
+from dtbench.store.records.run import CellRecord, LaunchRecord, RunRecord, RunStatus
 from dtbench.store.write import write_record, write_table
 
 EXAMPLE: Final = Path(__file__).parents[2] / "results" / "example"
@@ -84,7 +84,7 @@ def _rename(example: RunRecord, path: Path, cell: CellRecord) -> RunRecord:
 
 
 def make_steps(random: np.random.Generator) -> pd.DataFrame:
-    """Give the steps of one launch, columns as in ``dtbench.analyze.tables.STEPS``."""
+    """Give the steps of one launch, columns as in ``dtbench.traces.tables.STEPS``."""
     rows = RANKS * STEPS
     return pd.DataFrame(
         {

@@ -10,9 +10,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from dtbench.analyze.device_time import find_device_time
-from dtbench.analyze.overlap import measure_overlaps
-from dtbench.analyze.reader import read_trace
+from dtbench.traces.device.time import find_device_time
+from dtbench.traces.reader import read_trace
+from dtbench.traces.time.overlap import measure_overlaps
 
 
 def main() -> None:

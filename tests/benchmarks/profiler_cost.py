@@ -17,14 +17,14 @@ from unittest import mock
 
 import torch
 
-from dtbench.plan import Machine, make_plan
-from dtbench.scenario.schema import Profiler, Scenario
-from dtbench.vocabulary import DeviceKind
-from dtbench.worker.batches import Batches
-from dtbench.worker.building import make_model, make_train_step
-from dtbench.worker.capture import capture, records_shapes
+from dtbench.base.vocabulary import DeviceKind
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.scenario.schema.scenario import Profiler, Scenario
+from dtbench.worker.loop.building import make_model, make_train_step
+from dtbench.worker.loop.capture import capture, records_shapes
+from dtbench.worker.models.batches import Batches
 from dtbench.worker.parallelize.parallelized import leave_alone
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.recorder import Recorder
 
 STEPS, ROUNDS = 5, 9
 OPTIONS = {
@@ -109,7 +109,7 @@ def main() -> None:
     for number in range(ROUNDS):
         for name in OPTIONS if number % 2 == 0 else reversed(OPTIONS):
             shapes = name != "record_shapes=false" and records_shapes(plan.device, OPTIONS[name])
-            with mock.patch("dtbench.worker.capture.records_shapes", return_value=shapes):
+            with mock.patch("dtbench.worker.loop.capture.records_shapes", return_value=shapes):
                 costs[name].append(measure(lambda: step.run(batch), OPTIONS[name], plan.device))
     base = costs["none"]
     print(f"torch {torch.__version__}, {plan.device}, {plan.parameters} parameters; ratios to the bare profiler")

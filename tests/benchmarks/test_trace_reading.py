@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "tests" / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz"
+SOURCE = ROOT / "tests" / "traces" / "recorded" / "ddp_2ranks_rank0.json.gz"
 
 
 def run(*options: str) -> "subprocess.CompletedProcess[str]":

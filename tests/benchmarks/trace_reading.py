@@ -37,7 +37,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "traces" / "a100x8_ddp_rank.json
 LOAD = """
 import sys
 from pathlib import Path
-from dtbench.analyze.reader import read_trace
+from dtbench.traces.reader import read_trace
 print(len(read_trace(Path(sys.argv[1]))))
 """
 ANSWER = "import sys; from dtbench.cli.main import main; sys.argv[0] = 'dtbench'; sys.exit(main())"

@@ -10,21 +10,21 @@ import pytest
 
 pytest.importorskip("torch", reason="the launcher is torch's; install the extra `run`")
 
+from dtbench.base.errors import LaunchError
+from dtbench.base.vocabulary import Axis, Operation, Purpose
 from dtbench.cli.main import main
-from dtbench.errors import LaunchError
 from dtbench.launch import run
 from dtbench.launch.forked import servers
 from dtbench.launch.machine import read_torch_version
 from dtbench.scenario import catalog
-from dtbench.store.check_records import CheckOutcome, ChecksSummary
 from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.rank_records import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
 from dtbench.store.read import find_runs, read_catalogue, read_outcomes
-from dtbench.store.records import Environment, LaunchRecord, RunStatus, WorkerOrder
-from dtbench.store.traffic_records import Traffic
+from dtbench.store.records.checks import CheckOutcome, ChecksSummary
+from dtbench.store.records.rank import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
+from dtbench.store.records.run import Environment, LaunchRecord, RunStatus, WorkerOrder
+from dtbench.store.records.traffic import Traffic
 from dtbench.store.write import write_record
-from dtbench.vocabulary import Axis, Operation, Purpose
 from tests.made_steps import write_journals
 
 TEXT = """\

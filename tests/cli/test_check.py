@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dtbench.base.errors import PlanError, ScenarioError
 from dtbench.cli.main import main
-from dtbench.errors import PlanError, ScenarioError
 
 
 def run(*arguments: str) -> int | str | None:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from dtbench.analyze.function_coverage import Evidence, State, cover
 from dtbench.cli.coverage import sum_up
 from dtbench.cli.main import main
-from dtbench.plan import Machine, make_plan
-from dtbench.probe_catalogue.functions import FUNCTIONS, Reach
-from dtbench.scenario.schema import Scenario
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.runs.function_coverage import Evidence, State, cover
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.seeds.functions import FUNCTIONS, Reach
 from dtbench.store.layout import RunFolder
-from dtbench.store.probe_records import LineRecord, TracedFunction
-from dtbench.store.records import CellRecord, LaunchRecord, RunRecord, RunStatus
+from dtbench.store.records.probes import LineRecord, TracedFunction
+from dtbench.store.records.run import CellRecord, LaunchRecord, RunRecord, RunStatus
 from dtbench.store.write import write_record
 
 TORCH = "2.13.0"
@@ -169,7 +169,7 @@ def test_an_override_without_run_is_refused(results: Path, capsys: pytest.Captur
 def test_lines_and_probes_that_disagree_end_with_the_code_of_numbers_not_to_be_trusted(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dtbench.analyze import function_coverage
+    from dtbench.runs import function_coverage
 
     whole = function_coverage.cover
 

@@ -8,7 +8,7 @@ import pytest
 from dtbench.cli import doctor as room
 from dtbench.cli.doctor import Finding, check_disk, check_interface, check_software, doctor, judge_scenario
 from dtbench.cli.torch_probe import CudaDevice, NoTorch, Torch, probe_torch
-from dtbench.plan import Machine
+from dtbench.plan.plan import Machine
 from dtbench.scenario.catalog import ListedScenario, list_scenarios
 
 CPU_TORCH = Torch(version="2.13.0+cpu", cuda=None, nccl=None, has_gloo=True, devices=())

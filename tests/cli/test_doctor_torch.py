@@ -55,7 +55,7 @@ def test_what_differs_is_listed_and_the_exit_code_says_so(
     assert "2 names looked at, 1 differ" in printed.out
     told = printed.out.splitlines()[1]
     assert told.startswith(f"name {NAME}: gone — ")
-    assert " — dtbench.worker.owners:" in told
+    assert " — dtbench.worker.parallelize.owners:" in told
     assert printed.err == "torch 2.15.0 is not as 2.13.0, which dtbench was tested with\n"
 
 

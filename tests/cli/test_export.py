@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from dtbench.base.errors import StoreError, TraceError
 from dtbench.cli.main import main
-from dtbench.errors import StoreError, TraceError
-from dtbench.plan import Machine, make_plan
-from dtbench.scenario.schema import Scenario
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.layout import RunFolder
-from dtbench.store.records import CellRecord, RunRecord, RunStatus
+from dtbench.store.records.run import CellRecord, RunRecord, RunStatus
 from dtbench.store.write import write_record
 
-TRACE = Path(__file__).parents[1] / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz"
+TRACE = Path(__file__).parents[1] / "traces" / "recorded" / "ddp_2ranks_rank0.json.gz"
 
 
 def run(*arguments: object) -> int:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from dtbench.base.errors import LaunchError
 from dtbench.cli.forks import Forks
-from dtbench.errors import LaunchError
 from dtbench.launch.forked import servers
 from dtbench.scenario.load import load_scenario_file
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dtbench import __version__
+from dtbench.base.errors import LaunchError
 from dtbench.cli.main import main, make_app, run_app
-from dtbench.errors import LaunchError
 
 
 def fails() -> None:
@@ -131,7 +131,7 @@ def run_into_closed(*arguments: object, closed: str) -> tuple[int, str]:
 
 
 TESTS = Path(__file__).parents[1]
-TRACE = TESTS / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz"
+TRACE = TESTS / "traces" / "recorded" / "ddp_2ranks_rank0.json.gz"
 RUN = TESTS.parent / "results" / "example"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dtbench.cli.main import main
-from dtbench.plan import Machine
+from dtbench.plan.plan import Machine
 
 SWEEP = """\
 # Do commands carry what a cell asks for?

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.errors import StoreError
+from dtbench.base.errors import StoreError
 from dtbench.store.find_run import find_run
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dtbench.base.errors import DtbenchError, StoreError
 from dtbench.cli.tensorboard import find_folder, refuse_taken_port, serve
-from dtbench.errors import DtbenchError, StoreError
-from dtbench.report.server import tensorboard_command
+from dtbench.report.event_files.server import tensorboard_command
 
 
 @pytest.fixture

@@ -9,17 +9,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtbench.analyze.tables import STEPS, Row
-from dtbench.analyze.tabulate import TABLES
-from dtbench.plan import Machine, Plan, make_plan
-from dtbench.scenario.schema import Scenario
-from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide, Measurement, OwnedTime
+from dtbench.base.vocabulary import Operation, Purpose
+from dtbench.plan.plan import Machine, Plan, make_plan
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.rank_records import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
-from dtbench.store.records import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus
-from dtbench.store.traffic_records import Traffic
+from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide, Measurement, OwnedTime
+from dtbench.store.records.rank import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
+from dtbench.store.records.run import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus
+from dtbench.store.records.traffic import Traffic
 from dtbench.store.write import write_record, write_table
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.traces.rows.tabulate import TABLES
+from dtbench.traces.tables import STEPS, Row
 
 MS = 1_000_000
 GATHERED = ("root", "layers.0", "layers.1", "layers.1", "layers.0")

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dtbench.base.units import format_ns
+from dtbench.base.vocabulary import Axis, Operation, Purpose
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.run import compare_sides
 from dtbench.comparison.sentence import spell_interval
 from dtbench.comparison.statistics import compare_samples
-from dtbench.report.comparison_text import comparison_sections
-from dtbench.store.baseline import Issued, MeasuredLaunch, MeasuredSide
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
-from dtbench.store.traffic_records import Traffic
-from dtbench.units import format_ns
-from dtbench.vocabulary import Axis, Operation, Purpose
+from dtbench.report.page.comparison_text import comparison_sections
+from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
+from dtbench.store.records.traffic import Traffic
 
 Make = Callable[..., Any]
 TIMES = (100.0, 101.0, 99.5, 100.5, 100.2)

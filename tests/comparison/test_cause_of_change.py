@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from dtbench.base.vocabulary import Cause
 from dtbench.comparison.collectives import find_collective_changes
-from dtbench.store.baseline import MeasuredLaunch, OwnedTime
-from dtbench.vocabulary import Cause
+from dtbench.store.records.baseline import MeasuredLaunch, OwnedTime
 from tests.comparison.conftest import MS, gather, make_launch
 
 Parts = Mapping[Cause, float]

@@ -15,8 +15,8 @@ import pytest
 from dtbench.cli.main import main
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.run import compare_paths, compare_sides
-from dtbench.report.comparison_markdown import comparisons_markdown
-from dtbench.report.comparison_text import comparison_sections
+from dtbench.report.page.comparison_text import comparison_sections
+from dtbench.report.render.comparison_markdown import comparisons_markdown
 
 Make = Callable[..., Any]
 FOUR = (100.0, 101.0, 99.0, 100.0)

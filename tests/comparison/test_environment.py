@@ -6,8 +6,8 @@ import pytest
 
 from dtbench.comparison.environment import WHY_UNLIKE, find_environment_changes, find_unlike
 from dtbench.comparison.settings import _flatten
-from dtbench.scenario.schema import Scenario
-from dtbench.store.records import Device, Environment
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.records.run import Device, Environment
 from tests.comparison.conftest import ENVIRONMENT, FakeCell, make_scenario
 
 PLAIN = {"model.kind": "transformer"}

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from dtbench.base.vocabulary import Axis, Operation, Purpose
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import BoundError, Kept, check_subjects, judge, read_bound
 from dtbench.comparison.run import compare_sides
-from dtbench.store.baseline import Issued
-from dtbench.store.traffic_records import Traffic
-from dtbench.vocabulary import Axis, Operation, Purpose
+from dtbench.store.records.baseline import Issued
+from dtbench.store.records.traffic import Traffic
 
 Make = Callable[..., Any]
 TIMES = (100.0, 101.0, 99.5, 100.5, 100.2)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dtbench.analyze.foreign import analyze_traces
+from dtbench.base.errors import ComparisonError
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.environment import find_machine_changes, read_machines
 from dtbench.comparison.run import compare_paths
-from dtbench.errors import ComparisonError
+from dtbench.traces.job.foreign import analyze_traces
 
 A100: dict[str, Any] = {
     "host_name": "node1",

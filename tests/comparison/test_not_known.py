@@ -10,21 +10,21 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtbench.analyze.run import summarize_run
+from dtbench.base.errors import ComparisonError
 from dtbench.comparison.comparison import CollectiveChange, Comparison, MetricChange, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.measure import _find_doubt
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, WAIT
 from dtbench.comparison.run import compare_all, compare_paths, compare_sides
-from dtbench.errors import ComparisonError
-from dtbench.store.baseline import Measurement
+from dtbench.runs.run import summarize_run
 from dtbench.store.layout import RunFolder
+from dtbench.store.records.baseline import Measurement
 from dtbench.store.write import write_table
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "results" / "example"
-TRACE = ROOT / "tests" / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz"
-SPANS_ALONE = ROOT / "tests" / "analyze" / "cases" / "gloo_spans_alone.json"
+TRACE = ROOT / "tests" / "traces" / "recorded" / "ddp_2ranks_rank0.json.gz"
+SPANS_ALONE = ROOT / "tests" / "traces" / "cases" / "gloo_spans_alone.json"
 
 
 @pytest.fixture

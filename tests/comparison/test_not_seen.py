@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dtbench.base.errors import ComparisonError
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import BoundError, Kept, check_subjects, judge, read_bound
 from dtbench.comparison.run import compare_paths, compare_sides
-from dtbench.errors import ComparisonError
 from dtbench.store.layout import RunFolder
 
 Make = Callable[..., Any]

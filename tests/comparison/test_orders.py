@@ -6,14 +6,14 @@ from typing import Any
 
 import pandas as pd
 
-from dtbench.analyze.tables import COLLECTIVES
+from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.orders import find_orders
 from dtbench.comparison.run import compare_sides
-from dtbench.report.comparison_text import comparison_sections
-from dtbench.store.baseline import Issued, MeasuredLaunch, RanksOrder
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.report.page.comparison_text import comparison_sections
+from dtbench.store.records.baseline import Issued, MeasuredLaunch, RanksOrder
+from dtbench.traces.tables import COLLECTIVES
 
 Make = Callable[..., Any]
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.analyze.foreign import analyze_traces
-from dtbench.analyze.tabulate import tabulate_overlap
+from dtbench.base.vocabulary import POINT_TO_POINT
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.metrics import BY_NAME
 from dtbench.comparison.run import compare_paths
 from dtbench.comparison.sides import read_sides
-from dtbench.vocabulary import POINT_TO_POINT
+from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.rows.tabulate import tabulate_overlap
 
-TRACES = Path(__file__).parents[1] / "analyze" / "traces"
+TRACES = Path(__file__).parents[1] / "traces" / "recorded"
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
 
 

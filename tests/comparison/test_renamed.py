@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.run import compare_sides
-from dtbench.store.baseline import Issued, MeasuredSide, RanksOrder
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.store.records.baseline import Issued, MeasuredSide, RanksOrder
 from tests.comparison.conftest import gather, make_launch, make_side
 
 NAMES, WRAPPED = ("root", "layers.0", "layers.1"), ("root", "_orig_mod.layers.0", "_orig_mod.layers.1")

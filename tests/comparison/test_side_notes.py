@@ -7,13 +7,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dtbench.analyze.run import summarize_run
-from dtbench.analyze.tabulate import TABLES
+from dtbench.base.errors import ComparisonError
 from dtbench.comparison.run import compare_all
-from dtbench.errors import ComparisonError
-from dtbench.plan import LINKED_NOTE
+from dtbench.plan.plan import LINKED_NOTE
+from dtbench.runs.run import summarize_run
 from dtbench.store.layout import RunFolder
 from dtbench.store.write import write_table
+from dtbench.traces.rows.tabulate import TABLES
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 

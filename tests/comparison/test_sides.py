@@ -12,18 +12,18 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from dtbench.analyze.run import summarize_only_cell, summarize_run
-from dtbench.analyze.run_data import read_run_data
+from dtbench.base.errors import ComparisonError, StoreError
 from dtbench.comparison.baselines import describe_baselines, remove_baseline, save_baseline
 from dtbench.comparison.comparison import Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.run import compare_all, compare_paths
 from dtbench.comparison.sides import read_sides
-from dtbench.errors import ComparisonError, StoreError
-from dtbench.report.compared import ComparisonReport
-from dtbench.report.text import render_run
+from dtbench.report.notebook.compared import ComparisonReport
+from dtbench.report.render.text import render_run
+from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.run import summarize_only_cell, summarize_run
 from dtbench.store.layout import RunFolder, baseline_file
-from dtbench.store.records import Environment, RunStatus
+from dtbench.store.records.run import Environment, RunStatus
 from dtbench.store.write import write_record
 
 Runs = Callable[..., Path]

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtbench.analyze.shift import LEVEL
-from dtbench.analyze.told_apart import correct
 from dtbench.comparison.comparison import Outcome
 from dtbench.comparison.statistics import (
     SampleComparison,
@@ -17,6 +15,8 @@ from dtbench.comparison.statistics import (
     noise_floor,
     share_level,
 )
+from dtbench.runs.cell.shift import LEVEL
+from dtbench.runs.told_apart import correct
 
 NAN = math.nan
 TEN = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 101.2, 98.9, 100.1]

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import pytest
 
+from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.run import compare_paths
-from dtbench.report.comparison_text import comparison_sections
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.report.page.comparison_text import comparison_sections
 
 LAYERS: Final = 4
 STEP_US: Final = 40_000
 STRETCH_US: Final = 33_000
-RECORDED: Final = Path(__file__).parents[1] / "analyze" / "traces"
+RECORDED: Final = Path(__file__).parents[1] / "traces" / "recorded"
 SHARED: Final = Path(__file__).parents[3] / "shared" / "traces"
 
 

@@ -11,8 +11,8 @@ from dtbench.comparison.baselines import describe_baselines
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.run import compare_sides
-from dtbench.store.baseline import MeasuredSide
 from dtbench.store.layout import baseline_file
+from dtbench.store.records.baseline import MeasuredSide
 from dtbench.store.write import write_record
 
 Make = Callable[..., Any]

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from dtbench.base.torch_versions import read_torch_release
 from dtbench.comparison.run import compare_sides
 from dtbench.comparison.torch_defaults import NEW_DEFAULTS, say_new_defaults
-from dtbench.store.baseline import MeasuredSide
-from dtbench.store.records import Device, Environment
-from dtbench.torch_versions import read_torch_release
+from dtbench.store.records.baseline import MeasuredSide
+from dtbench.store.records.run import Device, Environment
 from dtbench.worker.torch_facts.facts import TESTED, Kind, read_facts
 
 SCENARIO = {"model.kind": "transformer", "device": "cpu", "parallel.kind": "ddp"}

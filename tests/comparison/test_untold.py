@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.comparison.comparison import Comparison, MetricChange, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.run import compare_paths, compare_sides
 from dtbench.comparison.untold import find_untold
-from dtbench.store.baseline import MeasuredLaunch, Measurement, OwnedTime
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.store.records.baseline import MeasuredLaunch, Measurement, OwnedTime
 
-TRACES = Path(__file__).parents[1] / "analyze" / "traces"
+TRACES = Path(__file__).parents[1] / "traces" / "recorded"
 TELLING = re.compile(r"FSDP::|DistributedDataParallel\.|(torch::)?autograd::|torch::distributed::reducer|## |dtbench")
 MIB = float(1 << 20)
 

@@ -14,8 +14,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+from dtbench.base.vocabulary import Phase, Region
 from dtbench.store.journal import JournalWriter, RankState
-from dtbench.vocabulary import Phase, Region
 from dtbench.worker import __main__ as worker
 
 SENTENCE = "planted: the data loader lost its file"

@@ -21,11 +21,11 @@ from typing import Final
 
 import psutil
 
-from dtbench.errors import StoreError
+from dtbench.base.errors import StoreError
 from dtbench.store.journal import read_journal
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_launch
-from dtbench.store.records import RunStatus
+from dtbench.store.records.run import RunStatus
 from tests.faults.campaign import NETWORKS
 from tests.faults.rows import go_on
 

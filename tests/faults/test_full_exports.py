@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 import dtbench
-from dtbench.analyze.run import summarize_data
-from dtbench.analyze.run_data import read_run_data
-from dtbench.errors import StoreError
-from dtbench.report.publish import publish
+from dtbench.base.errors import StoreError
+from dtbench.report.event_files.publish import publish
+from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.run import summarize_data
 from dtbench.store.layout import RunFolder
 from tests.faults.campaign import run_command
 from tests.faults.disk_full import FULL, PAGE, ROOMY, can_mount, find_leftovers, make_room, small_disk
@@ -19,7 +19,7 @@ from tests.faults.disk_full import FULL, PAGE, ROOMY, can_mount, find_leftovers,
 pytestmark = pytest.mark.skipif(not can_mount(), reason="small disks are made by Linux's means, as root")
 
 RESULTS = Path(__file__).parents[2] / "results"
-TRACE = Path(__file__).parents[1] / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz"
+TRACE = Path(__file__).parents[1] / "traces" / "recorded" / "ddp_2ranks_rank0.json.gz"
 
 
 @pytest.fixture

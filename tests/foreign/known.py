@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dtbench.vocabulary import Purpose, Region
+from dtbench.base.vocabulary import Purpose, Region
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pandas as pd
 
 import dtbench
-from dtbench.analyze.collectives import find_regions
-from dtbench.analyze.reader import read_trace
-from dtbench.ranges import STEP_PREFIX
-from dtbench.report.loaded import RunReport
+from dtbench.base.ranges import STEP_PREFIX
+from dtbench.base.vocabulary import CAUSE_PHRASES, Cause, Purpose, Region
+from dtbench.report.notebook.loaded import RunReport
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_rank_records, read_run, read_steps
-from dtbench.store.records import OwnLoop, RunStatus
-from dtbench.vocabulary import CAUSE_PHRASES, Cause, Purpose, Region
+from dtbench.store.records.run import OwnLoop, RunStatus
+from dtbench.traces.reader import read_trace
+from dtbench.traces.who.collectives import find_regions
 from tests.foreign.known import Known
 
 LARGE = 0.3

@@ -20,11 +20,11 @@ import pandas as pd
 import typer
 
 import dtbench
+from dtbench.base.errors import DtbenchError
 from dtbench.cli.compare import _print_documents, print_comparisons
 from dtbench.cli.console import print_error, print_json
 from dtbench.cli.report import print_report, to_document
 from dtbench.comparison.run import compare_all
-from dtbench.errors import DtbenchError
 from dtbench.store.layout import LaunchFolder
 from tests.fuzz.tries import Outcome, find_wrong_words
 from tests.made_steps import write_journals

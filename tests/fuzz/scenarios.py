@@ -14,12 +14,12 @@ from typing import Any, Final
 import typer
 import yaml
 
+from dtbench.base.errors import DtbenchError
 from dtbench.cli.check import check
 from dtbench.cli.console import print_error
-from dtbench.errors import DtbenchError
 from dtbench.scenario.catalog import CatalogEntry, Origin, _read_entry
 from dtbench.scenario.json_schema import make_file_schema
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema.scenario import Scenario
 from tests.fuzz.tries import Outcome, find_wrong_words
 from tests.scenario.yaml_pieces import YAML_PIECES
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 Document = dict[str, Any]
 Event = dict[str, Any]
 
-_KEPT: Final = Path(__file__).parent.parent / "analyze"
+_KEPT: Final = Path(__file__).parent.parent / "traces"
 _MOST_EVENTS: Final = 120
 _TELLING: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "autograd::engine", "FSDP", "wait")
 """Words in names of operators without which the analysis of a step is another one."""
@@ -23,7 +23,7 @@ _TELLING: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "autograd::
 @cache
 def make_jobs() -> Mapping[str, tuple[Document, ...]]:
     """Return every job by name; nobody may change them."""
-    recorded = _KEPT / "traces"
+    recorded = _KEPT / "recorded"
     return {
         "fsdp": (make_fsdp_rank(0), make_fsdp_rank(1, shift_us=37)),
         "fsdp_alone": (make_fsdp_rank(0),),

@@ -17,9 +17,9 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from dtbench.analyze.foreign import analyze_traces
-from dtbench.analyze.reader import read_trace
 from dtbench.cli.analyze import print_traces_as_json
+from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.reader import read_trace
 from tests.fuzz.run_folders import BASES, RunFolders, copy_base
 from tests.fuzz.scenarios import Scenarios
 from tests.fuzz.small_traces import make_jobs

@@ -16,14 +16,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from dtbench.analyze.foreign import analyze_traces
-from dtbench.analyze.reader import read_trace
-from dtbench.analyze.reader.source import TraceSource
-from dtbench.analyze.trace_set import TraceSet
+from dtbench.base.errors import DtbenchError
 from dtbench.cli.analyze import print_traces, print_traces_as_json
 from dtbench.cli.console import print_error
-from dtbench.errors import DtbenchError
-from dtbench.report.trace_sections import time_section
+from dtbench.report.page.trace_sections import time_section
+from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.reader import read_trace
+from dtbench.traces.reader.source import TraceSource
 from tests.fuzz.small_traces import iterate_events
 from tests.fuzz.tries import Outcome, find_wrong_words
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.analyze.run import summarize_run
-from dtbench.plan import Machine
+from dtbench.plan.plan import Machine
+from dtbench.runs.run import summarize_run
 from dtbench.scenario.load import load_scenario
-from dtbench.store.check_records import CheckOutcome
+from dtbench.store.records.checks import CheckOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks

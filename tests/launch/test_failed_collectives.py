@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtbench.errors import LaunchError
+from dtbench.base.errors import LaunchError
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import LaunchRecord
+from dtbench.store.records.run import LaunchRecord
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks

@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtbench.errors import LaunchError
+from dtbench.base.errors import LaunchError
 from dtbench.store.journal import RankState, read_journal
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records import LaunchRecord, RunRecord, RunStatus
+from dtbench.store.records.run import LaunchRecord, RunRecord, RunStatus
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks

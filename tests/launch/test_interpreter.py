@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from dtbench import __version__
-from dtbench.errors import MissingError
+from dtbench.base.errors import MissingError
 from dtbench.launch.interpreter import probe_interpreter, probe_interpreters
-from dtbench.plan import Machine, make_plan
-from dtbench.scenario.schema import Scenario
-from dtbench.store.rank_records import ReceiptOutcome
-from dtbench.store.records import CellRecord, Environment
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.records.rank import ReceiptOutcome
+from dtbench.store.records.run import CellRecord, Environment
 
 
 def script(path: Path, *lines: str) -> Path:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.errors import LaunchError
+from dtbench.base.errors import LaunchError
 from dtbench.launch import run as launch_run
 from dtbench.launch.cells import plan_cells
 from dtbench.launch.run import Observer, run_scenario
-from dtbench.plan import Machine
+from dtbench.plan.plan import Machine
 from dtbench.scenario.load import load_scenario
 
 SWEEP = """\

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dtbench.launch.patience import Patience
-from dtbench.stolen_time import Look
+from dtbench.machine.stolen_time import Look
 
 BUSY, CALM = 0.3, 0.0
 

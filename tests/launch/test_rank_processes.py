@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dtbench.errors import LaunchError
+from dtbench.base.errors import LaunchError
 from dtbench.launch import rank_processes
 from dtbench.launch.rank_processes import RankProcess, RankProcesses
 

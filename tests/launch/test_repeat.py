@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.errors import LaunchError, PlanError, StoreError
+from dtbench.base.errors import LaunchError, PlanError, StoreError
 from dtbench.launch import run
 from dtbench.launch.cells import plan_cells
 from dtbench.launch.machine import read_torch_version
 from dtbench.launch.repeat import Judgement, keep_launches
 from dtbench.launch.run import Observer, resume_scenario, run_scenario, write_orders
-from dtbench.plan import Machine
+from dtbench.plan.plan import Machine
 from dtbench.scenario.load import ScenarioFile, load_scenario
 from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_run
-from dtbench.store.records import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
+from dtbench.store.records.run import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
 from tests.made_steps import write_journals
 

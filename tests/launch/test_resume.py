@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from dtbench.errors import LaunchError, MissingError, StoreError
+from dtbench.base.errors import LaunchError, MissingError, StoreError
 from dtbench.launch import run
 from dtbench.launch.cells import plan_cells
 from dtbench.launch.machine import read_torch_version
 from dtbench.launch.resume import find_unfinished, is_same_experiment
 from dtbench.launch.run import Observer, resume_scenario, run_scenario, write_orders
-from dtbench.plan import Machine
+from dtbench.plan.plan import Machine
 from dtbench.scenario.load import ScenarioFile, load_scenario
 from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.lock import hold_run, is_held
 from dtbench.store.read import read_environment, read_run
-from dtbench.store.records import CellRecord, Environment, LaunchRecord, RunStatus, WorkerOrder
+from dtbench.store.records.run import CellRecord, Environment, LaunchRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
 from tests.made_steps import write_journals
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.analyze.run import summarize_run
-from dtbench.plan import Machine
-from dtbench.processes import count_cores
-from dtbench.report.checklist import answer_line
-from dtbench.report.sentences import answer_sentence
+from dtbench.base.vocabulary import Phase
+from dtbench.machine.processes import count_cores
+from dtbench.plan.plan import Machine
+from dtbench.report.page.checklist import answer_line
+from dtbench.report.page.sentences import answer_sentence
+from dtbench.runs.run import summarize_run
 from dtbench.scenario.load import load_scenario
-from dtbench.store.check_records import CheckOutcome
 from dtbench.store.read import read_launch, read_rank_records, read_steps
-from dtbench.vocabulary import Phase
+from dtbench.store.records.checks import CheckOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dtbench.base.units import NS_PER_S
+from dtbench.base.vocabulary import DeviceKind, Phase, Region
 from dtbench.launch.watch import PATIENT_TIMEOUT_NS, Beats, Watch, find_hung, find_stopped
 from dtbench.store.journal import JournalView, RankState
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.use_file import read_use
-from dtbench.units import NS_PER_S
-from dtbench.vocabulary import DeviceKind, Phase, Region
 
 LATE = 100
 

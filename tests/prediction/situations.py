@@ -3,14 +3,14 @@
 import random
 from typing import Any
 
-from dtbench.plan import Machine, Plan, make_plan
+from dtbench.base.units import NS_PER_MS
+from dtbench.base.vocabulary import Axis, Operation, Purpose
+from dtbench.plan.plan import Machine, Plan, make_plan
 from dtbench.prediction.account import PredictedStep
 from dtbench.prediction.costs import known_costs
 from dtbench.prediction.predict import predict_step
 from dtbench.prediction.program import Collective, Compute, Host, Issue, Program, Request, Wait
-from dtbench.scenario.schema import Scenario
-from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Axis, Operation, Purpose
+from dtbench.scenario.schema.scenario import Scenario
 
 TEN_MS_PER_MIB = 0.1048576  # GB/s
 

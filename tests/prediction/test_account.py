@@ -4,10 +4,10 @@ import random
 
 import pytest
 
+from dtbench.base.vocabulary import Cause, Region
 from dtbench.prediction.account import PredictedStep, account_step, share_exposed
 from dtbench.prediction.program import Compute, Enter, Issue, Program, Wait
 from dtbench.prediction.simulate import simulate
-from dtbench.vocabulary import Cause, Region
 from tests.prediction.situations import draw_programs, make_collective
 
 

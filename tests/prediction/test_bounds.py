@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from dtbench.base.vocabulary import Arm
 from dtbench.prediction.bounds import bound_step, margin_ns
 from dtbench.prediction.costs import known_costs
 from dtbench.prediction.predict import predict_step, time_ranks_alone, time_step
-from dtbench.scenario.schema import Scenario
-from dtbench.vocabulary import Arm
+from dtbench.scenario.schema.scenario import Scenario
 from tests.prediction.situations import in_ms, link, plan_of, timed
 
 Make = Callable[..., Scenario]

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from dtbench.base.vocabulary import Arm, Cause, Operation, Purpose
 from dtbench.prediction.costs import known_costs
 from dtbench.prediction.predict import predict_first_step, predict_step
-from dtbench.scenario.schema import Scenario
-from dtbench.vocabulary import Arm, Cause, Operation, Purpose
+from dtbench.scenario.schema.scenario import Scenario
 from tests.prediction.situations import in_ms, link, plan_of, predict_rank, timed
 
 Make = Callable[..., Scenario]

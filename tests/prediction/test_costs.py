@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dtbench.errors import PredictionError
+from dtbench.base.errors import PredictionError
 from dtbench.prediction.costs import Costs, UnitCosts, known_costs, measured_costs, same_costs, spread_host
 from dtbench.prediction.predict import predict_step
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema.scenario import Scenario
 from tests.prediction.situations import in_ms, link, plan_of, timed
 
 Make = Callable[..., Scenario]

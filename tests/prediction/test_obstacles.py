@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from dtbench.errors import PredictionError
-from dtbench.plan import Machine, make_plan
+from dtbench.base.errors import PredictionError
+from dtbench.plan.plan import Machine, make_plan
 from dtbench.prediction.costs import Costs, UnitCosts, same_costs
 from dtbench.prediction.obstacles import find_obstacles
 from dtbench.prediction.predict import predict_step
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema.scenario import Scenario
 from tests.prediction.situations import link, plan_of, timed
 
 Make = Callable[..., Scenario]

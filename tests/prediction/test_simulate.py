@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from dtbench.base.vocabulary import Region
 from dtbench.prediction.program import Collective, Compute, Enter, Host, Issue, Program, Wait, make_serial
 from dtbench.prediction.simulate import simulate
-from dtbench.vocabulary import Region
 from tests.prediction.situations import draw_programs, make_collective
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dtbench.plan import Plan
+from dtbench.base.vocabulary import Axis, Operation, Purpose
+from dtbench.plan.plan import Plan
 from dtbench.prediction.costs import Costs, UnitCosts, same_costs
 from dtbench.prediction.predict import predict_step
-from dtbench.scenario.schema import Scenario
-from dtbench.vocabulary import Axis, Operation, Purpose
+from dtbench.scenario.schema.scenario import Scenario
 from tests.prediction.situations import link, plan_of, timed
 
 Make = Callable[..., Scenario]

@@ -7,7 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dtbench.analyze.summary import (
+from dtbench.base.vocabulary import Arm, Axis, DeviceKind, Estimate, Operation, Purpose
+from dtbench.plan.plan import MeshAxis, Plan
+from dtbench.plan.traffic.planned import PlannedTraffic
+from dtbench.runs.summary import (
     CellSummary,
     Estimated,
     ExposureRow,
@@ -17,14 +20,11 @@ from dtbench.analyze.summary import (
     RankBreakdown,
     RunSummary,
 )
-from dtbench.plan import MeshAxis, Plan
-from dtbench.scenario.model import Transformer
-from dtbench.scenario.schema import Data, Ddp, Fsdp2, Scenario
-from dtbench.store.arm_records import ArmBlock, ArmCount, ArmSteps
-from dtbench.store.rank_records import CorrectnessResult, Memory, Receipt, ReceiptOutcome, WarmupEnd
-from dtbench.store.records import RunStatus
-from dtbench.traffic.planned import PlannedTraffic
-from dtbench.vocabulary import Arm, Axis, DeviceKind, Estimate, Operation, Purpose
+from dtbench.scenario.schema.model import Transformer
+from dtbench.scenario.schema.scenario import Data, Ddp, Fsdp2, Scenario
+from dtbench.store.records.arms import ArmBlock, ArmCount, ArmSteps
+from dtbench.store.records.rank import CorrectnessResult, Memory, Receipt, ReceiptOutcome, WarmupEnd
+from dtbench.store.records.run import RunStatus
 
 MS = 1_000_000
 MIB = 1024 * 1024

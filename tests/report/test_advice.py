@@ -10,23 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dtbench.analyze.causes.exposed_owners import Carried
-from dtbench.analyze.collectives import Collective
-from dtbench.analyze.foreign import analyze_traces
-from dtbench.analyze.intervals import unite
-from dtbench.analyze.strategy import Strategy
-from dtbench.newer_knobs import NEWER
-from dtbench.report.advice import Loss, advise, advise_loss
-from dtbench.report.facts import FIRST, OF_PRECISION, Knob, Library, Ran, describe_traces, read_releases
-from dtbench.report.scenario_facts import describe_scenario
-from dtbench.report.trace_words import advise_traces
+from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose, Runtime
+from dtbench.plan.rules.newer_knobs import NEWER
+from dtbench.plan.traffic.ddp import fill_buckets
+from dtbench.plan.traffic.parameters import known_parameters
+from dtbench.report.page.advice import Loss, advise, advise_loss
+from dtbench.report.page.facts import FIRST, OF_PRECISION, Knob, Library, Ran, describe_traces, read_releases
+from dtbench.report.page.scenario_facts import describe_scenario
+from dtbench.report.page.trace_words import advise_traces
 from dtbench.scenario.load import load_scenario_file
-from dtbench.scenario.network import BetweenNodes, EmulatedNetwork, RealNetwork
-from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel, Scenario
-from dtbench.traffic.ddp import fill_buckets
-from dtbench.traffic.parameters import known_parameters
-from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose, Runtime
-from tests.analyze.conftest import draw_events
+from dtbench.scenario.schema.network import BetweenNodes, EmulatedNetwork, RealNetwork
+from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Parallel, Scenario
+from dtbench.traces.causes.exposed_owners import Carried
+from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.time.intervals import unite
+from dtbench.traces.who.collectives import Collective
+from dtbench.traces.who.strategy import Strategy
+from tests.traces.conftest import draw_events
 
 ROOT = Path(__file__).parents[2]
 CELLS = [
@@ -486,7 +486,7 @@ def test_where_more_is_unknown_than_any_cause_explains_what_would_tell_it_comes_
         assert "".join("u" if one.is_unknown else "s" for one in found) == causes
 
 
-QUEUES = ROOT / "tests" / "analyze" / "traces"
+QUEUES = ROOT / "tests" / "traces" / "recorded"
 
 
 @pytest.mark.parametrize(
@@ -678,6 +678,6 @@ def test_a_precision_is_advised_only_where_what_is_sent_is_told_or_settings_are(
 
 
 def test_another_vendors_trace_gets_no_knob_of_cuda() -> None:
-    path = ROOT / "tests" / "analyze" / "cases" / "xpu.json"
+    path = ROOT / "tests" / "traces" / "cases" / "xpu.json"
     words = advise_loss(loss(Cause.SERIALIZED, Purpose.GRAD_REDUCE), describe_traces(analyze_traces([path])))
     assert not any(knob.value in words for knob in Knob)

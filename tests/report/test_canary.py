@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from dtbench.analyze.summary import CellSummary
+from dtbench.base.vocabulary import Operation, Purpose, Region
 from dtbench.comparison.measure import _find_doubt
-from dtbench.report.board.overview import make_overview
-from dtbench.report.board.shapes import Tone
-from dtbench.report.canary import canary_words
-from dtbench.report.markdown import summary_markdown
-from dtbench.report.sentences import check_word, is_trusted
-from dtbench.report.text import render_cell
-from dtbench.store.canary_records import CanaryResult, MissedWait
-from dtbench.vocabulary import Operation, Purpose, Region
+from dtbench.report.page.canary import canary_words
+from dtbench.report.page.sentences import check_word, is_trusted
+from dtbench.report.render.markdown import summary_markdown
+from dtbench.report.render.text import render_cell
+from dtbench.report.tb_plugin.overview import make_overview
+from dtbench.report.tb_plugin.shapes import Tone
+from dtbench.runs.summary import CellSummary
+from dtbench.store.records.canary import CanaryResult, MissedWait
 
 INF = float("inf")
 

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from dtbench.analyze.causes.exposed_owners import ExposedOwner
-from dtbench.analyze.collectives import Collective
-from dtbench.analyze.intervals import unite
-from dtbench.report.causes import (
+from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
+from dtbench.report.page.causes import (
     describe_cause,
     describe_exposed_owner,
     describe_leading,
@@ -14,7 +12,9 @@ from dtbench.report.causes import (
     name_collective,
     spell_owner,
 )
-from dtbench.vocabulary import Cause, MissingInput, Operation, Purpose
+from dtbench.traces.causes.exposed_owners import ExposedOwner
+from dtbench.traces.time.intervals import unite
+from dtbench.traces.who.collectives import Collective
 
 
 def reduction(owner: str) -> Collective:

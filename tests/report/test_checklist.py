@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from dtbench.analyze.summary import RunSummary
-from dtbench.report.checklist import answer_line, checks_section, failure_words
-from dtbench.report.loaded import RunReport
-from dtbench.report.markdown import summary_markdown
-from dtbench.report.publish import publish_checks
-from dtbench.report.text import render_run
-from dtbench.store.check_records import CheckOutcome, CheckResult, ChecksSummary
+from dtbench.report.event_files.publish import publish_checks
+from dtbench.report.notebook.loaded import RunReport
+from dtbench.report.page.checklist import answer_line, checks_section, failure_words
+from dtbench.report.render.markdown import summary_markdown
+from dtbench.report.render.text import render_run
+from dtbench.runs.summary import RunSummary
 from dtbench.store.layout import RunFolder
+from dtbench.store.records.checks import CheckOutcome, CheckResult, ChecksSummary
 
 PASSED, FAILED, NOT_JUDGED = CheckOutcome.PASSED, CheckOutcome.FAILED, CheckOutcome.NOT_JUDGED
 

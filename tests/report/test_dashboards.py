@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report.server import tensorboard_command
-from dtbench.report.tensorboard import write_cell, write_tensorboard
+from dtbench.report.event_files.dashboards import write_cell, write_tensorboard
+from dtbench.report.event_files.server import tensorboard_command
+from dtbench.runs.summary import CellSummary, RunSummary
 
 _PATIENCE_S = 60
 

@@ -10,11 +10,9 @@ import pytest
 from rich.console import Console, RenderableType
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from dtbench.analyze.summary import CellSummary, ExposureSummary, RunSummary
 from dtbench.cli.report import to_document
-from dtbench.report.board.overview import make_overview
-from dtbench.report.board.shapes import Tone
-from dtbench.report.estimates import (
+from dtbench.report.event_files.dashboards import write_tensorboard
+from dtbench.report.page.estimates import (
     agreement_sentence,
     agreement_word,
     dispute_sentences,
@@ -22,11 +20,13 @@ from dtbench.report.estimates import (
     gain_sentence,
     tabulate_estimates,
 )
-from dtbench.report.html import report_html
-from dtbench.report.markdown import estimates_markdown, summary_markdown
-from dtbench.report.run_words import answer_words, cells_section
-from dtbench.report.tensorboard import write_tensorboard
-from dtbench.report.text import render_cell, render_run
+from dtbench.report.page.run_words import answer_words, cells_section
+from dtbench.report.render.html import report_html
+from dtbench.report.render.markdown import estimates_markdown, summary_markdown
+from dtbench.report.render.text import render_cell, render_run
+from dtbench.report.tb_plugin.overview import make_overview
+from dtbench.report.tb_plugin.shapes import Tone
+from dtbench.runs.summary import CellSummary, ExposureSummary, RunSummary
 
 NAN = float("nan")
 AGREEING = {"trace": 12.0, "ablation": 12.4, "wait": 11.8}

@@ -14,10 +14,10 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.hparams import metadata
 
-from dtbench.analyze.summary import CellSummary, OwnerSummary, RunSummary
-from dtbench.report.event_files import replace_folder, scalar, text, write_events
-from dtbench.report.tensorboard import write_cell, write_tensorboard
-from dtbench.vocabulary import Cause, Operation, Purpose
+from dtbench.base.vocabulary import Cause, Operation, Purpose
+from dtbench.report.event_files.dashboards import write_cell, write_tensorboard
+from dtbench.report.event_files.files import replace_folder, scalar, text, write_events
+from dtbench.runs.summary import CellSummary, OwnerSummary, RunSummary
 
 
 def read_back(folder: Path) -> EventAccumulator:
@@ -200,7 +200,7 @@ def test_a_failure_while_writing_leaves_the_old_files(
     folder = tmp_path / "tb"
     write_tensorboard(make_run(), folder, steps=steps, purposes=purposes, environment=None)
     before = set(folder.rglob("*tfevents*"))
-    monkeypatch.setattr("dtbench.report.tensorboard.plot_step_times", lambda _: 1 / 0)
+    monkeypatch.setattr("dtbench.report.event_files.dashboards.plot_step_times", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_tensorboard(make_run(), folder, steps=steps, purposes=purposes, environment=None)
     assert set(folder.rglob("*tfevents*")) == before
@@ -212,7 +212,7 @@ def test_event_files_are_written_where_torch_and_tensorflow_cannot_be_imported(t
         import sys
         from pathlib import Path
         sys.modules["torch"] = sys.modules["tensorflow"] = None
-        from dtbench.report.event_files import replace_folder, scalar, text, write_events
+        from dtbench.report.event_files.files import replace_folder, scalar, text, write_events
         values = [(1, scalar("x", 2.0)), (0, text("t", "words"))]
         replace_folder(Path(sys.argv[1]), lambda folder: write_events(folder, values))
     """

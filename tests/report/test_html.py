@@ -10,19 +10,19 @@ import pandas as pd
 import pytest
 
 import dtbench
-from dtbench.analyze.summary import CellSummary, OwnerSummary, RunSummary
-from dtbench.errors import ComparisonError
-from dtbench.report import run_words
-from dtbench.report.html import MOST_NOTES, report_html
-from dtbench.report.loaded import RunReport
-from dtbench.report.markdown import summary_markdown
-from dtbench.report.plots import figure_png
-from dtbench.report.section import Column, Section
-from dtbench.store.records import RunStatus
-from dtbench.vocabulary import Cause, Operation, Purpose
+from dtbench.base.errors import ComparisonError
+from dtbench.base.vocabulary import Cause, Operation, Purpose
+from dtbench.report.notebook.loaded import RunReport
+from dtbench.report.page import run_words
+from dtbench.report.page.section import Column, Section
+from dtbench.report.plots.names import figure_png
+from dtbench.report.render.html import MOST_NOTES, report_html
+from dtbench.report.render.markdown import summary_markdown
+from dtbench.runs.summary import CellSummary, OwnerSummary, RunSummary
+from dtbench.store.records.run import RunStatus
 
 RESULTS = Path(__file__).parents[2] / "results"
-RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
+RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
 MARKUP = "<b onclick='x'>&amp;$x_{$ [red]*y*</b>"
 MS = 1_000_000
 FOLDS = ("details", "summary", "ul", "li", "br")

@@ -10,18 +10,10 @@ import pandas as pd
 import pytest
 from rich.console import Console, RenderableType
 
-from dtbench.analyze.cell_data import CellData, LaunchData
-from dtbench.analyze.judge_checks import judge_checklist
-from dtbench.analyze.known_part import KnownPart
-from dtbench.analyze.run import summarize_run
-from dtbench.analyze.run_data import read_run_data
-from dtbench.analyze.summarize_cell import summarize_cell
-from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report import run_words, sweep
-from dtbench.report.board.overview import make_overview
-from dtbench.report.markdown import owners_markdown, sweep_markdown
-from dtbench.report.owner_table import tabulate_run_owners
-from dtbench.report.sentences import (
+from dtbench.base.vocabulary import Purpose
+from dtbench.report.page import run_words, sweep
+from dtbench.report.page.owner_table import tabulate_run_owners
+from dtbench.report.page.sentences import (
     advice_sentences,
     answer_sentence,
     cpu_time_words,
@@ -31,10 +23,18 @@ from dtbench.report.sentences import (
     throughput_words,
     wait_word,
 )
-from dtbench.report.text import render_cell, render_run
-from dtbench.scenario.checklist import Checklist
-from dtbench.store.check_records import CheckOutcome
-from dtbench.vocabulary import Purpose
+from dtbench.report.render.markdown import owners_markdown, sweep_markdown
+from dtbench.report.render.text import render_cell, render_run
+from dtbench.report.tb_plugin.overview import make_overview
+from dtbench.runs.cell.summarize_cell import summarize_cell
+from dtbench.runs.judge_checks import judge_checklist
+from dtbench.runs.reading.cell_data import CellData, LaunchData
+from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.run import summarize_run
+from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.scenario.checks.checklist import Checklist
+from dtbench.store.records.checks import CheckOutcome
+from dtbench.traces.known_part import KnownPart
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 LAUNCHES = 4

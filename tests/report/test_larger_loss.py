@@ -10,19 +10,19 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtbench.analyze.foreign import analyze_traces
-from dtbench.analyze.known_part import KnownPart
-from dtbench.analyze.means import average
-from dtbench.analyze.ranks.skew import CollectiveSkew
-from dtbench.analyze.summarize_waits import summarize_idle
-from dtbench.analyze.summary import CellSummary, DeviceIdle
-from dtbench.analyze.tabulate import tabulate_collectives
-from dtbench.analyze.trace_set import TraceSet
-from dtbench.report.sentences import answer_sentence
-from dtbench.report.trace_sections import gap_section, purpose_section
-from dtbench.report.trace_words import answer_lines
+from dtbench.report.page.sentences import answer_sentence
+from dtbench.report.page.trace_sections import gap_section, purpose_section
+from dtbench.report.page.trace_words import answer_lines
+from dtbench.runs.cell.summarize_waits import summarize_idle
+from dtbench.runs.summary import CellSummary, DeviceIdle
+from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.job.means import average
+from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.known_part import KnownPart
+from dtbench.traces.ranks.skew import CollectiveSkew
+from dtbench.traces.rows.tabulate import tabulate_collectives
 
-QUEUE = Path(__file__).parents[1] / "analyze" / "traces" / "one_hardware_queue" / "queue1"
+QUEUE = Path(__file__).parents[1] / "traces" / "recorded" / "one_hardware_queue" / "queue1"
 MS = 1_000  # us
 
 

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 import dtbench
-from dtbench.analyze.tables import COLLECTIVES, OVERLAP, PURPOSES, STEPS, WHOLE
-from dtbench.errors import StoreError, TraceError
+from dtbench.base.errors import StoreError, TraceError
+from dtbench.traces.tables import COLLECTIVES, OVERLAP, PURPOSES, STEPS, WHOLE
 
-RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
+RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 
 

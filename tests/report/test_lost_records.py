@@ -7,13 +7,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dtbench.analyze.run import summarize_run
-from dtbench.analyze.summary import RunSummary
-from dtbench.report.board.overview import make_overview
-from dtbench.report.doubts import NOT_WHOLE
-from dtbench.report.markdown import owners_markdown
-from dtbench.report.sentences import advice_sentences, agreeing_words, answer_sentence, correctness_words, has_findings
-from dtbench.report.text import render_cell
+from dtbench.report.page.doubts import NOT_WHOLE
+from dtbench.report.page.sentences import (
+    advice_sentences,
+    agreeing_words,
+    answer_sentence,
+    correctness_words,
+    has_findings,
+)
+from dtbench.report.render.markdown import owners_markdown
+from dtbench.report.render.text import render_cell
+from dtbench.report.tb_plugin.overview import make_overview
+from dtbench.runs.run import summarize_run
+from dtbench.runs.summary import RunSummary
 from dtbench.store.layout import LaunchFolder, RunFolder
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"

@@ -5,17 +5,17 @@ from collections.abc import Callable
 
 import pytest
 
-from dtbench.analyze.stage_summary import RaisedOnRank, StageSummary
-from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report.markdown import (
+from dtbench.base.vocabulary import Stage, StageOutcome, StatePart
+from dtbench.report.render.markdown import (
     environment_markdown,
     escape_markdown,
     receipts_markdown,
     stages_markdown,
     summary_markdown,
 )
-from dtbench.store.records import Environment, RunStatus
-from dtbench.vocabulary import Stage, StageOutcome, StatePart
+from dtbench.runs.stage_summary import RaisedOnRank, StageSummary
+from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.store.records.run import Environment, RunStatus
 
 
 def test_the_overview_has_a_row_per_cell_and_the_two_waits(make_run: Callable[..., RunSummary]) -> None:

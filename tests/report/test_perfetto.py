@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from dtbench.analyze.foreign import analyze_traces
-from dtbench.analyze.reader.find import find_traces
-from dtbench.analyze.reader.source import TraceSource
-from dtbench.analyze.trace_set import TraceSet
-from dtbench.errors import StoreError, TraceError
-from dtbench.report.perfetto import ArchivePlan, make_manifest, plan_archive, write_archive
-from dtbench.report.trace_document import collective_documents, traces_document
+from dtbench.base.errors import StoreError, TraceError
+from dtbench.report.export.perfetto import ArchivePlan, make_manifest, plan_archive, write_archive
+from dtbench.report.page.trace_document import collective_documents, traces_document
+from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.reader.find import find_traces
+from dtbench.traces.reader.source import TraceSource
 
-GLOO = Path(__file__).parents[1] / "analyze" / "traces"
+GLOO = Path(__file__).parents[1] / "traces" / "recorded"
 V100 = Path(__file__).parents[3] / "shared" / "traces" / "v100x8_dlrm_all_ranks.tar.gz"
 
 

@@ -12,10 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from dtbench.analyze.representative import Doubt, DoubtKind
-from dtbench.analyze.statistics import summarize_ratio
-from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report.plots import (
+from dtbench.report.plots.names import (
     MOST_RANKS,
     figure_png,
     plot_step_breakdown,
@@ -23,8 +20,11 @@ from dtbench.report.plots import (
     plot_step_times,
     save_figure,
 )
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.scenario.schema import Ddp
+from dtbench.runs.cell.statistics import summarize_ratio
+from dtbench.runs.representative import Doubt, DoubtKind
+from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.scenario.schema.scenario import Ddp
 
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 
@@ -288,5 +288,5 @@ def test_a_saved_figure_replaces_the_old_one_and_leaves_nothing_else(
 
 
 def test_plots_never_load_pyplot() -> None:
-    code = "import sys, dtbench.report.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, dtbench.report.plots.names; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.markers import CARETRIGHTBASE
 
 from dtbench.comparison.comparison import Better, Comparison, MetricChange, Outcome, Sample, Side, Unit
-from dtbench.report.plots import figure_png, plot_comparison
-from dtbench.report.plots_comparison import MOST_METRICS
+from dtbench.report.plots.comparison import MOST_METRICS
+from dtbench.report.plots.names import figure_png, plot_comparison
 
 NAN = math.nan
 

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 import dtbench
-from dtbench.analyze.tables import OWNERS
-from dtbench.report.plots import figure_png, plot_exposed_owners, plot_overlap
-from dtbench.report.plots_exposed import CAUSE_PARTS, MOST_OWNERS, MOST_STEPS
-from dtbench.vocabulary import Cause
+from dtbench.base.vocabulary import Cause
+from dtbench.report.plots.exposed import CAUSE_PARTS, MOST_OWNERS, MOST_STEPS
+from dtbench.report.plots.names import figure_png, plot_exposed_owners, plot_overlap
+from dtbench.traces.tables import OWNERS
 
-RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
+RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
 MS = 1_000_000
 
 

@@ -8,10 +8,10 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from dtbench.analyze.stage_summary import RaisedOnRank, StageSummary
-from dtbench.analyze.summary import CellSummary
-from dtbench.report.plots import figure_png, plot_stage_memory, plot_stages
-from dtbench.vocabulary import Stage, StageOutcome, StatePart
+from dtbench.base.vocabulary import Stage, StageOutcome, StatePart
+from dtbench.report.plots.names import figure_png, plot_stage_memory, plot_stages
+from dtbench.runs.stage_summary import RaisedOnRank, StageSummary
+from dtbench.runs.summary import CellSummary
 
 Make = Callable[..., CellSummary]
 MS, MIB = 1_000_000, 1 << 20

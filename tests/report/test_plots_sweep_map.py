@@ -8,8 +8,8 @@ import pytest
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report.plots import figure_png, plot_sweep, plot_sweep_map
+from dtbench.report.plots.names import figure_png, plot_sweep, plot_sweep_map
+from dtbench.runs.summary import CellSummary, RunSummary
 
 CAPS = ("unset", "16", "2", "1", "4", "8")
 ALGORITHMS = ("ring", "tree", "auto", "a$x_{$", "e", "f")

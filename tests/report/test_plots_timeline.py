@@ -10,13 +10,13 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 import dtbench
-from dtbench.analyze.tables import EXPOSED, SPANS
-from dtbench.errors import StoreError, TraceError
-from dtbench.report.plots import figure_png, plot_timeline
-from dtbench.report.plots_timeline import MOST_LANES, MOST_RANKS, merge_spans
+from dtbench.base.errors import StoreError, TraceError
+from dtbench.report.plots.names import figure_png, plot_timeline
+from dtbench.report.plots.timeline import MOST_LANES, MOST_RANKS, merge_spans
+from dtbench.traces.tables import EXPOSED, SPANS
 
-CASES = Path(__file__).parents[1] / "analyze" / "cases"
-RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
+CASES = Path(__file__).parents[1] / "traces" / "cases"
+RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
 MS = 1_000_000
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from dtbench.analyze.summary import CellSummary, PredictionSummary, RunSummary
+from dtbench.base.errors import CheckError
 from dtbench.cli.run import _check
-from dtbench.errors import CheckError
-from dtbench.report.board.overview import _make_card
-from dtbench.report.markdown import _cell_block
-from dtbench.report.sentences import check_word, is_trusted
-from dtbench.report.text import render_cell
+from dtbench.report.page.sentences import check_word, is_trusted
+from dtbench.report.render.markdown import _cell_block
+from dtbench.report.render.text import render_cell
+from dtbench.report.tb_plugin.overview import _make_card
+from dtbench.runs.summary import CellSummary, PredictionSummary, RunSummary
 
 MS = 1_000_000
 INSIDE = PredictionSummary(

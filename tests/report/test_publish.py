@@ -8,16 +8,16 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
-from dtbench.analyze.tables import STEPS
-from dtbench.analyze.tabulate import TABLES
+from dtbench.base.errors import StoreError
 from dtbench.cli.run import _publish_cell
-from dtbench.errors import StoreError
-from dtbench.plan import Machine, make_plan
-from dtbench.report.publish import publish_cell
-from dtbench.scenario.schema import Scenario
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.report.event_files.publish import publish_cell
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.layout import RunFolder
-from dtbench.store.records import CellRecord, RunRecord, RunStatus
+from dtbench.store.records.run import CellRecord, RunRecord, RunStatus
 from dtbench.store.write import write_record, write_table
+from dtbench.traces.rows.tabulate import TABLES
+from dtbench.traces.tables import STEPS
 
 
 @pytest.fixture

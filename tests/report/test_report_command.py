@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from dtbench.analyze.summary import RunSummary
 from dtbench.cli.report import print_report, report
+from dtbench.runs.summary import RunSummary
 
 RUN = "20260101T120000Z-ab12"
 
@@ -26,7 +26,7 @@ def test_json_is_the_whole_summary_and_a_number_that_is_unknown_stays_so(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("dtbench.analyze.run.summarize_run", lambda folder: make_run(path=str(folder)))
+    monkeypatch.setattr("dtbench.runs.run.summarize_run", lambda folder: make_run(path=str(folder)))
     report("small", results, as_json=True)
     printed = capsys.readouterr().out
     assert json.loads(printed)["cells"][0]["model_flops_utilization"] == "NaN"
@@ -41,7 +41,7 @@ def test_the_report_of_the_latest_run_is_the_default(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("dtbench.analyze.run.summarize_run", lambda folder: make_run(path=str(folder)))
+    monkeypatch.setattr("dtbench.runs.run.summarize_run", lambda folder: make_run(path=str(folder)))
     report(None, results, as_json=False)
     printed = capsys.readouterr().out
     assert "gradient wait  12.3 ms per step" in printed
@@ -74,7 +74,7 @@ def test_one_cell_can_be_asked_for(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("dtbench.analyze.run.summarize_run", lambda folder: make_run(path=str(folder)))
+    monkeypatch.setattr("dtbench.runs.run.summarize_run", lambda folder: make_run(path=str(folder)))
     report("small", results, as_json=True, cell="fsdp2_tp")
     assert [cell["name"] for cell in json.loads(capsys.readouterr().out)["cells"]] == ["fsdp2_tp"]
     report("small", results, as_json=False, cell="ddp")

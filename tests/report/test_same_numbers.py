@@ -24,15 +24,15 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import dtbench
-from dtbench.analyze.run import summarize_data
-from dtbench.analyze.run_data import read_run_data
 from dtbench.cli.report import report
-from dtbench.report import sweep
-from dtbench.report.board.overview import make_overview
-from dtbench.report.loaded import RunReport
-from dtbench.report.markdown import estimates_markdown, summary_markdown
-from dtbench.report.publish import publish
-from dtbench.report.text import render_run
+from dtbench.report.event_files.publish import publish
+from dtbench.report.notebook.loaded import RunReport
+from dtbench.report.page import sweep
+from dtbench.report.render.markdown import estimates_markdown, summary_markdown
+from dtbench.report.render.text import render_run
+from dtbench.report.tb_plugin.overview import make_overview
+from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.run import summarize_data
 from dtbench.store.layout import RunFolder
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -474,7 +474,7 @@ def test_the_owners_bars_and_the_terminals_table_are_the_summarys_rows(run: Run)
 
 
 def test_traces_say_the_same_in_words_html_tables_and_plots() -> None:
-    traces = dtbench.read_trace(Path(__file__).parents[1] / "analyze" / "traces" / "ddp_2ranks_rank0.json.gz")
+    traces = dtbench.read_trace(Path(__file__).parents[1] / "traces" / "recorded" / "ddp_2ranks_rank0.json.gz")
     mean_ns = traces.overlap["exposed_comm_ns"].mean()
     words = f"{mean_ns / MS:.1f} ms exposed ({100 * mean_ns / traces.overlap['step_ns'].mean():.1f} %)"
     assert words in str(traces)

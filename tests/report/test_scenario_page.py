@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.errors import ScenarioError
-from dtbench.report.scenario_page import render_page, write_page
+from dtbench.base.errors import ScenarioError
+from dtbench.report.render.scenario_page import render_page, write_page
 from dtbench.scenario.load import digest_words
-from dtbench.store.check_records import CheckOutcome, OutcomesRecord, ScenarioOutcome
 from dtbench.store.layout import outcomes_file, scenarios_page
+from dtbench.store.records.checks import CheckOutcome, OutcomesRecord, ScenarioOutcome
 from dtbench.store.write import write_record
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from dtbench.analyze.stage_summary import RaisedOnRank, StageSummary, WrongKey
-from dtbench.analyze.summary import CellSummary
-from dtbench.report.sentences import check_word, is_trusted
-from dtbench.report.stages_text import render_stages
-from dtbench.traffic.state import StageTraffic
-from dtbench.vocabulary import Operation, Stage, StageOutcome, StatePart
+from dtbench.base.vocabulary import Operation, Stage, StageOutcome, StatePart
+from dtbench.plan.traffic.state import StageTraffic
+from dtbench.report.page.sentences import check_word, is_trusted
+from dtbench.report.render.stages_text import render_stages
+from dtbench.runs.stage_summary import RaisedOnRank, StageSummary, WrongKey
+from dtbench.runs.summary import CellSummary
 
 Make = Callable[..., CellSummary]
 

@@ -18,18 +18,18 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import api_pb2, metadata
 
-from dtbench.analyze.representative import Doubt, DoubtKind
-from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.report import sweep
-from dtbench.report.hparams import session
-from dtbench.report.markdown import summary_markdown
-from dtbench.report.plots import MOST_CELLS, plot_step_breakdown
-from dtbench.report.run_words import note_words
-from dtbench.report.sweep_plot import MOST_BARS, find_numeric_axis, make_scale, plot_sweep
-from dtbench.report.sweep_table import render_sweep
-from dtbench.report.tensorboard import write_tensorboard
-from dtbench.report.text import render_places, render_run
-from dtbench.store.records import RunStatus
+from dtbench.report.event_files.dashboards import write_tensorboard
+from dtbench.report.event_files.hparams import session
+from dtbench.report.page import sweep
+from dtbench.report.page.run_words import note_words
+from dtbench.report.plots.names import MOST_CELLS, plot_step_breakdown
+from dtbench.report.plots.sweep import MOST_BARS, find_numeric_axis, make_scale, plot_sweep
+from dtbench.report.render.markdown import summary_markdown
+from dtbench.report.render.sweep_table import render_sweep
+from dtbench.report.render.text import render_places, render_run
+from dtbench.runs.representative import Doubt, DoubtKind
+from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.store.records.run import RunStatus
 
 MS = 1_000_000
 

@@ -5,17 +5,13 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from dtbench.analyze.cell_notes import name_takers
-from dtbench.analyze.summary import CellSummary, Disturbed, OwnerSummary, RunSummary
+from dtbench.base.errors import CheckError
+from dtbench.base.vocabulary import Cause, Operation, Phase, Purpose
 from dtbench.cli.run import _check
 from dtbench.comparison.measure import _find_doubt
-from dtbench.errors import CheckError
-from dtbench.report.board.overview import make_overview
-from dtbench.report.checklist import answer_line
-from dtbench.report.markdown import summary_markdown
-from dtbench.report.plots import plot_step_breakdown
-from dtbench.report.run_words import answer_words, note_words
-from dtbench.report.sentences import (
+from dtbench.report.page.checklist import answer_line
+from dtbench.report.page.run_words import answer_words, note_words
+from dtbench.report.page.sentences import (
     advice_sentences,
     answer_sentence,
     check_word,
@@ -24,10 +20,14 @@ from dtbench.report.sentences import (
     lead_waits,
     wait_word,
 )
-from dtbench.report.text import render_run
-from dtbench.store.check_records import CORES_KIND, CheckOutcome, CheckResult, ChecksSummary
-from dtbench.store.records import Neighbour, TookCores, UsedGpu
-from dtbench.vocabulary import Cause, Operation, Phase, Purpose
+from dtbench.report.plots.names import plot_step_breakdown
+from dtbench.report.render.markdown import summary_markdown
+from dtbench.report.render.text import render_run
+from dtbench.report.tb_plugin.overview import make_overview
+from dtbench.runs.cell.cell_notes import name_takers
+from dtbench.runs.summary import CellSummary, Disturbed, OwnerSummary, RunSummary
+from dtbench.store.records.checks import CORES_KIND, CheckOutcome, CheckResult, ChecksSummary
+from dtbench.store.records.run import Neighbour, TookCores, UsedGpu
 
 WHO = "python busy.py (pid 4711) took 0.98 of 2 cores"
 LEFT = "they left 1 of 8 MEASURED steps alone"

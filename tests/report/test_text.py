@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from dtbench.analyze.summary import CellSummary, OtherSummary, OwnerSummary, RunSummary
-from dtbench.report.sentences import decimals_for, format_ms, wait_sentence, wait_word
-from dtbench.report.sweep_table import render_sweep
-from dtbench.report.text import render_cell, render_places, render_run
-from dtbench.scenario.ddp import CustomHook
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.scenario.schema import Fsdp2
-from dtbench.store.rank_records import Compilation, CorrectnessResult, Receipt, ReceiptOutcome
-from dtbench.store.records import OwnAxis, OwnLoop, RunStatus
-from dtbench.units import format_ns
-from dtbench.vocabulary import REDUCTIONS, Axis, Cause, DeviceKind, Operation, Purpose
+from dtbench.base.units import format_ns
+from dtbench.base.vocabulary import REDUCTIONS, Axis, Cause, DeviceKind, Operation, Purpose
+from dtbench.report.page.sentences import decimals_for, format_ms, wait_sentence, wait_word
+from dtbench.report.render.sweep_table import render_sweep
+from dtbench.report.render.text import render_cell, render_places, render_run
+from dtbench.runs.summary import CellSummary, OtherSummary, OwnerSummary, RunSummary
+from dtbench.scenario.schema.ddp import CustomHook
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.scenario.schema.scenario import Fsdp2
+from dtbench.store.records.rank import Compilation, CorrectnessResult, Receipt, ReceiptOutcome
+from dtbench.store.records.run import OwnAxis, OwnLoop, RunStatus
 
 NAN = float("nan")
 

@@ -10,20 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dtbench.analyze.causes.exposed_owners import ExposedOwner
-from dtbench.analyze.correlate import Uncorrelated
-from dtbench.analyze.explain import explain
-from dtbench.analyze.foreign import analyze_traces
-from dtbench.analyze.intervals import unite
-from dtbench.analyze.means import average, average_purposes
-from dtbench.analyze.ranks.stragglers import RankWaiting, Waiting
-from dtbench.analyze.trace import Unread
-from dtbench.analyze.trace_analysis import TraceAnalysis
-from dtbench.analyze.trace_set import TraceSet
+from dtbench.base.units import format_ns
+from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.cli.console import print_table
-from dtbench.report.causes import describe_cause
-from dtbench.report.section import Section
-from dtbench.report.trace_sections import (
+from dtbench.report.page.causes import describe_cause
+from dtbench.report.page.section import Section
+from dtbench.report.page.trace_sections import (
     MOST_OWNERS,
     MOST_RANKS,
     make_sections,
@@ -32,13 +24,21 @@ from dtbench.report.trace_sections import (
     time_section,
     waiting_section,
 )
-from dtbench.report.trace_words import MOST_NAMES, answer_lines, remark_lines
-from dtbench.units import format_ns
-from dtbench.vocabulary import Cause, Purpose
-from tests.analyze.conftest import draw_events
+from dtbench.report.page.trace_words import MOST_NAMES, answer_lines, remark_lines
+from dtbench.traces.causes.exposed_owners import ExposedOwner
+from dtbench.traces.host.correlate import Uncorrelated
+from dtbench.traces.job.explain import explain
+from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.job.means import average, average_purposes
+from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.rank.analysis import TraceAnalysis
+from dtbench.traces.ranks.stragglers import RankWaiting, Waiting
+from dtbench.traces.time.intervals import unite
+from dtbench.traces.trace import Unread
 from tests.known import known, total
+from tests.traces.conftest import draw_events
 
-RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
+RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +306,7 @@ def test_a_share_that_cannot_be_computed_is_not_a_number(ddp: TraceSet) -> None:
 
 
 def test_where_a_launched_collective_is_missing_what_is_exposed_is_so_much_at_least(tmp_path: Path) -> None:
-    whole = Path(__file__).parents[1] / "analyze" / "traces" / "one_hardware_queue" / "queue8"
+    whole = Path(__file__).parents[1] / "traces" / "recorded" / "one_hardware_queue" / "queue8"
     for path in sorted(whole.glob("rank*.json")):
         trace = json.loads(path.read_text())
         kernels = [one for one in trace["traceEvents"] if one.get("cat") == "kernel" and "nccl" in one["name"]]

@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import dtbench
-from dtbench.analyze.run import summarize_run
 from dtbench.cli.console import print_aside, print_error, print_line, print_prose, print_table
 from dtbench.cli.main import main
-from dtbench.report.html import escape_html
-from dtbench.report.markdown import environment_markdown, escape_markdown, summary_markdown
-from dtbench.report.plain_text import Plain
-from dtbench.report.plots_drawing import literal
-from dtbench.report.section import Column
-from dtbench.report.text import render_run
-from dtbench.report.visible import spell_controls, spell_controls_of_json
+from dtbench.report.page.section import Column
+from dtbench.report.page.visible import spell_controls, spell_controls_of_json
+from dtbench.report.plots.drawing import literal
+from dtbench.report.render.html import escape_html
+from dtbench.report.render.markdown import environment_markdown, escape_markdown, summary_markdown
+from dtbench.report.render.plain_text import Plain
+from dtbench.report.render.text import render_run
+from dtbench.runs.run import summarize_run
 from dtbench.store.read import read_environment
 
 ROOT = Path(__file__).parents[2]
-TRACE = ROOT / "tests" / "analyze" / "cases" / "escapes.json"
+TRACE = ROOT / "tests" / "traces" / "cases" / "escapes.json"
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 EVIL = "\x1b]0;PWNED\x07\x1b[2J\x9b31mx\ry\u202egnp.exe"
 SPELLED = r"\x1b]0;PWNED\x07\x1b[2J\x9b31mx\x0dy\u202egnp.exe"
@@ -74,7 +74,7 @@ def test_reports_and_commands_make_no_other_text() -> None:
         for path in (ROOT / "dtbench").rglob("*.py")
         if re.search(r"^\s*(from rich.text import|from rich import.*\btext\b)", path.read_text(), re.MULTILINE)
     }
-    assert makers == {"dtbench/report/plain_text.py"}
+    assert makers == {"dtbench/report/render/plain_text.py"}
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",)])

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtbench.errors import ScenarioError
+from dtbench.base.errors import ScenarioError
 from dtbench.scenario.load import load_scenario
 from tests.scenario.yaml_pieces import YAML_PIECES
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.errors import ScenarioError
+from dtbench.base.errors import ScenarioError
 from dtbench.scenario import catalog
 from dtbench.scenario.catalog import Origin, find_scenario, list_scenarios, open_scenario
 

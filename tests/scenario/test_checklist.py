@@ -2,12 +2,12 @@
 
 import pytest
 
-from dtbench.errors import ScenarioError
-from dtbench.probe_catalogue.functions import ALL
-from dtbench.scenario.check_words import describe_check
-from dtbench.scenario.checklist import Bound, Checklist
+from dtbench.base.errors import ScenarioError
+from dtbench.scenario.checks.check_words import describe_check
+from dtbench.scenario.checks.checklist import Bound, Checklist
+from dtbench.scenario.checks.values import Quantity, read_value
 from dtbench.scenario.load import ScenarioFile, load_scenario
-from dtbench.scenario.values import Quantity, read_value
+from dtbench.seeds.functions import ALL
 
 FORWARD = "distributed.DistributedDataParallel.forward"
 HOOK = "_data_parallel_utils.sync_grad_hook"

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dtbench.errors import PlanError
-from dtbench.plan import Machine, Plan, make_plan, plan_reference
-from dtbench.scenario.schema import Scenario
+from dtbench.base.errors import PlanError
+from dtbench.plan.plan import Machine, Plan, make_plan, plan_reference
+from dtbench.scenario.schema.scenario import Scenario
 
 MACHINE = Machine(cpu_cores=2, cuda_devices=0)
 MLP = {"kind": "mlp", "layers": 2, "dim": 16, "hidden_dim": 16}

@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 import yaml
 
-from dtbench.errors import ScenarioError
-from dtbench.scenario.axes import list_fields
+from dtbench.base.errors import ScenarioError
 from dtbench.scenario.json_schema import make_file_schema
 from dtbench.scenario.load import load_scenario
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.scenario.sweeps.axes import list_fields
 
 _FILES = sorted((Path(__file__).parents[2] / "scenarios").rglob("*.yaml"))
 

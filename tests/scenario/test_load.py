@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.errors import ScenarioError
+from dtbench.base.errors import ScenarioError
 from dtbench.scenario.load import MAX_FILE_BYTES, load_scenario, load_scenario_file
-from dtbench.scenario.model import Transformer
-from dtbench.scenario.schema import Ddp
+from dtbench.scenario.schema.model import Transformer
+from dtbench.scenario.schema.scenario import Ddp
 
 
 def refusal(text: str, *overrides: str) -> str:

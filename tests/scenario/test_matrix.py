@@ -2,10 +2,10 @@
 
 import pytest
 
-from dtbench.errors import ScenarioError
+from dtbench.base.errors import ScenarioError
 from dtbench.scenario.load import Cell, load_scenario
-from dtbench.scenario.schema import Ddp, Fsdp2
-from dtbench.scenario.variations import is_cell_name
+from dtbench.scenario.schema.scenario import Ddp, Fsdp2
+from dtbench.scenario.sweeps.variations import is_cell_name
 
 STRATEGY = """\
   strategy:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dtbench.errors import ScenarioError
+from dtbench.base.errors import ScenarioError
 from dtbench.scenario.load import load_scenario
-from dtbench.scenario.schema import Measure, Scenario
+from dtbench.scenario.schema.scenario import Measure, Scenario
 
 
 def probes(small: str, written: str) -> tuple[str, ...]:

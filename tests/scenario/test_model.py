@@ -1,9 +1,9 @@
 """What a timed model says: its sizes are an mlp's, its costs are in ms for people and in ns for everybody else."""
 
-from dtbench.scenario.model import Straggler, Timed
-from dtbench.traffic.parameters import list_parameters
-from dtbench.units import MIB
-from dtbench.vocabulary import Region
+from dtbench.base.units import MIB
+from dtbench.base.vocabulary import Region
+from dtbench.plan.traffic.parameters import list_parameters
+from dtbench.scenario.schema.model import Straggler, Timed
 
 UNITS = Timed(kind="timed", layers=3, forward_ms=20.0, backward_ms=0.5)
 

@@ -4,9 +4,9 @@ from typing import get_args
 
 import pytest
 
-from dtbench.scenario.model import Preset, PresetName, Transformer
-from dtbench.scenario.presets import PRESETS, resolve_model
-from dtbench.traffic.parameters import list_parameters
+from dtbench.plan.traffic.parameters import list_parameters
+from dtbench.scenario.schema.model import Preset, PresetName, Transformer
+from dtbench.scenario.schema.presets import PRESETS, resolve_model
 
 PUBLISHED = {
     # number of elements in the checkpoints on the Hugging Face hub, tied weights once

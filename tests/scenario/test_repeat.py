@@ -2,11 +2,11 @@
 
 import pytest
 
+from dtbench.base.errors import ScenarioError
 from dtbench.cli.main import main
-from dtbench.errors import ScenarioError
 from dtbench.scenario.load import load_scenario
-from dtbench.scenario.repeat import count_launches, resolve_repeat
-from dtbench.scenario.schema import AutoRepeat, Scenario
+from dtbench.scenario.schema.repeat import count_launches, resolve_repeat
+from dtbench.scenario.schema.scenario import AutoRepeat, Scenario
 
 
 def read(small: str, line: str, *overrides: str) -> Scenario:

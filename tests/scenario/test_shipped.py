@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.plan import plan_for_check
-from dtbench.record import Record
+from dtbench.base.record import Record
+from dtbench.plan.plan import plan_for_check
 from dtbench.scenario.load import load_scenario_file
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.scenario.schema import Fsdp2
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.scenario.schema.scenario import Fsdp2
 
 _FOLDER = Path(__file__).parents[2] / "scenarios"
 _FILES = sorted(_FOLDER.rglob("*.yaml"))

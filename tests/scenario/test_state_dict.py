@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dtbench.errors import PlanError
-from dtbench.plan import Machine, make_plan
-from dtbench.scenario.schema import Scenario
+from dtbench.base.errors import PlanError
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.scenario.schema.scenario import Scenario
 
 Make = Callable[..., Scenario]
 MACHINE = Machine(cpu_cores=2, cuda_devices=0)

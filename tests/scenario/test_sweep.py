@@ -2,9 +2,9 @@
 
 import pytest
 
-from dtbench.errors import ScenarioError
+from dtbench.base.errors import ScenarioError
 from dtbench.scenario.load import load_scenario
-from dtbench.scenario.schema import Ddp, Fsdp2, Scenario
+from dtbench.scenario.schema.scenario import Ddp, Fsdp2, Scenario
 
 
 def cells_of(text: str, *overrides: str) -> dict[str, Scenario]:

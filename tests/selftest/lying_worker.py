@@ -7,8 +7,8 @@ from unittest import mock
 
 import torch
 
-from dtbench.traffic.link import service_ns
-from dtbench.vocabulary import Arm, Operation
+from dtbench.base.vocabulary import Arm, Operation
+from dtbench.plan.traffic.link import service_ns
 from dtbench.worker import __main__ as worker
 from dtbench.worker.models import known_cost
 from dtbench.worker.network import carrier, link, named_gloo

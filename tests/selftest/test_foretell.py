@@ -6,16 +6,16 @@ from typing import cast
 
 import pytest
 
-from dtbench.analyze.summary import CellSummary
-from dtbench.errors import PredictionError
+from dtbench.base.errors import PredictionError
 from dtbench.launch.cells import plan_cells
-from dtbench.plan import Machine
+from dtbench.plan.plan import Machine
+from dtbench.runs.summary import CellSummary
 from dtbench.selftest.evidence import Bucket, Evidence, Traced
 from dtbench.selftest.foretell import Feed, find_feed, foretell_from_known, foretell_from_measured
 from dtbench.selftest.sections import SHARED, Blocks, ddp, emulate
 from dtbench.selftest.situations import draw_rows
 from dtbench.selftest.words import Words, write_scenario
-from dtbench.store.records import CellRecord
+from dtbench.store.records.run import CellRecord
 
 MS = 1_000_000
 

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from dtbench.analyze.summary import (
+from dtbench.base.vocabulary import Cause, Estimate, Operation, Purpose, Region
+from dtbench.launch.cells import plan_cells
+from dtbench.plan.plan import Machine
+from dtbench.runs.summary import (
     CellSummary,
     Estimated,
     ExposureRow,
@@ -16,8 +19,6 @@ from dtbench.analyze.summary import (
     PurposeSummary,
     RankBreakdown,
 )
-from dtbench.launch.cells import plan_cells
-from dtbench.plan import Machine
 from dtbench.selftest.evidence import Bucket, Evidence, Found, Traced
 from dtbench.selftest.expectations import (
     Aligned,
@@ -34,9 +35,8 @@ from dtbench.selftest.records import Bounds, Foretold, RowOutcome
 from dtbench.selftest.row import Row
 from dtbench.selftest.sections import SHARED, Blocks, ddp, emulate
 from dtbench.selftest.words import write_scenario
-from dtbench.store.rank_records import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
-from dtbench.store.records import CellRecord, RunStatus
-from dtbench.vocabulary import Cause, Estimate, Operation, Purpose, Region
+from dtbench.store.records.rank import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
+from dtbench.store.records.run import CellRecord, RunStatus
 
 MS = 1_000_000
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from dtbench.base.vocabulary import Kind, Purpose
 from dtbench.launch.local import WORKER
 from dtbench.launch.run import Observer
 from dtbench.selftest.records import RowOutcome, SelftestRecord
 from dtbench.selftest.run import Selftest, judge_run, plan_selftest, run_selftest
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.vocabulary import Kind, Purpose
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 QUIET = "DTBENCH_QUIET_MACHINE"
@@ -142,7 +142,7 @@ def swap_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the analyser take compute for communication and communication for compute."""
     from dataclasses import replace
 
-    from dtbench.analyze.cpu_contents import find_cpu_contents
+    from dtbench.traces.rank.cpu_contents import find_cpu_contents
 
     def swapped(trace: Any, facts: Any) -> Any:
         contents = find_cpu_contents(trace, facts)
@@ -150,19 +150,19 @@ def swap_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
         kinds[Kind.COMPUTE], kinds[Kind.COMM] = kinds[Kind.COMM], kinds[Kind.COMPUTE]
         return replace(contents, kinds=kinds)
 
-    monkeypatch.setattr("dtbench.analyze.trace_analysis.find_cpu_contents", swapped)
+    monkeypatch.setattr("dtbench.traces.rank.analysis.find_cpu_contents", swapped)
 
 
 def test_purposes_that_are_swapped_turn_the_row_red(
     honest: tuple[Selftest, SelftestRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dtbench.analyze.purposes import find_purpose
+    from dtbench.traces.who.purposes import find_purpose
 
     selftest, record = honest
     require_green(record, "late_issue")
     swaps = {Purpose.UNSHARD: Purpose.GRAD_REDUCE, Purpose.GRAD_REDUCE: Purpose.UNSHARD}
     monkeypatch.setattr(
-        "dtbench.analyze.gloo.find_purpose", lambda *args: swaps.get(find_purpose(*args), Purpose.OTHER)
+        "dtbench.traces.cpu.gloo.find_purpose", lambda *args: swaps.get(find_purpose(*args), Purpose.OTHER)
     )
     row = find_row(judge_run(selftest, copy_run(honest, tmp_path).path), "late_issue")
     assert {"cause", "operation"} & failed(row), row.reasons

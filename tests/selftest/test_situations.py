@@ -5,23 +5,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from dtbench.errors import ScenarioError
+from dtbench.base.errors import ScenarioError
+from dtbench.base.units import MIB, NS_PER_MS
+from dtbench.base.vocabulary import Cause, Operation, Purpose
 from dtbench.launch.cells import plan_cells
-from dtbench.plan import Machine
+from dtbench.plan.plan import Machine
+from dtbench.plan.traffic.link import service_ns
 from dtbench.prediction.costs import known_costs
 from dtbench.prediction.predict import Prediction, predict_first_step, predict_step
-from dtbench.scenario.model import Timed
-from dtbench.scenario.network import EmulatedNetwork
+from dtbench.scenario.schema.model import Timed
+from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.selftest.draw import Draw
 from dtbench.selftest.expectations import Counted, ForwardTook, Named, Ordered, Rebuilt
 from dtbench.selftest.row import Row
 from dtbench.selftest.sections import SHARED, Message, tier
 from dtbench.selftest.situations import ROW_NAMES, draw_rows
 from dtbench.selftest.words import spell, write_scenario
-from dtbench.store.records import CellRecord
-from dtbench.traffic.link import service_ns
-from dtbench.units import MIB, NS_PER_MS
-from dtbench.vocabulary import Cause, Operation, Purpose
+from dtbench.store.records.run import CellRecord
 
 SEEDS = range(20)
 CPU = Machine(cpu_cores=2, cuda_devices=0)

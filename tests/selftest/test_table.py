@@ -1,8 +1,8 @@
 """The table of a selftest: a line for each cell, and why rows failed."""
 
+from dtbench.base.vocabulary import Cause, Estimate
 from dtbench.selftest.records import Answer, Bounds, CellOutcome, Check, EstimateRow, Foretold, RowOutcome
 from dtbench.selftest.table import tabulate_rows
-from dtbench.vocabulary import Cause, Estimate
 
 MS = 1_000_000
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import dtbench
+from dtbench.base.errors import StoreError
 from dtbench.cli.main import main as dtbench_command
-from dtbench.errors import StoreError
-from dtbench.report.board.load import Loader
-from dtbench.report.board.progress import make_progress
-from dtbench.report.board.refusal import Refusal
-from dtbench.report.board.run_list import RunList
-from dtbench.report.board.runs import FoundRun, LogDirectory
+from dtbench.report.tb_plugin.load import Loader
+from dtbench.report.tb_plugin.progress import make_progress
+from dtbench.report.tb_plugin.refusal import Refusal
+from dtbench.report.tb_plugin.run_list import RunList
+from dtbench.report.tb_plugin.runs import FoundRun, LogDirectory
 from dtbench.report.timeline import open_run_timeline
 from dtbench.store.find_run import find_run
 from dtbench.store.layout import RunFolder, new_run_folder

@@ -10,7 +10,7 @@ import pytest
 
 from dtbench.store.layout import trace_name
 
-RECORDED = Path(__file__).parents[1] / "analyze" / "traces"
+RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
 
 # torch_tb_profiler 0.4.3, consts.py: of a match the first group is the worker, the second the time of its span.
 TENSORBOARD_WORKER = re.compile(r"^(.*?)(\.\d+)?\.pt\.trace\.json(?:\.gz)?$")

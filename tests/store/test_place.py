@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.analyze.run import summarize_run
-from dtbench.errors import StoreError
-from dtbench.store.check_records import CheckOutcome
+from dtbench.base.errors import StoreError
+from dtbench.runs.run import summarize_run
 from dtbench.store.layout import RunFolder
-from dtbench.store.place import Place, find_place
 from dtbench.store.read import read_rank_records, read_run, read_steps
+from dtbench.store.records.checks import CheckOutcome
+from dtbench.store.records.place import Place, find_place
 from tests.known import known
 from tests.made_steps import write_journals
 

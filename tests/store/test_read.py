@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dtbench.errors import StoreError
+from dtbench.base.errors import StoreError
+from dtbench.base.vocabulary import Phase
 from dtbench.store.finish import gather_steps
 from dtbench.store.journal import JournalWriter, StepTiming
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.outline import read_outline, refuse_incomplete
 from dtbench.store.read import (
     find_runs,
     is_incomplete,
@@ -28,9 +28,9 @@ from dtbench.store.read import (
     read_steps,
     read_table,
 )
-from dtbench.store.records import RunRecord, RunStatus
+from dtbench.store.records.outline import read_outline, refuse_incomplete
+from dtbench.store.records.run import RunRecord, RunStatus
 from dtbench.store.write import write_record, write_table
-from dtbench.vocabulary import Phase
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 

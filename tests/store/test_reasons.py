@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtbench.store.records import tell_reason_in_a_line
+from dtbench.store.records.run import tell_reason_in_a_line
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.store.records import Neighbour
+from dtbench.store.records.run import Neighbour
 from dtbench.store.running import announce, describe_neighbours, find_neighbours
 
 HOLD = """

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtbench.core_use import CoreWatch, Taker, UseSample
-from dtbench.disturbance import DISTURBED
+from dtbench.base.vocabulary import Phase
+from dtbench.machine.core_use import CoreWatch, Taker, UseSample
+from dtbench.machine.disturbance import DISTURBED
 from dtbench.store.finish import STEP_TYPES, finish_launch, gather_steps
 from dtbench.store.journal import JournalWriter, StepTiming
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_launch, read_steps
-from dtbench.store.records import LaunchRecord, RunStatus, TookCores
+from dtbench.store.records.run import LaunchRecord, RunStatus, TookCores
 from dtbench.store.use_file import MachineUse, UseHeader, UseWriter, read_use
-from dtbench.vocabulary import Phase
 from tests.made_proc import MadeProc
 
 MS = 1_000_000

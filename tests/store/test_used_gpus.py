@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.core_use import CoreWatch
-from dtbench.gpu_use import GpuWatch
+from dtbench.base.vocabulary import Phase
+from dtbench.machine.core_use import CoreWatch
+from dtbench.machine.gpu_use import GpuWatch
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalWriter, StepTiming
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_launch, read_steps
-from dtbench.store.records import LaunchRecord, RunStatus, UsedGpu
+from dtbench.store.records.run import LaunchRecord, RunStatus, UsedGpu
 from dtbench.store.use_file import UseWriter
-from dtbench.vocabulary import Phase
 from tests.made_nvml import MadeGpu, MadeNvml
 from tests.made_proc import MadeProc
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.errors import StoreError
+from dtbench.base.errors import StoreError
 from dtbench.store.write import replace_file, write_text
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dtbench.units import NS_PER_MS
+from dtbench.base.units import NS_PER_MS
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ import torch.distributed._functional_collectives as functional
 import torch.distributed.checkpoint as checkpoint
 import torch.distributed.checkpoint.state_dict as state_dict
 
-from dtbench.vocabulary import Axis, Operation, Region
+from dtbench.base.vocabulary import Axis, Operation, Region
 from dtbench.worker import __main__ as worker
+from dtbench.worker.extras.state_dict import together
+from dtbench.worker.loop.steps import Phases
+from dtbench.worker.loop.train import TrainStep
 from dtbench.worker.network import carrier, link, named_gloo
 from dtbench.worker.network.link import flatten_tensors
 from dtbench.worker.parallelize import ddp_hooks, waited_ddp
-from dtbench.worker.state_dict import together
-from dtbench.worker.steps import Phases
-from dtbench.worker.train import TrainStep
 
 _forward = named_gloo._forward
 RANK = int(os.environ.get("RANK", "0"))

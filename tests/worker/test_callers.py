@@ -12,9 +12,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
-from dtbench.vocabulary import Operation
-from dtbench.worker.callers import find_caller
-from dtbench.worker.recorder import Recorder
+from dtbench.base.vocabulary import Operation
+from dtbench.worker.recording.callers import find_caller
+from dtbench.worker.recording.recorder import Recorder
 
 HERE = __name__
 
@@ -131,7 +131,7 @@ def test_a_function_that_is_compiled_in_parts_keeps_its_name() -> None:
 
 SCRIPT = """
 import sys
-from dtbench.worker.callers import find_caller
+from dtbench.worker.recording.callers import find_caller
 def main(): return [find_caller(sys._getframe(0)) for _ in range(1)]
 FOUND = [*main(), find_caller(sys._getframe(0))]
 """

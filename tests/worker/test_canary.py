@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dtbench.errors import LaunchError
-from dtbench.vocabulary import Operation, Purpose, Region
+from dtbench.base.errors import LaunchError
+from dtbench.base.vocabulary import Operation, Purpose, Region
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks

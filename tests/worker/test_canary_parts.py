@@ -13,11 +13,11 @@ torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
 from torch import nn
 
-from dtbench.vocabulary import DeviceKind, Operation, Purpose, Region
-from dtbench.worker.canary.canary import look_for_missing_waits
-from dtbench.worker.canary.narrow import MOST_TRIED, Group, describe_group, find_smallest
-from dtbench.worker.canary.still_state import StillState
-from dtbench.worker.canary.trial import Trial, compare_trials, read_gradients, worst_of
+from dtbench.base.vocabulary import DeviceKind, Operation, Purpose, Region
+from dtbench.worker.extras.canary.canary import look_for_missing_waits
+from dtbench.worker.extras.canary.narrow import MOST_TRIED, Group, describe_group, find_smallest
+from dtbench.worker.extras.canary.still_state import StillState
+from dtbench.worker.extras.canary.trial import Trial, compare_trials, read_gradients, worst_of
 from dtbench.worker.network.withheld import Suspect
 
 TOLERANCES = (1e-5, 1e-5)

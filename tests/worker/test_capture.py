@@ -9,13 +9,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
-from dtbench.errors import MissingError
-from dtbench.scenario.schema import Profiler
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
-from dtbench.vocabulary import DeviceKind
-from dtbench.worker import capture as capture_module
-from dtbench.worker.capture import capture, read_profiler_receipts
-from dtbench.worker.recorder import Recorder
+from dtbench.base.errors import MissingError
+from dtbench.base.vocabulary import DeviceKind
+from dtbench.scenario.schema.scenario import Profiler
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
+from dtbench.worker.loop import capture as capture_module
+from dtbench.worker.loop.capture import capture, read_profiler_receipts
+from dtbench.worker.recording.recorder import Recorder
 
 ASKED: dict[str, dict[str, bool]] = {
     "record_shapes": {"record_shapes": True},

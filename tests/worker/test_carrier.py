@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
 import torch.distributed as dist
 
-from dtbench.ranges import CollectiveLabel
-from dtbench.vocabulary import Arm, Axis, Operation, Purpose, Region
+from dtbench.base.ranges import CollectiveLabel
+from dtbench.base.vocabulary import Arm, Axis, Operation, Purpose, Region
 from dtbench.worker.network.carrier import Carrier, Issued, carry_objects
 
 

@@ -69,7 +69,7 @@ def test_bfloat16_stays_within_its_stated_bound(launch: Callable[..., Any], scen
 def test_a_norm_that_lacks_an_axis_breaks_the_check_even_under_adam(
     launch: Callable[..., Any], scenario: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dtbench.plan.find_refusals", lambda *_asked: ())
+    monkeypatch.setattr("dtbench.plan.plan.find_refusals", lambda *_asked: ())
     parallel = {**FSDP1, "tensor": 2}  # torch's own clip_grad_norm_ leaves the tensor axis out there
     result = launch(scenario(parallel=parallel, gradient_clip_norm=0.1)).correctness
     assert not result.passed
@@ -82,7 +82,7 @@ def test_a_norm_may_be_rounded_but_not_wrong(
 ) -> None:
     import torch
 
-    from dtbench.worker.correctness import NORM, compare_with_reference, write_reference
+    from dtbench.worker.loop.correctness import NORM, compare_with_reference, write_reference
 
     gradients = {"w": torch.ones(2), NORM: torch.tensor(1.0)}
     write_reference(tmp_path / "reference.pt", [1.0] * 5, gradients)
@@ -94,7 +94,7 @@ def test_a_norm_may_be_rounded_but_not_wrong(
 def test_a_loss_that_is_no_number_never_passes(tmp_path: Any, scenario: Callable[..., Any], place: int) -> None:
     import torch
 
-    from dtbench.worker.correctness import compare_with_reference, write_reference
+    from dtbench.worker.loop.correctness import compare_with_reference, write_reference
 
     gradients = {"w": torch.ones(2)}
     write_reference(tmp_path / "reference.pt", [1.0] * 5, gradients)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
-from dtbench.errors import PlanError
-from dtbench.ranges import CollectiveLabel, LinkLabel, link_range
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.traffic.link import service_ns
-from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Axis, Operation
+from dtbench.base.errors import PlanError
+from dtbench.base.ranges import CollectiveLabel, LinkLabel, link_range
+from dtbench.base.units import NS_PER_MS
+from dtbench.base.vocabulary import Axis, Operation
+from dtbench.plan.traffic.link import service_ns
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.worker.machine.spin import Spin
 from dtbench.worker.network.cuda_link import LATE_NS, CudaLink
-from dtbench.worker.spin import Spin
 from tests.worker.fake_cuda import FakeCuda, FakeNccl, FakeWork, Ran, finish_on
 
 MS = NS_PER_MS

@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch", reason="torch is what is tested here; insta
 from torch import nn
 
 from dtbench import TrainingModel
-from dtbench.errors import PlanError
-from dtbench.plan import Machine, make_plan
-from dtbench.scenario.schema import Scenario
-from dtbench.store.rank_records import ReceiptOutcome
-from dtbench.vocabulary import Purpose
+from dtbench.base.errors import PlanError
+from dtbench.base.vocabulary import Purpose
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.worker.models.built import BuiltModel
 from tests.newer_torch import skip_where_torch_lacks
 
@@ -26,7 +26,7 @@ BUILD = {"kind": "custom", "factory": "example_model:build", "arguments": {"widt
 
 
 def build(scenario: Scenario, *folders: str) -> BuiltModel:
-    from dtbench.worker.building import make_model
+    from dtbench.worker.loop.building import make_model
 
     return make_model(scenario, torch.device("cpu"), folders or (HERE,))
 
@@ -136,7 +136,7 @@ def test_units_that_cannot_be_are_refused(shard_by: tuple[type, ...], told: str)
 
 
 def test_a_plan_for_an_unknown_model_says_that_it_does_not_know(scenario: Make) -> None:
-    from dtbench.plan import Machine, make_plan
+    from dtbench.plan.plan import Machine, make_plan
 
     plan = make_plan(scenario(model=BUILD), Machine(cpu_cores=2, cuda_devices=0))
     assert (plan.parameters, plan.flops_per_step, plan.traffic) == (None, None, None)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dtbench.plan import Machine, make_plan
-from dtbench.probe_catalogue.functions import choose
-from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.seeds.functions import choose
+from dtbench.store.records.rank import ReceiptOutcome
 from tests.newer_torch import skip_where_torch_lacks
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
@@ -284,10 +284,10 @@ def test_dynamo_asks_for_the_wrapper_that_runs(launch: Callable[..., Any], scena
 def test_what_a_rank_that_has_joined_shadows_is_gradient_reduction_in_its_trace_too(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
-    from dtbench.analyze.facts import RankFacts
-    from dtbench.analyze.reader import read_trace
-    from dtbench.analyze.trace_analysis import analyze_trace
-    from dtbench.vocabulary import Purpose
+    from dtbench.base.vocabulary import Purpose
+    from dtbench.traces.rank.analysis import analyze_trace
+    from dtbench.traces.reader import read_trace
+    from dtbench.traces.who.facts import RankFacts
 
     wanted = scenario(**_joined([1, 3]))
     launched = launch(wanted)

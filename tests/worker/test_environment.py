@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dtbench.scenario.schema import Scenario
-from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.records.rank import ReceiptOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="torch is what is tested here; install the e
 def test_a_variable_that_did_not_arrive_disagrees(
     scenario: Callable[..., Scenario], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dtbench.worker.environment import read_environment_receipts
+    from dtbench.worker.machine.environment import read_environment_receipts
 
     monkeypatch.setenv("NCCL_ALGO", "Tree")
     monkeypatch.delenv("NCCL_PROTO", raising=False)
@@ -30,13 +30,13 @@ def test_a_variable_that_did_not_arrive_disagrees(
 
 
 def test_a_scenario_that_asks_for_nothing_gets_no_receipt(scenario: Callable[..., Scenario]) -> None:
-    from dtbench.worker.environment import read_environment_receipts
+    from dtbench.worker.machine.environment import read_environment_receipts
 
     assert read_environment_receipts(scenario()) == ()
 
 
 def test_where_torch_keeps_its_cache_is_no_part_of_an_environment() -> None:
-    from dtbench.worker.environment import find_variables
+    from dtbench.worker.machine.environment import find_variables
 
     given = {"TORCHINDUCTOR_CACHE_DIR": "/tmp/somebody", "NCCL_ALGO": "Ring", "HOME": "/", "TORCH_TOKEN": "abc"}
     assert find_variables(given) == {"NCCL_ALGO": "Ring", "TORCH_TOKEN": "(redacted)"}
@@ -54,7 +54,7 @@ def test_a_rank_on_cpu_sees_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="elsewhere nobody tells the two apart")
 def test_what_started_a_process_is_not_in_its_peak() -> None:
     """The kernel counts a child's peak from what it was forked from (getrusage(2))."""
-    own = "from dtbench.worker.process_facts import read_rss_peak; print(read_rss_peak())"
+    own = "from dtbench.worker.machine.process_facts import read_rss_peak; print(read_rss_peak())"
     large = (
         "import subprocess, sys; ones = b'1' * (1 << 30); "
         f"print(subprocess.check_output([sys.executable, '-c', {own!r}]).decode())"

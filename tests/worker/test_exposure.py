@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dtbench.store.arm_records import ArmSteps
-from dtbench.store.rank_records import RankRecord, Receipt, ReceiptOutcome
-from dtbench.units import NS_PER_MS, NS_PER_US
-from dtbench.vocabulary import Arm, Purpose
+from dtbench.base.units import NS_PER_MS, NS_PER_US
+from dtbench.base.vocabulary import Arm, Purpose
+from dtbench.store.records.arms import ArmSteps
+from dtbench.store.records.rank import RankRecord, Receipt, ReceiptOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = [pytest.mark.ranks, pytest.mark.timed]

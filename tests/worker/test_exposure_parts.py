@@ -14,22 +14,22 @@ torch = pytest.importorskip("torch", reason="the worker room imports torch")
 from torch._subclasses import FakeTensorMode
 from torch.autograd import Variable
 
-from dtbench.store.arm_records import ArmCount
-from dtbench.store.rank_records import ReceiptOutcome
-from dtbench.store.traffic_records import Traffic
-from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose
-from dtbench.worker.exposure.arm_loop import BLOCK_STEPS, Block, order_blocks
-from dtbench.worker.exposure.arm_receipt import Evidence, make_arm_receipt
-from dtbench.worker.exposure.backward_end import BackwardEnd
-from dtbench.worker.exposure.ddp_logger import LoggedBackwards
-from dtbench.worker.exposure.estimate import Bench, choose_arms, record_blocks
-from dtbench.worker.exposure.operator_count import count_operators
-from dtbench.worker.exposure.still_weights import hold_weights, sum_weights
-from dtbench.worker.exposure.wait_clock import WaitClock
+from dtbench.base.units import NS_PER_MS
+from dtbench.base.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose
+from dtbench.store.records.arms import ArmCount
+from dtbench.store.records.rank import ReceiptOutcome
+from dtbench.store.records.traffic import Traffic
+from dtbench.worker.extras.exposure.arm_loop import BLOCK_STEPS, Block, order_blocks
+from dtbench.worker.extras.exposure.arm_receipt import Evidence, make_arm_receipt
+from dtbench.worker.extras.exposure.backward_end import BackwardEnd
+from dtbench.worker.extras.exposure.ddp_logger import LoggedBackwards
+from dtbench.worker.extras.exposure.estimate import Bench, choose_arms, record_blocks
+from dtbench.worker.extras.exposure.operator_count import count_operators
+from dtbench.worker.extras.exposure.still_weights import hold_weights, sum_weights
+from dtbench.worker.extras.exposure.wait_clock import WaitClock
+from dtbench.worker.loop.train import TrainStep
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.parallelize.parallelized import Sync
-from dtbench.worker.train import TrainStep
 
 ALL = (Arm.FULL, Arm.REMOVED, Arm.SERIAL)
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dtbench.errors import PlanError
-from dtbench.plan import Machine, make_plan, plan_reference
-from dtbench.scenario.schema import Scenario
-from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.base.errors import PlanError
+from dtbench.plan.plan import Machine, make_plan, plan_reference
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.records.rank import ReceiptOutcome
 from tests.newer_torch import skip_where_torch_lacks
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
@@ -43,11 +43,11 @@ def test_unused_parameters_are_reduced_as_zeros_where_that_is_asked_for(
 def test_gathered_parameters_leave_their_memory_where_it_is_kept(
     scenario: Callable[..., Scenario], is_kept: bool
 ) -> None:
-    from dtbench.worker.batches import Batches
-    from dtbench.worker.building import make_model, make_train_step
+    from dtbench.worker.loop.building import make_model, make_train_step
     from dtbench.worker.mesh import build_mesh
+    from dtbench.worker.models.batches import Batches
     from dtbench.worker.parallelize.strategy import parallelize
-    from dtbench.worker.recorder import Recorder
+    from dtbench.worker.recording.recorder import Recorder
 
     skip_where_torch_lacks("parallel.keep_unsharded_storage")
     wanted = scenario(model=MLP, parallel={"kind": "fsdp2", "shards": 1, "keep_unsharded_storage": is_kept})
@@ -77,14 +77,14 @@ def test_what_cpus_have_not_is_read_back_where_something_stands_in_for_it(
 ) -> None:
     import torch.distributed.fsdp._fully_shard._fsdp_collectives as collectives
 
-    from dtbench.worker.batches import Batches
-    from dtbench.worker.building import make_model, make_train_step
+    from dtbench.worker.loop.building import make_model, make_train_step
     from dtbench.worker.mesh import build_mesh
+    from dtbench.worker.models.batches import Batches
     from dtbench.worker.parallelize.strategy import parallelize
-    from dtbench.worker.recorder import Recorder
+    from dtbench.worker.recording.recorder import Recorder
 
     skip_where_torch_lacks(f"parallel.{knob}")
-    monkeypatch.setattr("dtbench.plan.find_refusals", lambda *_asked: ())
+    monkeypatch.setattr("dtbench.plan.plan.find_refusals", lambda *_asked: ())
     monkeypatch.setattr(torch, "Event", _Event)
     if hasattr(collectives, "SymmMemAllocMixin"):
         monkeypatch.setattr(collectives.SymmMemAllocMixin, "__init__", lambda *_anything: None)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dtbench.plan import Machine, make_plan
-from dtbench.scenario.schema import Scenario
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks
@@ -90,9 +90,9 @@ def test_asynchronous_gradients_reach_the_hook_unfinished_and_others_do_not(
 def test_a_gradient_and_its_collective_are_told_by_the_parameters_name(
     launch: Callable[..., Any], scenario: Callable[..., Scenario]
 ) -> None:
-    from dtbench.analyze.launch_tables import read_tables
-    from dtbench.analyze.reader import read_trace
-    from dtbench.ranges import parse_probe_range
+    from dtbench.base.ranges import parse_probe_range
+    from dtbench.traces.reader import read_trace
+    from dtbench.traces.rows.launch_tables import read_tables
 
     names = {f"layers.{index}.{name}" for index in range(2) for name in ("up.weight", "down.weight")}
     for parallel in (DDP, FSDP1):
@@ -119,8 +119,8 @@ def test_a_gradient_and_its_collective_are_told_by_the_parameters_name(
 def test_gradients_of_products_that_are_cut_are_named_too(
     launch: Callable[..., Any], scenario: Callable[..., Scenario]
 ) -> None:
-    from dtbench.analyze.reader import read_trace
-    from dtbench.ranges import parse_probe_range
+    from dtbench.base.ranges import parse_probe_range
+    from dtbench.traces.reader import read_trace
 
     wanted = scenario(correctness={"enabled": False}, parallel=FSDP1, measure={"probes": ["_data_parallel_utils"]})
     launched = launch(wanted)

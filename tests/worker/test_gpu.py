@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from dtbench.analyze.run import summarize_run
+from dtbench.base.units import NS_PER_MS
 from dtbench.launch.cells import plan_cells
 from dtbench.launch.machine import read_machine
 from dtbench.launch.run import Observer, run_scenario
+from dtbench.runs.run import summarize_run
 from dtbench.scenario.catalog import open_scenario
-from dtbench.store.rank_records import ReceiptOutcome
-from dtbench.store.records import RunStatus
-from dtbench.units import NS_PER_MS
+from dtbench.store.records.rank import ReceiptOutcome
+from dtbench.store.records.run import RunStatus
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = [
@@ -90,8 +90,8 @@ def test_collectives_over_nccl_equal_the_plan(tmp_path: Path, name: str) -> None
 
 
 def test_a_scenario_of_more_ranks_than_devices_is_refused(scenario: Callable[..., Any]) -> None:
-    from dtbench.errors import PlanError
-    from dtbench.plan import make_plan
+    from dtbench.base.errors import PlanError
+    from dtbench.plan.plan import make_plan
 
     machine = read_machine()
     wanted = {"kind": "ddp", "replicas": 2 * machine.cuda_devices}

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from dtbench.errors import PlanError
-from dtbench.plan import Machine, make_plan
-from dtbench.ranges import CollectiveLabel, timed_range
-from dtbench.scenario.network import EmulatedNetwork
+from dtbench.base.errors import PlanError
+from dtbench.base.ranges import CollectiveLabel, timed_range
+from dtbench.base.units import NS_PER_MS
+from dtbench.base.vocabulary import Arm, Axis, Operation, Region
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.plan.traffic.link import service_ns
+from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.rank_records import RankRecord, Receipt, ReceiptOutcome
-from dtbench.store.records import WorkerOrder
-from dtbench.traffic.link import service_ns
-from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Arm, Axis, Operation, Region
+from dtbench.store.records.rank import RankRecord, Receipt, ReceiptOutcome
+from dtbench.store.records.run import WorkerOrder
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
@@ -27,11 +27,11 @@ from torch import nn
 from torch.distributed import _functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
+from dtbench.worker.machine.spin import Spin
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.named_nccl import register_named_nccl
-from dtbench.worker.recorder import Recorder
-from dtbench.worker.spin import Spin
+from dtbench.worker.recording.recorder import Recorder
 from tests.known import known
 
 pytestmark = [
@@ -375,8 +375,8 @@ def test_a_graph_that_is_captured_is_refused(group: Group) -> None:
 def test_the_trace_shows_collectives_on_their_lane_and_blocks_as_compute(group: Group, tmp_path: Path) -> None:
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    from dtbench.analyze.reader import read_trace
-    from dtbench.analyze.trace_analysis import analyze_trace
+    from dtbench.traces.rank.analysis import analyze_trace
+    from dtbench.traces.reader import read_trace
 
     def step() -> None:
         works = [dist.all_reduce(ones(1 << 20), async_op=True) for _ in range(2)]
@@ -465,7 +465,7 @@ def test_losses_over_the_link_are_those_over_nccl_alone(share: Callable[..., Any
 
 
 def test_gradients_take_what_the_link_costs_one_after_another(share: Callable[..., Any]) -> None:
-    from dtbench.analyze.launch_tables import read_tables
+    from dtbench.traces.rows.launch_tables import read_tables
 
     network = EmulatedNetwork.model_validate(LINK)
     _, folder = share("timed", **STRATEGIES["ddp"], network=LINK, measure={"profiled_steps": 2})

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dtbench.scenario.schema import Scenario
-from dtbench.units import NS_PER_MS
+from dtbench.base.units import NS_PER_MS
+from dtbench.scenario.schema.scenario import Scenario
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = [pytest.mark.ranks, pytest.mark.timed]
@@ -32,7 +32,7 @@ FSDP1 = {"kind": "fsdp1", "shards": 2, "tensor": 2, "gather_weights": "async"}
 
 def waits_ms(launched: Any) -> dict[str, float]:
     """Give the median wait of each parameter's gradient over ranks and PROFILED steps."""
-    from dtbench.analyze.launch_tables import read_tables
+    from dtbench.traces.rows.launch_tables import read_tables
 
     collectives = read_tables(launched.folder).collectives
     awaited = collectives[(collectives["awaited_by"] != "") & collectives["step"].notna()]

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="the worker room imports torch")
 
-from dtbench.errors import PlanError
-from dtbench.scenario.model import Straggler, Timed
-from dtbench.stolen_time import StolenClock
-from dtbench.units import NS_PER_MS, NS_PER_S, NS_PER_US
-from dtbench.vocabulary import Region
-from dtbench.worker.jitter import advise_ms, find_jitter_ns, require_exact_units
-from dtbench.worker.meeting import Meeting
+from dtbench.base.errors import PlanError
+from dtbench.base.units import NS_PER_MS, NS_PER_S, NS_PER_US
+from dtbench.base.vocabulary import Region
+from dtbench.machine.stolen_time import StolenClock
+from dtbench.scenario.schema.model import Straggler, Timed
+from dtbench.worker.loop.jitter import advise_ms, find_jitter_ns, require_exact_units
+from dtbench.worker.loop.meeting import Meeting
 from dtbench.worker.models.known_cost import KnownCost, Sleep
 from tests.worker.thread_store import ThreadStore
 

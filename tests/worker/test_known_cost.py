@@ -8,11 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
-from dtbench.scenario.model import Straggler, Timed
-from dtbench.scenario.schema import Scenario
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
-from dtbench.units import NS_PER_MS, NS_PER_S
-from dtbench.vocabulary import Region
+from dtbench.base.units import NS_PER_MS, NS_PER_S
+from dtbench.base.vocabulary import Region
+from dtbench.scenario.schema.model import Straggler, Timed
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
 from dtbench.worker.models.known_cost import KnownCost, Sleep
 from dtbench.worker.models.timed import TimedBlock
 
@@ -89,7 +89,7 @@ def test_at_its_entry_a_block_takes_its_backward_time_after_its_gradients_also_t
 
 
 def test_a_timed_model_computes_what_its_mlp_computes(scenario: Make) -> None:
-    from dtbench.worker.building import make_model
+    from dtbench.worker.loop.building import make_model
 
     def train(model: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         built = make_model(scenario(model=model), torch.device("cpu"))

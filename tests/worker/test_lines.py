@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.probe_records import LineRecord
 from dtbench.store.read import read_line_records
+from dtbench.store.records.probes import LineRecord
 from dtbench.store.write import write_record
 from dtbench.worker.probes import lines
 from dtbench.worker.probes.lines import LineWitness

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.scenario.network import EmulatedNetwork, RealNetwork
-from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.scenario.schema.network import EmulatedNetwork, RealNetwork
+from dtbench.store.records.rank import ReceiptOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
@@ -67,9 +67,9 @@ def test_a_collective_lies_on_its_lane_from_its_own_issue_so_that_waiting_for_a_
     import time
     from contextlib import nullcontext
 
-    from dtbench.ranges import CollectiveLabel, LinkLabel, parse_link_range
-    from dtbench.units import NS_PER_MS
-    from dtbench.vocabulary import Axis, Operation
+    from dtbench.base.ranges import CollectiveLabel, LinkLabel, parse_link_range
+    from dtbench.base.units import NS_PER_MS
+    from dtbench.base.vocabulary import Axis, Operation
     from dtbench.worker.network import link
     from dtbench.worker.network.promise import Promise
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dtbench.ranges import CollectiveLabel, parse_link_range
-from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Axis, Operation
+from dtbench.base.ranges import CollectiveLabel, parse_link_range
+from dtbench.base.units import NS_PER_MS
+from dtbench.base.vocabulary import Axis, Operation
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 

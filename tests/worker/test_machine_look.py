@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("torch", reason="the worker room imports torch")
 
-from dtbench.core_use import Taker, UseSample
+from dtbench.base.vocabulary import DeviceKind
+from dtbench.machine.core_use import Taker, UseSample
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.use_file import UseHeader, read_use
-from dtbench.vocabulary import DeviceKind
-from dtbench.worker.machine_look import MachineLook, RankProcess
+from dtbench.worker.machine.look import MachineLook, RankProcess
 
 UNSEEN = 2**22 + 1
 """Above any process id that Linux gives, by default."""

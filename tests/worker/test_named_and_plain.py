@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
 import dtbench
-from dtbench.vocabulary import Purpose
+from dtbench.base.vocabulary import Purpose
 
 SCRIPT = Path(__file__).parent / "named_and_plain.py"
 COLUMNS = ["operation", "size_bytes", "purpose", "region", "owner"]

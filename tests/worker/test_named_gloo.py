@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
 import torch.distributed as dist
 
-from dtbench.vocabulary import Operation
+from dtbench.base.vocabulary import Operation
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.named_gloo import GlooGroup, Group, make_group_class
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.recorder import Recorder
 
 
 class Backend:

@@ -14,15 +14,15 @@ from torch import nn
 from torch.distributed import _functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Arm, Operation
+from dtbench.base.units import NS_PER_MS
+from dtbench.base.vocabulary import Arm, Operation
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.worker.machine.spin import Spin
 from dtbench.worker.network import named_nccl
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.named_nccl import register_named_nccl
-from dtbench.worker.recorder import Recorder
-from dtbench.worker.spin import Spin
+from dtbench.worker.recording.recorder import Recorder
 from tests.worker.fake_cuda import FakeCuda
 
 NETWORK = EmulatedNetwork(kind="emulated", latency_us=1000.0, bandwidth_gb_per_s=1000.0)

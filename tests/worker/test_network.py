@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.store.rank_records import RankRecord, ReceiptOutcome
-from dtbench.traffic.link import service_ns
-from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Operation
+from dtbench.base.units import NS_PER_MS
+from dtbench.base.vocabulary import Operation
+from dtbench.plan.traffic.link import service_ns
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.store.records.rank import RankRecord, ReceiptOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks
@@ -75,7 +75,7 @@ def test_losses_over_the_link_are_those_over_gloo_alone(
 def test_gradients_take_what_the_link_costs_one_after_another(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
-    from dtbench.analyze.launch_tables import read_tables
+    from dtbench.traces.rows.launch_tables import read_tables
 
     network = EmulatedNetwork(kind="emulated", latency_us=15_000.0, bandwidth_gb_per_s=0.01)
     wanted = scenario(

@@ -7,10 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
-from dtbench.errors import MissingError, PlanError
-from dtbench.plan import Machine, make_plan
-from dtbench.scenario.schema import Scenario
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
+from dtbench.base.errors import MissingError, PlanError
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
 from dtbench.worker.models.built import BuiltModel
 
 # dynamo looks at .grad of every input, leaf or not, and torch warns of that
@@ -23,7 +23,7 @@ TENSOR = {"kind": "fsdp2", "shards": 1, "tensor": 2}
 
 def build(scenario: Make, **options: Any) -> BuiltModel:
     """Give a real MLP with options applied; no process group."""
-    from dtbench.worker.building import make_model
+    from dtbench.worker.loop.building import make_model
 
     built = make_model(scenario(model={**MLP, **options}), torch.device("cpu"))
     built.apply_options()

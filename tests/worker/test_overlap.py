@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from dtbench.plan import Machine, make_plan
-from dtbench.scenario.ddp import CustomHook
-from dtbench.scenario.schema import Ddp, Fsdp2, Scenario
-from dtbench.store.traffic_records import OverlapPossible, Traffic
-from dtbench.vocabulary import Axis, Operation, Purpose
+from dtbench.base.vocabulary import Axis, Operation, Purpose
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.scenario.schema.ddp import CustomHook
+from dtbench.scenario.schema.scenario import Ddp, Fsdp2, Scenario
+from dtbench.store.records.traffic import OverlapPossible, Traffic
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 

@@ -20,32 +20,32 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
 import dtbench
-from dtbench.analyze.collectives import find_regions
-from dtbench.analyze.reader import read_trace
-from dtbench.analyze.run import analyze_run, summarize_run
-from dtbench.analyze.run_data import read_run_data
-from dtbench.analyze.summary import CellSummary, RunSummary
-from dtbench.errors import CaptureError, StoreError
-from dtbench.report.publish import publish
-from dtbench.report.server import has_event_files
-from dtbench.report.text import render_run
+from dtbench.base.errors import CaptureError, StoreError
+from dtbench.base.vocabulary import Axis, DeviceKind, Operation, Phase, Purpose, Region
+from dtbench.report.event_files.publish import publish
+from dtbench.report.event_files.server import has_event_files
+from dtbench.report.render.text import render_run
+from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.run import analyze_run, summarize_run
+from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.store.layout import RunFolder
-from dtbench.store.rank_records import Memory
 from dtbench.store.read import read_launch, read_rank_records, read_run, read_steps
-from dtbench.store.records import OwnLoop, RunStatus
-from dtbench.store.traffic_records import Traffic
+from dtbench.store.records.rank import Memory
+from dtbench.store.records.run import OwnLoop, RunStatus
+from dtbench.store.records.traffic import Traffic
 from dtbench.store.use_file import read_use
-from dtbench.vocabulary import Axis, DeviceKind, Operation, Phase, Purpose, Region
-from dtbench.worker import own_loop as own_loop_module
-from dtbench.worker import own_run
+from dtbench.traces.reader import read_trace
+from dtbench.traces.who.collectives import find_regions
 from dtbench.worker.machine.accelerator import find_device_problem
-from dtbench.worker.machine_look import RankProcess
-from dtbench.worker.own_axes import find_names, known_axes, name_mesh, read_overlap
-from dtbench.worker.own_end import join_reasons
-from dtbench.worker.own_peers import Peers, Said
-from dtbench.worker.own_regions import RegionMarks, watch_regions
-from dtbench.worker.owners import name_live_owners
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.machine.look import RankProcess
+from dtbench.worker.parallelize.owners import name_live_owners
+from dtbench.worker.recording.recorder import Recorder
+from dtbench.worker.user_loop import loop as own_loop_module
+from dtbench.worker.user_loop import run as own_run
+from dtbench.worker.user_loop.axes import find_names, known_axes, name_mesh, read_overlap
+from dtbench.worker.user_loop.end import join_reasons
+from dtbench.worker.user_loop.peers import Peers, Said
+from dtbench.worker.user_loop.regions import RegionMarks, watch_regions
 
 SCRIPT = Path(__file__).parent / "own_loop.py"
 FEW: dict[str, Any] = {"name": "mine", "max_warmup_steps": 8, "measured_steps": 4, "profiled_steps": 2}

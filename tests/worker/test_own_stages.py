@@ -8,8 +8,8 @@ import pytest
 from torch.distributed.pipelining import schedules, stage
 from torch.profiler import ProfilerActivity, profile
 
-from dtbench.worker import own_stages
-from dtbench.worker.own_stages import name_stages
+from dtbench.worker.user_loop import stages as own_stages
+from dtbench.worker.user_loop.stages import name_stages
 
 BASE = stage._PipelineStageBase
 GIVE, COMPUTE = own_stages._GIVE, own_stages._COMPUTE

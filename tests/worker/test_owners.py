@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from dtbench.analyze.collectives import Collective
-from dtbench.analyze.facts import RankFacts
-from dtbench.analyze.reader import read_trace
-from dtbench.analyze.trace_analysis import analyze_trace
-from dtbench.store.rank_records import RankRecord
-from dtbench.vocabulary import Purpose, Region
+from dtbench.base.vocabulary import Purpose, Region
+from dtbench.store.records.rank import RankRecord
+from dtbench.traces.rank.analysis import analyze_trace
+from dtbench.traces.reader import read_trace
+from dtbench.traces.who.collectives import Collective
+from dtbench.traces.who.facts import RankFacts
 from tests.newer_torch import FRACTIONS_BESIDE_DELAYED, torch_version
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")

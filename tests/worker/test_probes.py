@@ -23,16 +23,16 @@ import torch.distributed.tensor.parallel.ddp
 import torch.distributed.tensor.parallel.fsdp as extensions
 from torch.nn.parallel import DistributedDataParallel
 
-from dtbench.errors import LaunchError
-from dtbench.probe_catalogue.functions import DDP, FUNCTIONS, GRADIENT_HOOKS, Reach, StudiedFunction, choose
-from dtbench.scenario.schema import Scenario
+from dtbench.base.errors import LaunchError
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.seeds.functions import DDP, FUNCTIONS, GRADIENT_HOOKS, Reach, StudiedFunction, choose
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.probe_records import ProbedFunction, Probes
 from dtbench.store.read import read_line_records
+from dtbench.store.records.probes import ProbedFunction, Probes
 from dtbench.worker.probes import install
 from dtbench.worker.probes.counting import Probe
 from dtbench.worker.probes.install import InstalledProbes
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.recorder import Recorder
 
 
 def probe_of(function: Callable[..., Any], name: str = "some") -> tuple[Probe, Callable[..., Any]]:
@@ -401,8 +401,8 @@ def test_gradients_of_an_ordinary_model_are_plain_over_a_tensor_axis(
 
 
 def labels_in(trace: Any) -> set[str]:
-    from dtbench.analyze.reader import read_trace
-    from dtbench.ranges import parse_probe_range
+    from dtbench.base.ranges import parse_probe_range
+    from dtbench.traces.reader import read_trace
 
     parsed = [parse_probe_range(name) for name in read_trace(trace).names]
     assert all(found[1] for found in parsed if found is not None)

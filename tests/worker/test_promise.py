@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
-from dtbench.ranges import CollectiveLabel
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.vocabulary import Axis, Operation
+from dtbench.base.ranges import CollectiveLabel
+from dtbench.base.vocabulary import Axis, Operation
+from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.worker.network import link
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.network.promise import Promise

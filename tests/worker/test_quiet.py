@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("torch", reason="the worker room imports torch")
 
-from dtbench.stolen_time import Look, StolenClock, look_at_machine
-from dtbench.worker.meeting import Meeting
-from dtbench.worker.quiet import Quiet
+from dtbench.machine.stolen_time import Look, StolenClock, look_at_machine
+from dtbench.worker.loop.meeting import Meeting
+from dtbench.worker.loop.quiet import Quiet
 from tests.worker.thread_store import ThreadStore
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dtbench.errors import MissingError
-from dtbench.plan import Machine, make_plan
-from dtbench.scenario.ddp import (
+from dtbench.base.errors import MissingError
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.scenario.schema.ddp import (
     BufferCommHook,
     Ddp,
     DdpMixedPrecision,
@@ -18,7 +18,7 @@ from dtbench.scenario.ddp import (
     PlainAllReduce,
     PowerSgd,
 )
-from dtbench.scenario.schema import (
+from dtbench.scenario.schema.scenario import (
     Accumulation,
     AdamW,
     Fsdp1,
@@ -29,7 +29,7 @@ from dtbench.scenario.schema import (
     Scenario,
     Sgd,
 )
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
 from tests.newer_torch import FIRST_TORCH, skip_where_torch_lacks, torch_version
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
@@ -186,7 +186,7 @@ NEEDS_CUDA = {
     "fsdp1 parallel.cpu_offload": "pins memory",
     "fsdp1 parallel.sync_module_states": "wants the module on an accelerator",
 }
-"""Knobs that the plan refuses on CPU (``dtbench.refusals``): set only where there is a device."""
+"""Knobs that the plan refuses on CPU (``dtbench.plan.rules.refusals``): set only where there is a device."""
 
 
 def needs_ranks(knob: str) -> bool:
@@ -202,12 +202,12 @@ def mark_slow(knob: str) -> Any:
 
 def read_receipts(built: Scenario, asked: Scenario) -> dict[str, Receipt]:
     """Train two steps as ``built`` says, then compare with what ``asked`` wanted."""
-    from dtbench.worker.batches import Batches
-    from dtbench.worker.building import make_model, make_train_step
+    from dtbench.worker.loop.building import make_model, make_train_step
+    from dtbench.worker.loop.train import read_training_receipts
     from dtbench.worker.mesh import build_mesh
+    from dtbench.worker.models.batches import Batches
     from dtbench.worker.parallelize.strategy import parallelize
-    from dtbench.worker.recorder import Recorder
-    from dtbench.worker.train import read_training_receipts
+    from dtbench.worker.recording.recorder import Recorder
 
     device = torch.device("cuda" if built.device == "cuda" else "cpu")
     plan = make_plan(built, Machine(cpu_cores=1, cuda_devices=1))
@@ -280,14 +280,14 @@ def test_a_knob_that_cpus_refuse_is_read_back_once_wrapped(
 ) -> None:
     import torch.distributed.fsdp._init_utils as fsdp
 
-    from dtbench.worker.building import make_model
+    from dtbench.worker.loop.building import make_model
     from dtbench.worker.mesh import build_mesh
     from dtbench.worker.parallelize.strategy import parallelize
-    from dtbench.worker.recorder import Recorder
+    from dtbench.worker.recording.recorder import Recorder
 
     if "mixed_precision" in knob:
         skip_where_there_are_no_streams()
-    monkeypatch.setattr("dtbench.plan.find_refusals", lambda *_asked: ())
+    monkeypatch.setattr("dtbench.plan.plan.find_refusals", lambda *_asked: ())
     # what refuses to broadcast from host memory; gloo can
     monkeypatch.setattr(fsdp, "_check_module_states_for_sync_module_states", lambda _states: None)
     strategy, sections = ASKED[knob]

@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
-from dtbench.plan import Machine, make_plan
-from dtbench.ranges import parse_reduces_range
-from dtbench.scenario.schema import Scenario
+from dtbench.base.ranges import parse_reduces_range
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.scenario.schema.scenario import Scenario
 
 MLP = {"kind": "mlp", "layers": 3, "dim": 48, "hidden_dim": 64, "bias": False}
 POWERSGD = {"kind": "powersgd", "start_powersgd_iter": 2, "min_compression_rate": 1}
@@ -19,11 +19,11 @@ POWERSGD = {"kind": "powersgd", "start_powersgd_iter": 2, "min_compression_rate"
 
 def make_step(wanted: Scenario) -> tuple[Any, Any]:
     """Give the train step of the only rank, and its batches."""
-    from dtbench.worker.batches import Batches
-    from dtbench.worker.building import make_model, make_train_step
+    from dtbench.worker.loop.building import make_model, make_train_step
     from dtbench.worker.mesh import build_mesh
+    from dtbench.worker.models.batches import Batches
     from dtbench.worker.parallelize.strategy import parallelize
-    from dtbench.worker.recorder import Recorder
+    from dtbench.worker.recording.recorder import Recorder
 
     plan, device, recorder = make_plan(wanted, Machine(cpu_cores=1, cuda_devices=0)), torch.device("cpu"), Recorder()
     model = make_model(wanted, device)

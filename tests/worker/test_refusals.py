@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from dtbench.errors import LaunchError, PlanError
-from dtbench.plan import Machine, make_plan
-from dtbench.refusals import REFUSALS, Refusal, find_refusals
-from dtbench.scenario.schema import Scenario
-from dtbench.vocabulary import DeviceKind
+from dtbench.base.errors import LaunchError, PlanError
+from dtbench.base.vocabulary import DeviceKind
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.plan.rules.refusals import REFUSALS, Refusal, find_refusals
+from dtbench.scenario.schema.scenario import Scenario
 from tests.newer_torch import torch_version
 
 MODEL = {"kind": "transformer", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 2, "ffn_dim": 96, "vocab_size": 250}
@@ -189,7 +189,7 @@ def test_torch_still_fails_on_what_is_refused(
         pytest.skip(f"torch before {first[0]}.{first[1]} gets it right")
     if refusal.until is not None and torch_version() >= refusal.until:
         pytest.skip(f"torch {refusal.until[0]}.{refusal.until[1]} has mended it")
-    monkeypatch.setattr("dtbench.plan.find_refusals", lambda *_asked: ())
+    monkeypatch.setattr("dtbench.plan.plan.find_refusals", lambda *_asked: ())
     sections = {**EXAMPLES[refusal.name], "measure": {"stall_timeout_s": 8}}
     if "precision" not in sections:  # what torch gets wrong may be small; what it gets right differs by 1e-7
         sections["correctness"] = {"loss_tolerance": 1e-6}

@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("torch", reason="the worker room imports torch")
 
-from dtbench.units import NS_PER_MS
-from dtbench.worker.spin import Spin
+from dtbench.base.units import NS_PER_MS
+from dtbench.worker.machine.spin import Spin
 from tests.worker.fake_cuda import FakeCuda
 
 

@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch", reason="torch is what is tested here; insta
 
 from torch import nn
 
-from dtbench.vocabulary import Stage, StatePart
-from dtbench.worker.state_dict.stages import Holder, make_setting, make_work
+from dtbench.base.vocabulary import Stage, StatePart
+from dtbench.worker.extras.state_dict.stages import Holder, make_setting, make_work
 
 
 def forget(_model: nn.Module, state: dict[str, Any], *_: Any) -> None:

@@ -7,17 +7,17 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
-from dtbench.analyze.stage_plan import StagePlan
-from dtbench.analyze.summarize_stages import summarize_stages
-from dtbench.errors import LaunchError
-from dtbench.store.rank_records import RankRecord
-from dtbench.store.records import RunStatus
-from dtbench.store.state_records import StageRecord
-from dtbench.vocabulary import Operation, Stage, StageOutcome, StatePart
+from dtbench.base.errors import LaunchError
+from dtbench.base.vocabulary import Operation, Stage, StageOutcome, StatePart
+from dtbench.runs.cell.stage_plan import StagePlan
+from dtbench.runs.cell.summarize_stages import summarize_stages
+from dtbench.store.records.rank import RankRecord
+from dtbench.store.records.run import RunStatus
+from dtbench.store.records.state import StageRecord
 from tests.newer_torch import FSDP1_OFFLOADS_WHAT_IT_GATHERS, torch_version
 
 ALL: list[Stage] = [stage for stage in Stage if stage not in (Stage.STAGE_PINNED, Stage.PRE_LOAD)]
-BROKEN_IN_FSDP1 = (Stage.GATHER_OFFLOAD, Stage.UNFLATTEN)  # see dtbench/refusals.py
+BROKEN_IN_FSDP1 = (Stage.GATHER_OFFLOAD, Stage.UNFLATTEN)  # see dtbench/plan/rules/refusals.py
 WRONG = "a gathered state is wrong"
 STRATEGIES: dict[str, tuple[dict[str, Any], list[Stage]]] = {
     "ddp": ({"kind": "ddp", "replicas": 2}, ALL),

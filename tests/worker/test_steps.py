@@ -12,15 +12,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
-from dtbench.plan import Machine, make_plan
-from dtbench.scenario.schema import Scenario
+from dtbench.base.vocabulary import Axis, Operation, Phase, Region
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.journal import JournalWriter, read_journal
-from dtbench.store.rank_records import WarmupEnd
-from dtbench.store.traffic_records import Owned
-from dtbench.vocabulary import Axis, Operation, Phase, Region
-from dtbench.worker.clock import Reading
-from dtbench.worker.recorder import Recorder, find_medians, summarize_issues
-from dtbench.worker.steps import PhaseResult, Phases, StepLoop, make_timing
+from dtbench.store.records.rank import WarmupEnd
+from dtbench.store.records.traffic import Owned
+from dtbench.worker.loop.clock import Reading
+from dtbench.worker.loop.steps import PhaseResult, Phases, StepLoop, make_timing
+from dtbench.worker.recording.recorder import Recorder, find_medians, summarize_issues
 
 
 class FakeClock:
@@ -196,7 +196,7 @@ def test_a_missing_journal_is_a_rank_that_has_not_begun(tmp_path: Path) -> None:
 _WRITER = """
 import itertools, pathlib, sys
 from dtbench.store.journal import JournalWriter
-from dtbench.vocabulary import Phase, Region
+from dtbench.base.vocabulary import Phase, Region
 journal = JournalWriter(pathlib.Path(sys.argv[1]), rank=0, pid=1, capacity=1)
 journal.begin(10**18)
 print("begun", flush=True)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dtbench.errors import LaunchError
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
-from dtbench.units import NS_PER_MS
+from dtbench.base.errors import LaunchError
+from dtbench.base.units import NS_PER_MS
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = [pytest.mark.ranks, pytest.mark.timed]
@@ -51,7 +51,7 @@ def test_a_timed_model_trains_as_one_process_does_under_every_strategy(
 def test_compute_in_the_trace_is_what_the_blocks_are_to_take(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
-    from dtbench.analyze.launch_tables import read_tables
+    from dtbench.traces.rows.launch_tables import read_tables
 
     overlap = read_tables(launch(scenario(model=UNITS, parallel=DDP, **PLAIN)).folder).overlap
     assert len(overlap) == 2 * 3
@@ -61,7 +61,7 @@ def test_compute_in_the_trace_is_what_the_blocks_are_to_take(
 def test_a_bucket_hides_behind_the_next_blocks_time_and_the_last_one_is_the_tail(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
-    from dtbench.analyze.launch_tables import read_tables
+    from dtbench.traces.rows.launch_tables import read_tables
 
     block_mib = 2 * 32 * 32 * 4 / 2**20
     parallel = {**DDP, "bucket_cap_mb": block_mib * 0.9}
@@ -79,7 +79,7 @@ def test_a_bucket_hides_behind_the_next_blocks_time_and_the_last_one_is_the_tail
 def test_ranks_wait_for_the_slow_one_and_the_cause_is_skew(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
-    from dtbench.analyze.launch_tables import read_tables
+    from dtbench.traces.rows.launch_tables import read_tables
 
     slow = {**UNITS, "slow_rank": {"rank": 1, "factor": 1.5}}
     launched = launch(scenario(model=slow, parallel=DDP, **PLAIN))

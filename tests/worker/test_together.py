@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 import torch.distributed as dist
 
-from dtbench.worker.state_dict.together import (
+from dtbench.worker.extras.state_dict.together import (
     StageRaisedError,
     StageStuckError,
     Together,

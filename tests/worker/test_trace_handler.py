@@ -9,9 +9,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 import dtbench
-from dtbench.errors import StoreError
+from dtbench.base.errors import StoreError
 from dtbench.store.layout import LaunchFolder
-from dtbench.worker.trace_handler import export_trace, find_rank
+from dtbench.worker.loop.trace_handler import export_trace, find_rank
 
 
 def profile_loop(folder: Path, *, repeat: int = 1) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dtbench.plan import Machine, make_plan
-from dtbench.store.rank_records import ReceiptOutcome
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.store.records.rank import ReceiptOutcome
 from tests.newer_torch import skip_where_torch_lacks
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
@@ -237,8 +237,8 @@ def test_groups_that_a_strategy_makes_are_recorded_with_their_axis(
 def test_ddp_issues_the_buckets_that_the_plan_names_in_order(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
-    from dtbench.traffic.ddp import ddp_bucket_bytes
-    from dtbench.traffic.parameters import known_parameters
+    from dtbench.plan.traffic.ddp import ddp_bucket_bytes
+    from dtbench.plan.traffic.parameters import known_parameters
 
     wanted = scenario(
         model=BIG, parallel={"kind": "ddp", "replicas": 2, "bucket_cap_mb": 1}, correctness={"enabled": False}

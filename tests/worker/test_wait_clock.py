@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch", reason="the worker room imports torch")
 import torch.distributed as dist
 from torch.distributed import _functional_collectives
 
-from dtbench.ranges import CollectiveLabel
-from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Axis, Operation, Purpose, Region
-from dtbench.worker.exposure.wait_clock import WaitClock
+from dtbench.base.ranges import CollectiveLabel
+from dtbench.base.units import NS_PER_MS
+from dtbench.base.vocabulary import Axis, Operation, Purpose, Region
+from dtbench.worker.extras.exposure.wait_clock import WaitClock
 from dtbench.worker.network.carrier import Issued
-from dtbench.worker.recorder import DELAYED
+from dtbench.worker.recording.recorder import DELAYED
 
 DELAY_S = 0.04
 

@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("torch", reason="the worker room imports torch")
 
-from dtbench.plan import Machine, Plan, make_plan
-from dtbench.scenario.schema import Scenario
-from dtbench.store.rank_records import WarmupEnd
-from dtbench.store.records import OwnLoop
-from dtbench.vocabulary import DeviceKind
-from dtbench.worker.warmup import WarmupJudge, find_change, find_period
+from dtbench.base.vocabulary import DeviceKind
+from dtbench.plan.plan import Machine, Plan, make_plan
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.records.rank import WarmupEnd
+from dtbench.store.records.run import OwnLoop
+from dtbench.worker.loop.warmup import WarmupJudge, find_change, find_period
 from tests.worker.thread_store import ThreadStore
 
 

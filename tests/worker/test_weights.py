@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.worker.models.built import BuiltModel
 
 Make = Callable[..., Scenario]
@@ -16,7 +16,7 @@ MLP = {"kind": "mlp", "layers": 2, "dim": 48, "hidden_dim": 64}
 
 
 def build(scenario: Scenario) -> BuiltModel:
-    from dtbench.worker.building import make_model
+    from dtbench.worker.loop.building import make_model
 
     return make_model(scenario, CPU)
 
@@ -68,7 +68,7 @@ def test_norms_start_at_one_biases_at_zero_matrices_with_the_stated_spread(scena
 
 
 def test_parameters_of_an_mlp_are_listed_as_the_module_has_them(scenario: Make) -> None:
-    from dtbench.traffic.parameters import known_parameters
+    from dtbench.plan.traffic.parameters import known_parameters
 
     for bias in (True, False):
         wanted = scenario(model={**MLP, "bias": bias})

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch", reason="the worker room imports torch")
 import torch.distributed as dist
 from torch import Tensor
 
-from dtbench.ranges import CollectiveLabel
-from dtbench.units import NS_PER_MS
-from dtbench.vocabulary import Axis, Operation, Purpose, Region
+from dtbench.base.ranges import CollectiveLabel
+from dtbench.base.units import NS_PER_MS
+from dtbench.base.vocabulary import Axis, Operation, Purpose, Region
 from dtbench.worker.network.carrier import Carrier, Issued, carry_objects
 from dtbench.worker.network.withheld import Poison, Suspect, Withheld, fill
 

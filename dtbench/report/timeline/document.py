@@ -13,14 +13,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from dtbench.analyze.collectives import Collective
-from dtbench.analyze.intervals import Ints
-from dtbench.analyze.ranks.skew import CollectiveSkew
-from dtbench.analyze.spans import JobSpans, RankSpans
-from dtbench.analyze.spans.lane_names import axis_words
-from dtbench.analyze.spans.span_rows import Lane, arrange_lanes
-from dtbench.report.visible import spell_controls_of_json
-from dtbench.stage_ranges import COMPUTING
+from dtbench.base.stage_ranges import COMPUTING
+from dtbench.report.page.visible import spell_controls_of_json
+from dtbench.traces.ranks.skew import CollectiveSkew
+from dtbench.traces.spans import JobSpans, RankSpans
+from dtbench.traces.spans.lane_names import axis_words
+from dtbench.traces.spans.span_rows import Lane, arrange_lanes
+from dtbench.traces.time.intervals import Ints
+from dtbench.traces.who.collectives import Collective
 
 FORMAT_VERSION: Final = 1
 NO_MATCH: Final = -1

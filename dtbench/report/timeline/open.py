@@ -4,16 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from dtbench.analyze.launch_tables import read_launch_traces
-from dtbench.analyze.spans import StepRange, collect_spans
-from dtbench.analyze.trace_set import TraceSet
-from dtbench.errors import StoreError
+from dtbench.base.errors import StoreError
+from dtbench.base.units import count_things
 from dtbench.report.timeline.document import TimelineDocument, make_document
 from dtbench.report.timeline.page import timeline_html, timeline_page
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_run
 from dtbench.store.write import write_text
-from dtbench.units import count_things
+from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.rows.launch_tables import read_launch_traces
+from dtbench.traces.spans import StepRange, collect_spans
 
 Steps: TypeAlias = int | tuple[int, int] | None
 """Which steps: one by its number, first and last of several, or None: as many as fit."""

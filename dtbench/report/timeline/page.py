@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Final
 from uuid import uuid4
 
-from dtbench.report.html import escape_html
+from dtbench.report.render.html import escape_html
 from dtbench.report.timeline.document import TimelineDocument
 
 _SNIPPET: Final = """<div id="{name}" style="width:100%"></div>

@@ -109,7 +109,7 @@ const HELP =
   "n p: next, previous exposed collective · click: details · Esc: nothing selected";
 
 // ---------------------------------------------------------------------------------------------- words for numbers
-// As in dtbench/units.py, to the letter.
+// As in dtbench/base/units.py, to the letter.
 
 function threeDigits(value) {
   if (value === 0) return "0";

@@ -10,9 +10,9 @@ from typing import Any, Final
 import torch
 from torch.profiler import ProfilerActivity
 
-from dtbench.errors import CaptureError
-from dtbench.store.records import Device
-from dtbench.vocabulary import DeviceKind
+from dtbench.base.errors import CaptureError
+from dtbench.base.vocabulary import DeviceKind
+from dtbench.store.records.run import Device
 
 _MEASURED: Final = {DeviceKind.CUDA.value: DeviceKind.CUDA}
 """What torch calls the accelerators whose work dtbench times; ROCm's are ``cuda`` to torch."""

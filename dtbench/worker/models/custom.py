@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from dtbench.errors import PlanError
-from dtbench.newer_knobs import spell_defaults
-from dtbench.plan import Plan, find_silent_axes
-from dtbench.scenario.model import Custom
-from dtbench.scenario.schema import Ddp, Scenario
-from dtbench.store.traffic_records import ExpectedTraffic
-from dtbench.traffic.formula import find_own_purposes, plan_traffic
-from dtbench.traffic.parameters import Parameter
-from dtbench.traffic.planned import PlannedTraffic
+from dtbench.base.errors import PlanError
+from dtbench.base.vocabulary import Purpose
+from dtbench.plan.plan import Plan, find_silent_axes
+from dtbench.plan.rules.newer_knobs import spell_defaults
+from dtbench.plan.traffic.formula import find_own_purposes, plan_traffic
+from dtbench.plan.traffic.parameters import Parameter
+from dtbench.plan.traffic.planned import PlannedTraffic
+from dtbench.scenario.schema.model import Custom
+from dtbench.scenario.schema.scenario import Ddp, Scenario
+from dtbench.store.records.traffic import ExpectedTraffic
 from dtbench.training_model import TrainingModel
-from dtbench.vocabulary import Purpose
-from dtbench.worker.batches import find_tensors
 from dtbench.worker.dtypes import to_dtype
+from dtbench.worker.models.batches import find_tensors
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.models.factory import call_factory, describe
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dtbench.errors import PlanError
-from dtbench.scenario.model import Custom
+from dtbench.base.errors import PlanError
+from dtbench.scenario.schema.model import Custom
 from dtbench.training_model import TrainingModel
 
 

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from dtbench.ranges import timed_range
-from dtbench.scenario.model import Timed
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
-from dtbench.units import NS_PER_MS, format_ns, three_digits
-from dtbench.vocabulary import Region
-from dtbench.worker.sleep import sleep_until
-from dtbench.worker.spin import LONGEST_TRY_NS, Spin
+from dtbench.base.ranges import timed_range
+from dtbench.base.units import NS_PER_MS, format_ns, three_digits
+from dtbench.base.vocabulary import Region
+from dtbench.scenario.schema.model import Timed
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
+from dtbench.worker.machine.sleep import sleep_until
+from dtbench.worker.machine.spin import LONGEST_TRY_NS, Spin
 
 MOST_JITTER: Final = 0.05
 """Of a unit: above, chance decides more than the cost that is known."""

@@ -1,6 +1,6 @@
 """A stack of residual two-layer perceptrons on random vectors; no parallelism, nothing in the root.
 
-Parameters and their order are those of ``dtbench.traffic.parameters``: plans are computed without torch.
+Parameters and their order are those of ``dtbench.plan.traffic.parameters``: plans are computed without torch.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ import torch.nn.functional as F  # noqa: N812 - torch's usual name
 from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
-from dtbench.scenario.model import Mlp as MlpSettings
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema.model import Mlp as MlpSettings
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.worker.dtypes import to_dtype
 from dtbench.worker.models.built import BuiltModel, TensorOptions
 from dtbench.worker.models.gathered import gathered_styles

@@ -17,8 +17,9 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper, checkpoint_wrapper
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from dtbench.errors import MissingError, PlanError
-from dtbench.scenario.model import (
+from dtbench.base.errors import MissingError, PlanError
+from dtbench.base.units import NS_PER_S
+from dtbench.scenario.schema.model import (
     ActivationCheckpointing,
     Compile,
     FullCheckpointing,
@@ -26,8 +27,7 @@ from dtbench.scenario.model import (
     OperatorCheckpointing,
     SelectiveCheckpointing,
 )
-from dtbench.store.rank_records import Compilation, Receipt, ReceiptOutcome
-from dtbench.units import NS_PER_S
+from dtbench.store.records.rank import Compilation, Receipt, ReceiptOutcome
 from dtbench.worker.receipts import compare
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dtbench.scenario.model import Mlp as MlpSettings
-from dtbench.scenario.model import Timed
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema.model import Mlp as MlpSettings
+from dtbench.scenario.schema.model import Timed
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.models.known_cost import KnownCost, enter_block, leave_block, make_pause
 from dtbench.worker.models.mlp import Block, build_mlp

@@ -1,6 +1,6 @@
 """A decoder-only transformer: RMSNorm, rotary grouped-query attention, SwiGLU; no buffers, no parallelism.
 
-Parameters and their order are those of ``dtbench.traffic.parameters``: plans are computed without torch.
+Parameters and their order are those of ``dtbench.plan.traffic.parameters``: plans are computed without torch.
 """
 
 from typing import NamedTuple
@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's usual name
 from torch import Tensor, nn
 
-from dtbench.scenario.model import Transformer as TransformerSettings
-from dtbench.scenario.schema import Scenario
+from dtbench.scenario.schema.model import Transformer as TransformerSettings
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.worker.dtypes import to_dtype
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.models.tensor_plan import transformer_styles

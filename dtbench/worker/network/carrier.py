@@ -1,7 +1,8 @@
 """What becomes of a collective: carried by the backend, over the link where there is one, or treated as an arm says.
 
-Arms (``dtbench.vocabulary.Arm``) are for the steps after PROFILED that estimate exposed communication, and ``poison``
-is for those that look for missing waits; in all others both are None and a collective costs two comparisons more.
+Arms (``dtbench.base.vocabulary.Arm``) are for the steps after PROFILED that estimate exposed communication, and
+``poison`` is for those that look for missing waits; in all others both are None and a collective costs two
+comparisons more.
 """
 
 import time
@@ -15,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import _disable_current_modes
 
-from dtbench.ranges import CollectiveLabel
-from dtbench.vocabulary import POINT_TO_POINT, Arm, Purpose, Region, purpose_of
+from dtbench.base.ranges import CollectiveLabel
+from dtbench.base.vocabulary import POINT_TO_POINT, Arm, Purpose, Region, purpose_of
 from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.finished import make_finished_work
 from dtbench.worker.network.link import Link, flatten_tensors

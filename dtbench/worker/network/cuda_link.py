@@ -10,7 +10,7 @@
 
 A collective is done at ``max(NCCL, max(issue, lane free) + service)`` on the device's own time line: its spin begins
 when its inputs are there and the lane is free, runs beside NCCL, and the lane goes on when both have ended. The host
-waits for nothing but barriers, as with NCCL alone. See ``dtbench.traffic.link`` for the service.
+waits for nothing but barriers, as with NCCL alone. See ``dtbench.plan.traffic.link`` for the service.
 
 What differs from the link on CPU: no rank knows when the last one issued. A rank that came early is served from its own
 issue and then waits for NCCL, which waits for the last rank; a rank that comes late is served from its issue in full.
@@ -32,13 +32,13 @@ from typing import Any, Final, Protocol
 import torch
 from torch.profiler import record_function
 
-from dtbench.errors import PlanError
-from dtbench.problems import QUEUES_VARIABLE
-from dtbench.ranges import CollectiveLabel, LinkLabel, link_range
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.traffic.link import service_ns
-from dtbench.units import NS_PER_MS, NS_PER_US
-from dtbench.vocabulary import Operation
+from dtbench.base.errors import PlanError
+from dtbench.base.ranges import CollectiveLabel, LinkLabel, link_range
+from dtbench.base.units import NS_PER_MS, NS_PER_US
+from dtbench.base.vocabulary import Operation
+from dtbench.plan.rules.problems import QUEUES_VARIABLE
+from dtbench.plan.traffic.link import service_ns
+from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.worker.network.finished import make_finished_work
 from dtbench.worker.network.link import Tally, lane_of
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dtbench.errors import StoreError
+from dtbench.base.errors import StoreError
 
 SLOTS = 1024
 """Collectives of a group that may be in flight at once before a time is overwritten."""

@@ -8,8 +8,8 @@
                              |        |
                              a done   b done          what consumers wait for
 
-A collective is done at ``max(backend, max(last issue, lane free) + service)``; see ``dtbench.traffic.link`` for the
-service.
+A collective is done at ``max(backend, max(last issue, lane free) + service)``; see ``dtbench.plan.traffic.link`` for
+the service.
 
 [Note: one schedule on all ranks] Every rank reckons for itself when the link serves what, and all come to the same,
 since they reckon with the same: with when each rank was ready, which all can read, and with services, which follow from
@@ -36,13 +36,13 @@ import torch
 import torch.distributed as dist
 from torch.profiler import record_function
 
-from dtbench.ranges import CollectiveLabel, LinkLabel, link_range
-from dtbench.scenario.network import EmulatedNetwork
-from dtbench.traffic.link import service_ns
-from dtbench.vocabulary import POINT_TO_POINT
+from dtbench.base.ranges import CollectiveLabel, LinkLabel, link_range
+from dtbench.base.vocabulary import POINT_TO_POINT
+from dtbench.plan.traffic.link import service_ns
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.worker.machine.sleep import sleep_until
 from dtbench.worker.network.issue_times import IssueTimes
 from dtbench.worker.network.promise import Promise
-from dtbench.worker.sleep import sleep_until
 
 _SHARED: Final = ""
 """Name of the one lane that all groups share."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from dtbench.scenario.network import EmulatedNetwork, RealNetwork
-from dtbench.store.rank_records import NETWORK_KNOB, REAL_NETWORK, Receipt, ReceiptOutcome
-from dtbench.units import NS_PER_US, format_ns
+from dtbench.base.units import NS_PER_US, format_ns
+from dtbench.scenario.schema.network import EmulatedNetwork, RealNetwork
+from dtbench.store.records.rank import NETWORK_KNOB, REAL_NETWORK, Receipt, ReceiptOutcome
 from dtbench.worker.network.cuda_link import CudaLink
 from dtbench.worker.network.link import Link, Tally
 

@@ -2,7 +2,7 @@
 
 torch calls it like any backend: from Python (``torch.distributed``), from C++ (DDP's reducer, functional collectives).
 It forwards each call unchanged to a real ``ProcessGroup`` over gloo and returns gloo's own ``Work``, so waiting, errors
-and results are gloo's. See [Note: why gloo is wrapped and NCCL is not] in ``dtbench.worker.recorder``.
+and results are gloo's. See [Note: why gloo is wrapped and NCCL is not] in ``dtbench.worker.recording.recorder``.
 """
 
 import weakref
@@ -16,11 +16,11 @@ import torch
 import torch.distributed as dist
 from torch.profiler import record_function
 
-from dtbench.ranges import WaitLabel, collective_range, wait_range
-from dtbench.vocabulary import Operation
+from dtbench.base.ranges import WaitLabel, collective_range, wait_range
+from dtbench.base.vocabulary import Operation
 from dtbench.worker.network.carrier import Carrier, Issued
 from dtbench.worker.network.link import flatten_tensors
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.recorder import Recorder
 from dtbench.worker.uncompiled import keep_uncompiled
 
 BACKEND_NAME = "dtbench_gloo"

@@ -1,7 +1,7 @@
 """NCCL process groups behind a link: torch calls them like any backend, and every collective is carried by the link.
 
 Without a link nothing stands before NCCL, see [Note: why gloo is wrapped and NCCL is not] in
-``dtbench.worker.recorder``; with one, what a frame of Python costs is small beside what the link does.
+``dtbench.worker.recording.recorder``; with one, what a frame of Python costs is small beside what the link does.
 
 [Note: coalescing] ``_coalescing_manager`` brackets collectives that NCCL is to launch as one. They are held until the
 bracket closes: the first then carries the whole bracket to NCCL, and the link serves one after another.
@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from dtbench.worker.network.carrier import Carrier, Issued
 from dtbench.worker.network.named_gloo import Group, make_group_class
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.recorder import Recorder
 
 BACKEND_NAME: Final = "dtbench_nccl"
 

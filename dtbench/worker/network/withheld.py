@@ -30,11 +30,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from dtbench.vocabulary import Operation, Purpose, Region
+from dtbench.base.vocabulary import Operation, Purpose, Region
+from dtbench.worker.machine.sleep import sleep_until
 from dtbench.worker.network.carrier import Issued, Send, Start
 from dtbench.worker.network.link import flatten_tensors
 from dtbench.worker.network.promise import Promise
-from dtbench.worker.sleep import sleep_until
 
 
 class Poison(Enum):

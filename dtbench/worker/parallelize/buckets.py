@@ -13,8 +13,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from dtbench.store.traffic_records import Carried
-from dtbench.worker.recorder import Recorder, bucket_owner
+from dtbench.store.records.traffic import Carried
+from dtbench.worker.recording.recorder import Recorder, bucket_owner
 
 
 @dataclass

@@ -24,14 +24,14 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 
-from dtbench.errors import MissingError, PlanError
-from dtbench.plan import Plan
-from dtbench.scenario.ddp import Ddp, DdpMixedPrecision
-from dtbench.scenario.model import Compile
-from dtbench.scenario.schema import Scenario
-from dtbench.store.traffic_records import Carried
-from dtbench.traffic.parameters import is_under
-from dtbench.vocabulary import Axis, DeviceKind
+from dtbench.base.errors import MissingError, PlanError
+from dtbench.base.vocabulary import Axis, DeviceKind
+from dtbench.plan.plan import Plan
+from dtbench.plan.traffic.parameters import is_under
+from dtbench.scenario.schema.ddp import Ddp, DdpMixedPrecision
+from dtbench.scenario.schema.model import Compile
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.records.traffic import Carried
 from dtbench.worker.dtypes import to_dtype
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.parallelize.buckets import BucketAssignment, carry, keep_assignment, read_buckets
@@ -40,7 +40,7 @@ from dtbench.worker.parallelize.knobs import require_arguments, require_methods
 from dtbench.worker.parallelize.parallelized import Sync, clip_gradients, plain_fqn, total_norm
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model
 from dtbench.worker.parallelize.waited_ddp import WaitedDdp
-from dtbench.worker.recorder import DELAYED, IGNORED, Recorder
+from dtbench.worker.recording.recorder import DELAYED, IGNORED, Recorder
 
 _PASSED_ON = (
     "bucket_cap_mb",

@@ -13,7 +13,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel.distributed import _BufferCommHookLocation
 
-from dtbench.scenario.ddp import (
+from dtbench.scenario.schema.ddp import (
     Bf16Compress,
     BufferCommHook,
     CommHook,
@@ -25,11 +25,11 @@ from dtbench.scenario.ddp import (
     PlainAllReduce,
     PowerSgd,
 )
-from dtbench.scenario.schema import Optimizer
-from dtbench.store.rank_records import Receipt
+from dtbench.scenario.schema.scenario import Optimizer
+from dtbench.store.records.rank import Receipt
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.factory import find_function
-from dtbench.worker.optimizer import optimizer_class
+from dtbench.worker.models.optimizer import optimizer_class
 from dtbench.worker.parallelize.buckets import name_powersgd
 from dtbench.worker.parallelize.waited_ddp import WaitedDdp
 from dtbench.worker.receipts import compare

@@ -5,12 +5,12 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from dtbench.scenario.ddp import CustomHook, Ddp, DdpMixedPrecision
-from dtbench.store.rank_records import Receipt
-from dtbench.store.traffic_records import OverlapPossible, Traffic
-from dtbench.traffic.ddp import DDP_DEFAULT_CAP_BYTES
-from dtbench.units import MIB, count_things
-from dtbench.vocabulary import Operation, Purpose
+from dtbench.base.units import MIB, count_things
+from dtbench.base.vocabulary import Operation, Purpose
+from dtbench.plan.traffic.ddp import DDP_DEFAULT_CAP_BYTES
+from dtbench.scenario.schema.ddp import CustomHook, Ddp, DdpMixedPrecision
+from dtbench.store.records.rank import Receipt
+from dtbench.store.records.traffic import OverlapPossible, Traffic
 from dtbench.worker.dtypes import dtype_name
 from dtbench.worker.parallelize.ddp import WrappedDdp
 from dtbench.worker.parallelize.ddp_hooks import read_buffer_hook_receipt, read_hook_receipts

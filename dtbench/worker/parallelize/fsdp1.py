@@ -27,19 +27,19 @@ from torch.distributed.fsdp import (
 from torch.distributed.fsdp.wrap import CustomPolicy
 from torch.distributed.tensor import DTensor
 
-from dtbench.plan import Plan
-from dtbench.ranges import ROOT
-from dtbench.scenario.schema import Fsdp1, Fsdp1MixedPrecision
-from dtbench.store.rank_records import Receipt
-from dtbench.store.traffic_records import Carried, OverlapPossible, Traffic
-from dtbench.vocabulary import Axis, DeviceKind, Purpose
+from dtbench.base.ranges import ROOT
+from dtbench.base.vocabulary import Axis, DeviceKind, Purpose
+from dtbench.plan.plan import Plan
+from dtbench.scenario.schema.scenario import Fsdp1, Fsdp1MixedPrecision
+from dtbench.store.records.rank import Receipt
+from dtbench.store.records.traffic import Carried, OverlapPossible, Traffic
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
-from dtbench.worker.owners import watch_fsdp1_units
+from dtbench.worker.parallelize.owners import watch_fsdp1_units
 from dtbench.worker.parallelize.parallelized import Sync, plain_fqn
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.recorder import Recorder
 
 
 @dataclass(frozen=True)

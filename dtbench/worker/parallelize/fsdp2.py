@@ -15,24 +15,24 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
-from dtbench.plan import Plan
-from dtbench.ranges import ROOT
-from dtbench.scenario.schema import Fsdp2, Fsdp2MixedPrecision
-from dtbench.store.rank_records import Receipt
-from dtbench.store.traffic_records import Carried, OverlapPossible, Traffic
-from dtbench.traffic.fsdp2 import find_shard_dim
-from dtbench.traffic.parameters import is_under
-from dtbench.vocabulary import Axis, DeviceKind, Purpose
+from dtbench.base.ranges import ROOT
+from dtbench.base.vocabulary import Axis, DeviceKind, Purpose
+from dtbench.plan.plan import Plan
+from dtbench.plan.traffic.fsdp2 import find_shard_dim
+from dtbench.plan.traffic.parameters import is_under
+from dtbench.scenario.schema.scenario import Fsdp2, Fsdp2MixedPrecision
+from dtbench.store.records.rank import Receipt
+from dtbench.store.records.traffic import Carried, OverlapPossible, Traffic
 from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
-from dtbench.worker.owners import watch_fsdp2_units
 from dtbench.worker.parallelize.fsdp2_own import read_own_receipts, set_own
 from dtbench.worker.parallelize.fsdp2_switches import read_switch_receipts, require_switches, set_switches
 from dtbench.worker.parallelize.knobs import require_methods
+from dtbench.worker.parallelize.owners import watch_fsdp2_units
 from dtbench.worker.parallelize.parallelized import Sync, plain_fqn, whole_gradients
 from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
 from dtbench.worker.receipts import compare, without_effect
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.recorder import Recorder
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
-from dtbench.errors import PlanError
-from dtbench.scenario.schema import Fsdp2
-from dtbench.store.rank_records import Receipt
+from dtbench.base.errors import PlanError
+from dtbench.scenario.schema.scenario import Fsdp2
+from dtbench.store.records.rank import Receipt
 from dtbench.worker.models.factory import find_function
 from dtbench.worker.parallelize.fsdp2_switches import Units
 from dtbench.worker.receipts import compare

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch.distributed.fsdp import FSDPModule
 
-from dtbench.errors import PlanError
-from dtbench.scenario.schema import Fsdp2
-from dtbench.store.rank_records import Receipt
-from dtbench.vocabulary import DeviceKind
+from dtbench.base.errors import PlanError
+from dtbench.base.vocabulary import DeviceKind
+from dtbench.scenario.schema.scenario import Fsdp2
+from dtbench.store.records.rank import Receipt
 from dtbench.worker.parallelize.knobs import require_methods
 from dtbench.worker.receipts import compare, without_effect
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dtbench.errors import MissingError
+from dtbench.base.errors import MissingError
 
 
 def require_arguments(function: Callable[..., Any], names: Iterable[str], section: str) -> None:

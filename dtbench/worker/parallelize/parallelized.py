@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from dtbench.scenario.schema import Parallel
-from dtbench.store.rank_records import Receipt
-from dtbench.store.traffic_records import Carried, OverlapPossible, Traffic
-from dtbench.vocabulary import Axis
-from dtbench.worker.recorder import Recorder
+from dtbench.base.vocabulary import Axis
+from dtbench.scenario.schema.scenario import Parallel
+from dtbench.store.records.rank import Receipt
+from dtbench.store.records.traffic import Carried, OverlapPossible, Traffic
+from dtbench.worker.recording.recorder import Recorder
 
 
 class Sync(Enum):

@@ -1,8 +1,6 @@
 """The one place that picks a strategy for a scenario.
 
-To add a strategy: a record in ``scenario/schema.py``, its mesh in ``plan.py`` and traffic in ``traffic.py``, a file
-here that wraps a model, and a case in ``parallelize`` that gives its ``Parallelized``. mypy names every ``match`` that
-lacks it.
+To add a strategy, see ``docs/architecture.md``; mypy names every ``match`` that lacks it.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +11,8 @@ from typing import Any, TypeVar
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import loss_parallel
 
-from dtbench.plan import Plan
-from dtbench.scenario.schema import Ddp, Fsdp1, Fsdp2, Parallel, Scenario
+from dtbench.plan.plan import Plan
+from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Parallel, Scenario
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.parallelize.buckets import BucketLog
 from dtbench.worker.parallelize.ddp import WrappedDdp, wrap_ddp
@@ -24,7 +22,7 @@ from dtbench.worker.parallelize.fsdp2 import read_fsdp2_overlap, read_fsdp2_rece
 from dtbench.worker.parallelize.parallelized import Parallelized, clip_gradients, leave_alone
 from dtbench.worker.parallelize.tensor import cut_model
 from dtbench.worker.probes.parameters import place_of
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.recorder import Recorder
 
 _Kind = TypeVar("_Kind", Ddp, Fsdp1, Fsdp2)
 

@@ -9,10 +9,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import parallelize_module
 
-from dtbench.scenario.schema import Cut
-from dtbench.store.rank_records import Receipt
-from dtbench.store.traffic_records import OverlapPossible, Traffic
-from dtbench.vocabulary import Axis, Operation, Purpose
+from dtbench.base.vocabulary import Axis, Operation, Purpose
+from dtbench.scenario.schema.scenario import Cut
+from dtbench.store.records.rank import Receipt
+from dtbench.store.records.traffic import OverlapPossible, Traffic
 from dtbench.worker.models.built import BuiltModel, TensorOptions
 from dtbench.worker.models.gathered import find_gathers
 from dtbench.worker.receipts import compare

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
-from dtbench.ranges import region_range
-from dtbench.vocabulary import Region
+from dtbench.base.ranges import region_range
+from dtbench.base.vocabulary import Region
 from dtbench.worker.network.named_gloo import find_recorder
-from dtbench.worker.recorder import DELAYED, IGNORED, Recorder
+from dtbench.worker.recording.recorder import DELAYED, IGNORED, Recorder
 
 
 class WaitedDdp(DistributedDataParallel):

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
-from dtbench.probe_catalogue.functions import FSDP_EXTENSIONS, GRADIENT_HOOKS
+from dtbench.seeds.functions import FSDP_EXTENSIONS, GRADIENT_HOOKS
 
 Chooser = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
 """Names the branch of a call with these arguments."""

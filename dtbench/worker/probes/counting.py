@@ -21,12 +21,12 @@ from typing import Any, Final
 import torch
 from torch.profiler import record_function
 
-from dtbench.probe_catalogue.functions import StudiedFunction
-from dtbench.ranges import ROOT, probe_range
-from dtbench.store.probe_records import ProbedBranch, ProbedFunction
+from dtbench.base.ranges import ROOT, probe_range
+from dtbench.seeds.functions import StudiedFunction
+from dtbench.store.records.probes import ProbedBranch, ProbedFunction
 from dtbench.worker.probes.branches import BRANCHES, Chooser
 from dtbench.worker.probes.parameters import LEAVES_NAME, NAMERS, Namer, leave_name
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.recorder import Recorder
 
 _OURS: Final = "dtbench."
 _NO_FRAME: Final = "not Python"

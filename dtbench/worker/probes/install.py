@@ -16,11 +16,11 @@ from typing import Any, Final, Self
 
 import torch
 
-from dtbench.probe_catalogue.functions import FUNCTIONS, Reach, StudiedFunction, stem_of
-from dtbench.store.probe_records import Probes, Unprobed
+from dtbench.seeds.functions import FUNCTIONS, Reach, StudiedFunction, stem_of
+from dtbench.store.records.probes import Probes, Unprobed
 from dtbench.worker.probes.counting import Probe
 from dtbench.worker.probes.sources import SourceFunction, import_file, path_of, read_functions
-from dtbench.worker.recorder import Recorder
+from dtbench.worker.recording.recorder import Recorder
 
 _CALLS: Final = 200
 _ROUNDS: Final = 5

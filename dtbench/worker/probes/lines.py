@@ -12,8 +12,8 @@ from typing import Self
 
 import torch
 
-from dtbench.probe_catalogue.functions import FILES
-from dtbench.store.probe_records import LineRecord, TracedFunction
+from dtbench.seeds.functions import FILES
+from dtbench.store.records.probes import LineRecord, TracedFunction
 from dtbench.store.write import write_record
 from dtbench.worker.probes.sources import SourceFunction, import_file, path_of, read_functions
 from dtbench.worker.probes.tracers import Tracer, make_tracer

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from dtbench.probe_catalogue.functions import FSDP_EXTENSIONS, GRADIENT_HOOKS
+from dtbench.seeds.functions import FSDP_EXTENSIONS, GRADIENT_HOOKS
 
 Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
 Names = Mapping[tuple[int, int], str]

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from dtbench.probe_catalogue.functions import stem_of
-from dtbench.scenario.schema import Measure
-from dtbench.store.probe_records import LineRecord, Probes
-from dtbench.store.rank_records import Receipt, ReceiptOutcome
+from dtbench.scenario.schema.scenario import Measure
+from dtbench.seeds.functions import stem_of
+from dtbench.store.records.probes import LineRecord, Probes
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
 
 
 def read_probe_receipts(measure: Measure, probes: Probes | None, lines: LineRecord | None) -> Iterator[Receipt]:

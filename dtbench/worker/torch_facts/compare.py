@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dtbench.torch_versions import read_torch_release
+from dtbench.base.torch_versions import read_torch_release
 from dtbench.worker.torch_facts.facts import ABSENT, Facts, Kind, is_enumerated, read_facts
 from dtbench.worker.torch_facts.used import Uses, find_places
 
@@ -27,12 +27,12 @@ _BREAKS: Final[Mapping[Kind, str]] = {
 """What a difference breaks where no module of dtbench names the thing."""
 _NEW: Final = "what dtbench neither asks for, wraps nor tells of yet"
 _ROOMS: Final[Mapping[Kind, tuple[str, ...]]] = {
-    Kind.ENGINE: ("dtbench.worker.network", "dtbench.analyze.kinds"),
+    Kind.ENGINE: ("dtbench.worker.network", "dtbench.traces.kinds"),
     Kind.CONFIG: ("dtbench.worker.models.options",),
-    Kind.VARIABLE: ("dtbench.worker.environment",),
-    Kind.TRACE: ("dtbench.analyze",),
-    Kind.FIELD: ("dtbench.analyze",),
-    Kind.WIRE: ("dtbench.traffic", "dtbench.prediction"),
+    Kind.VARIABLE: ("dtbench.worker.machine.environment",),
+    Kind.TRACE: ("dtbench.traces",),
+    Kind.FIELD: ("dtbench.traces",),
+    Kind.WIRE: ("dtbench.plan.traffic", "dtbench.prediction"),
 }
 """Where it is broken then."""
 

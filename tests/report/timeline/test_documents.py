@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from dtbench.analyze.foreign import analyze_traces
-from dtbench.analyze.spans import collect_spans, tabulate_exposed, tabulate_spans
-from dtbench.analyze.tabulate import tabulate_collectives
-from dtbench.analyze.trace_set import TraceSet
-from dtbench.errors import StoreError, TraceError
+from dtbench.base.errors import StoreError, TraceError
 from dtbench.report.timeline import make_timeline, open_run_timeline, script_text, timeline_html
 from dtbench.report.timeline.document import TimelineDocument
+from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.rows.tabulate import tabulate_collectives
+from dtbench.traces.spans import collect_spans, tabulate_exposed, tabulate_spans
 from tests.known import total
 
 ROOT = Path(__file__).parents[3]
-RECORDED = ROOT / "tests" / "analyze" / "traces"
+RECORDED = ROOT / "tests" / "traces" / "recorded"
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dtbench.base.units import format_bytes, format_ns
 from dtbench.report.timeline import timeline_html
 from dtbench.report.timeline.document import LaneColumns, RankColumns, TimelineDocument
-from dtbench.units import format_bytes, format_ns
 
 Show = Callable[[TimelineDocument], Any]
 

@@ -7,11 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
-from dtbench.errors import CaptureError
-from dtbench.vocabulary import DeviceKind
-from dtbench.worker.clock import make_clock
+from dtbench.base.errors import CaptureError
+from dtbench.base.vocabulary import DeviceKind
+from dtbench.worker.loop.clock import make_clock
 from dtbench.worker.machine.accelerator import find_activities, find_device, settle
-from dtbench.worker.process_facts import read_memory, reset_memory
+from dtbench.worker.machine.process_facts import read_memory, reset_memory
 from tests.worker.fake_cuda import FakeCuda, FakeEvent
 
 

@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 
+from dtbench.base.torch_versions import read_torch_release
 from dtbench.cli.main import main
-from dtbench.torch_versions import read_torch_release
 from dtbench.worker.torch_facts.facts import TESTED
 
 RELEASE = ".".join(map(str, read_torch_release(torch.__version__)))

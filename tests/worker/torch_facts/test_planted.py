@@ -84,8 +84,8 @@ def test_a_private_function_that_is_gone_is_named_once(monkeypatch: pytest.Monke
     monkeypatch.delattr(torch_runtime, "_unshard")
     (found,) = differ(before, look(name))
     assert (found.kind, found.name, found.change) == (Kind.NAME, name, "gone")
-    assert found.places[0].startswith("dtbench.worker.owners:")
-    assert found.breaks == USES.docs["dtbench.worker.owners"].rstrip(".")
+    assert found.places[0].startswith("dtbench.worker.parallelize.owners:")
+    assert found.breaks == USES.docs["dtbench.worker.parallelize.owners"].rstrip(".")
 
 
 def test_the_signature_of_a_private_method(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_an_annotation_in_a_trace() -> None:
     gone, new = differ(trace(), trace(gather="FSDP::gather (0)"))
     assert (gone.name, gone.change) == ("user_annotation: FSDP::all_gather (N)", "gone")
     assert (new.name, new.change) == ("user_annotation: FSDP::gather (N)", "new: there")
-    assert any(place.startswith("dtbench.analyze.") for place in gone.places)
+    assert any(place.startswith("dtbench.traces.") for place in gone.places)
 
 
 def test_a_dtype_on_the_wire() -> None:
@@ -159,7 +159,7 @@ def test_a_dtype_on_the_wire() -> None:
     assert found.kind is Kind.WIRE
     assert found.name == "FSDP2, param_dtype=bfloat16: c10d::_reduce_scatter_base_"
     assert found.change == "1 x BFloat16 [272], BFloat16 [544] -> 1 x float [272], float [544]"
-    assert found.places == ("dtbench.traffic", "dtbench.prediction")
+    assert found.places == ("dtbench.plan.traffic", "dtbench.prediction")
 
 
 def test_a_field_of_a_record() -> None:
@@ -178,7 +178,7 @@ def test_an_attribute_of_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["_fsdp_param_groups"]
     (found,) = differ(facts(find_attributes([old], asked)), facts(find_attributes([new], asked)))
     assert (found.kind, found.name, found.change) == (Kind.ATTRIBUTE, "FSDPState._fsdp_param_groups", "gone")
-    assert any(place.startswith("dtbench.worker.own_axes:") for place in found.places)
+    assert any(place.startswith("dtbench.worker.user_loop.axes:") for place in found.places)
 
 
 def test_the_engine_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,431 @@
+"""From a scenario and a machine to a plan: ranks, mesh, phases, and what must cross the wire in every step.
+
+Pure arithmetic: no torch, nothing optional left. ``make_plan`` refuses what cannot run, with a sentence that says what
+would. The expected traffic (``dtbench.plan.traffic``) is the formula that a run's receipts are held against.
+"""
+
+import json
+from collections.abc import Iterator
+from math import prod
+from typing import Annotated, Final, TypeAlias, assert_never
+
+from pydantic import Field
+
+from dtbench.base.errors import PlanError
+from dtbench.base.record import Record
+from dtbench.base.units import NS_PER_S, count_things, format_bytes
+from dtbench.base.vocabulary import Axis, DeviceKind, Purpose
+from dtbench.plan.rules.newer_knobs import find_lacking, spell_defaults
+from dtbench.plan.rules.problems import find_problems, find_rank_problems
+from dtbench.plan.rules.refusals import find_refusals
+from dtbench.plan.traffic.formula import find_own_purposes, plan_traffic
+from dtbench.plan.traffic.parameters import known_parameters, list_parameters
+from dtbench.plan.traffic.planned import DTYPE_BYTES, PlannedTraffic
+from dtbench.plan.traffic.tensor import count_data_ranks
+from dtbench.scenario.schema.ddp import Join
+from dtbench.scenario.schema.model import Custom, Mlp, Model, Timed, Transformer
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.scenario.schema.presets import resolve_model
+from dtbench.scenario.schema.scenario import AdamW, Ddp, Fsdp1, Fsdp2, Parallel, Scenario, Sgd
+
+
+class Machine(Record):
+    """What a plan needs to know about where it will run.
+
+    Attributes:
+        memory_bytes: of the host; None: not asked.
+        torch: version that cells have which name no interpreter of their own; None: not asked, or another machine's.
+    """
+
+    cpu_cores: int
+    cuda_devices: int
+    memory_bytes: int | None = None
+    torch: str | None = None
+
+
+class MeshAxis(Record):
+    """One axis of the device mesh."""
+
+    name: Axis
+    size: int
+
+
+MOST_LAYERS = 10_000
+MOST_RANKS = 100_000
+
+RankCount: TypeAlias = Annotated[int, Field(ge=1, le=MOST_RANKS)]
+"""Of a plan that is made or read: what looks at each rank has an end."""
+
+
+class Plan(Record):
+    """What will run, with nothing left to decide.
+
+    Attributes:
+        mesh: outermost axis first; axes of size 1 included where the strategy builds them.
+        data_ranks: groups of ranks that see different rows.
+        rows_per_rank: rows of the global batch that one rank computes.
+        parameters: of the whole model, tied weights once; None for a person's own model: building it will show.
+        flops_per_step: floating-point operations of forward and backward over the global batch, see ``count_flops``;
+            None where they are not known, or say nothing about its time.
+        tokens_per_step: over the global batch.
+        traffic: expected per rank in a step after warm-up; None where the parameters are not known: ranks compute what
+            can be said (``RankRecord.planned``).
+        state_bytes: the least that one rank must hold, see ``estimate_state_bytes``; None: a person's own model.
+        notes: what a reader of the numbers must know about this machine.
+        torch: version of the ranks', whose defaults are planned with; None: not known.
+    """
+
+    device: DeviceKind
+    backend: str
+    mesh: tuple[MeshAxis, ...]
+    ranks: RankCount
+    data_ranks: int
+    rows_per_rank: int
+    min_warmup_steps: int
+    max_warmup_steps: int
+    measured_steps: int
+    profiled_steps: int
+    stall_timeout_ns: int
+    threads_per_rank: int
+    parameters: int | None
+    flops_per_step: int | None
+    tokens_per_step: int
+    traffic: tuple[PlannedTraffic, ...] | None
+    notes: tuple[str, ...]
+    state_bytes: int | None = None
+    torch: str | None = None
+
+
+DDP_SYNCHRONISES = 10
+"""First iterations in which DDP's logger waits for its CUDA events at the start of forward (``reducer_cuda.cpp``)."""
+SHORT_UNIT_MS = 20
+"""Blocks of a timed model that take less are mostly jitter on a CPU (seen on two cores)."""
+LARGE_REFERENCE_BYTES = 24 * 2**30
+"""More than this for weights, gradients and optimizer state is worth a note: many devices cannot hold it."""
+
+
+def make_plan(scenario: Scenario, machine: Machine) -> Plan:
+    """Resolve a scenario on a machine.
+
+    Raises:
+        PlanError: sizes do not divide, options exclude each other, this torch lacks a knob, or there are too few GPUs;
+        names all reasons at once.
+    """
+    _refuse_too_many_layers(scenario.model)
+    device = _choose_device(scenario, machine)
+    mesh = plan_mesh(scenario)
+    ranks = prod(axis.size for axis in mesh)
+    if ranks > MOST_RANKS:
+        raise PlanError(f"parallel asks for {ranks} ranks, more than {MOST_RANKS}; no plan is made for that")
+    torch = _find_torch(scenario, machine)
+    problems = [
+        *find_problems(scenario),
+        *find_refusals(scenario, device, torch),
+        *find_rank_problems(scenario, device, ranks),
+        *_check_exposure(scenario, device),
+    ]
+    if torch is not None:
+        problems += find_lacking(scenario, torch)
+    if device is DeviceKind.CUDA and ranks > machine.cuda_devices:
+        problems.append(_too_few_gpus(scenario, ranks, machine))
+    if device is DeviceKind.CPU and machine.memory_bytes is not None:
+        problems += _check_host_memory(scenario, ranks, machine.memory_bytes)
+    if problems:
+        raise PlanError("\n".join(problems))
+    return _resolve(scenario, machine)
+
+
+def _find_torch(scenario: Scenario, machine: Machine) -> str | None:
+    return machine.torch if scenario.python is None else None
+
+
+def _resolve(scenario: Scenario, machine: Machine) -> Plan:
+    """Plan what can run."""
+    device, mesh = _choose_device(scenario, machine), plan_mesh(scenario)
+    ranks = prod(axis.size for axis in mesh)
+    data_ranks = count_data_ranks(scenario.parallel)
+    measure, data, torch = scenario.measure, scenario.data, _find_torch(scenario, machine)
+    parameters = known_parameters(scenario.model)
+    first = DDP_SYNCHRONISES if device is DeviceKind.CUDA and isinstance(scenario.parallel, Ddp) else 0
+    return Plan(
+        device=device,
+        backend="nccl" if device is DeviceKind.CUDA else "gloo",
+        mesh=mesh,
+        ranks=ranks,
+        data_ranks=data_ranks,
+        rows_per_rank=data.global_batch // data_ranks,
+        min_warmup_steps=max(measure.warmup.min_steps, first),
+        max_warmup_steps=max(measure.warmup.max_steps, first),
+        measured_steps=measure.measured_steps,
+        profiled_steps=measure.profiled_steps,
+        stall_timeout_ns=round(measure.stall_timeout_s * NS_PER_S),
+        threads_per_rank=max(1, machine.cpu_cores // ranks),
+        parameters=None if parameters is None else sum(parameter.numel for parameter in parameters),
+        flops_per_step=count_flops(scenario),
+        tokens_per_step=count_rows(scenario) * data.sequence_length,
+        traffic=None
+        if parameters is None
+        else plan_traffic(spell_defaults(scenario, torch), parameters, find_silent_axes(device, mesh)),
+        notes=(
+            *_find_notes(scenario, device, ranks, machine),
+            *_note_compiled_ddp(scenario),
+            *_note_own(scenario),
+            *_note_timed(scenario, device),
+        ),
+        state_bytes=None if parameters is None else estimate_state_bytes(scenario),
+        torch=torch,
+    )
+
+
+def plan_for_check(scenario: Scenario) -> Plan:
+    """Plan for the machine that the scenario asks for, whatever this one is: enough GPUs if it says ``cuda``, else CPU.
+
+    Raises:
+        PlanError: the scenario could not run anywhere.
+    """
+    ranks = prod(axis.size for axis in plan_mesh(scenario))
+    return make_plan(scenario, Machine(cpu_cores=ranks, cuda_devices=ranks if scenario.device == "cuda" else 0))
+
+
+def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
+    """Give scenario and plan of the single process that sees the whole batch, in float32 without autocast."""
+    fields = {
+        **scenario.model_dump(mode="json"),
+        "parallel": _plan_alone(scenario.parallel),
+        "precision": {"dtype": "float32"},
+        "accumulation": {"micro_batches": 1},
+        "network": {"kind": "real"},
+        "model": {**scenario.model.model_dump(mode="json"), **_plain_options(scenario.model)},
+        "state_dict": None,
+    }
+    single = Scenario.model_validate_json(json.dumps(fields))
+    cores = plan.threads_per_rank * plan.ranks  # memory is not asked again: the ranks themselves need more
+    machine = Machine(cpu_cores=cores, cuda_devices=1 if plan.device is DeviceKind.CUDA else 0)
+    return single, _resolve(single, machine).model_copy(update={"traffic": ()})  # it wraps nothing
+
+
+def _plan_alone(parallel: Parallel) -> dict[str, object]:
+    """Give the strategy of the single process: what ranks weigh that still have rows, and what gradients are scaled by.
+
+    It wraps nothing: the fields are for ``dtbench.worker.reference`` to read.
+    """
+    match parallel:
+        case Ddp(join=Join() as join):
+            return {"kind": "ddp", "replicas": 1, "join": join.model_dump(mode="json")}
+        case Fsdp2(gradient_divide_factor=float(factor), shards=shards, replicas=replicas):
+            return {"kind": "fsdp2", "shards": 1, "gradient_divide_factor": factor / (shards * replicas)}
+    return {"kind": "ddp", "replicas": 1}
+
+
+def count_rows(scenario: Scenario) -> int:
+    """Count the rows that one step trains on: not all, where ranks have unequally many iterations."""
+    rows, iterations = scenario.data.global_batch, scenario.data.iterations
+    return rows if iterations is None else rows * sum(iterations) // (max(iterations) * len(iterations))
+
+
+def _plain_options(model: Model) -> dict[str, object]:
+    """Give the fields of a model that change how long it takes or what it keeps, set to what changes nothing."""
+    plain: dict[str, object] = {"activation_checkpointing": None, "compile": None}
+    if isinstance(model, Timed):
+        plain |= {"forward_ms": 0.0, "backward_ms": 0.0, "slow_rank": None}
+    return plain
+
+
+def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
+    """Give the mesh that a strategy builds, outermost axis first."""
+    parallel = scenario.parallel
+    match parallel:
+        case Ddp(replicas=replicas):
+            sizes = [(Axis.REPLICATE, replicas)]
+        case Fsdp1(replicas=replicas, shards=shards) | Fsdp2(replicas=replicas, shards=shards):
+            sizes = [(Axis.REPLICATE, replicas), (Axis.SHARD, shards)] if replicas > 1 else [(Axis.SHARD, shards)]
+    if parallel.tensor > 1:
+        sizes.append((Axis.TENSOR, parallel.tensor))
+    return tuple(MeshAxis(name=name, size=size) for name, size in sizes)
+
+
+def find_silent_axes(device: DeviceKind, mesh: tuple[MeshAxis, ...]) -> frozenset[Axis]:
+    """Give the axes whose collectives come to nothing: of one rank, on devices.
+
+    For a group of one rank NCCL launches none of its kernels: what is to be done in place is done, anything else it
+    copies (``src/device/onerank.cu``). gloo carries such a collective as any other.
+    """
+    return frozenset(axis.name for axis in mesh if axis.size == 1 and device is DeviceKind.CUDA)
+
+
+def count_flops(scenario: Scenario) -> int | None:
+    """Count forward and backward of one step, without what is computed twice.
+
+    None for a person's own model, and for a timed one: its time is given, whatever its products take.
+    """
+    model, data = resolve_model(scenario.model), scenario.data
+    match model:
+        case Transformer():
+            per_token = _transformer_flops(model, data.sequence_length)
+        case Mlp():
+            # forward, gradients of weights and of inputs: 2 each; nobody asks for those of the first block's input
+            products = 1 if model.hidden_dim is None else 2
+            per_token = (6 * products * model.layers - 2) * model.dim * (model.hidden_dim or model.dim)
+        case Timed() | Custom():
+            return None
+        case _:
+            assert_never(model)
+    return per_token * count_rows(scenario) * data.sequence_length
+
+
+def _transformer_flops(model: Transformer, sequence_length: int) -> int:
+    """Count per token: 6 for each parameter of a matrix product, plus attention.
+
+    ``6 N + 12 L H Q T`` per token (PaLM, arXiv:2204.02311, appendix B), with N without the embedding's lookup and with
+    the head's product, L layers, H heads of size Q, T the sequence length; causality is not credited, as is usual.
+    """
+    parameters = list_parameters(model)
+    matrices = sum(p.numel for p in parameters if not p.is_norm and not p.name.startswith("embedding"))
+    if model.tied_head:
+        matrices += model.vocab_size * model.dim
+    return 6 * matrices + 12 * model.layers * model.dim * sequence_length
+
+
+def estimate_state_bytes(scenario: Scenario) -> int:
+    """Give the least that one rank must hold: its training state, or its weights and the one being drawn in float32.
+
+    Activations, buckets and gathered parameters come on top. 0 for a person's own model: nothing is known.
+    """
+    sizes = [parameter.numel for parameter in known_parameters(scenario.model) or ()]
+    numel, largest = sum(sizes), max(sizes, default=0)
+    match scenario.parallel:
+        case Ddp() | Fsdp1(sharding_strategy="NO_SHARD"):
+            shards = 1
+        case Fsdp1(shards=along) | Fsdp2(shards=along):
+            shards = along
+    shards *= scenario.parallel.tensor
+    weights = numel * DTYPE_BYTES[scenario.precision.dtype] // shards
+    return max(weights + largest * DTYPE_BYTES["float32"], _count_copies(scenario) * weights)
+
+
+def estimate_reference_bytes(scenario: Scenario) -> int:
+    """Give the least that the single process must hold: the whole training state in float32. 0: nothing is known."""
+    numel = sum(parameter.numel for parameter in known_parameters(scenario.model) or ())
+    return _count_copies(scenario) * numel * DTYPE_BYTES["float32"]
+
+
+def _count_copies(scenario: Scenario) -> int:
+    """Count what is as large as the weights: these, gradients, and the optimizer's state."""
+    match scenario.optimizer:
+        case AdamW():
+            return 4
+        case Sgd(momentum=momentum):
+            return 3 if momentum else 2
+
+
+def _check_host_memory(scenario: Scenario, ranks: int, memory_bytes: int) -> Iterator[str]:
+    needed = ranks * estimate_state_bytes(scenario)
+    if needed > memory_bytes:
+        yield (
+            f"{ranks} ranks need at least {format_bytes(needed)} for weights, gradients and optimizer state, and this "
+            f"machine has {format_bytes(memory_bytes)}; make the model smaller, for example with --set model.layers=..."
+        )
+    reference = estimate_reference_bytes(scenario)
+    if scenario.correctness.enabled and needed <= memory_bytes < reference:
+        yield (
+            f"the single process that checks the ranks needs at least {format_bytes(reference)}, and this machine has "
+            f"{format_bytes(memory_bytes)}; --set correctness.enabled=false runs without the check"
+        )
+
+
+def _choose_device(scenario: Scenario, machine: Machine) -> DeviceKind:
+    match scenario.device:
+        case "cpu":
+            return DeviceKind.CPU
+        case "cuda":
+            return DeviceKind.CUDA
+        case "auto":
+            return DeviceKind.CUDA if machine.cuda_devices else DeviceKind.CPU
+
+
+def _refuse_too_many_layers(model: Model) -> None:
+    sizes = resolve_model(model)
+    layers = 0 if isinstance(sizes, Custom) else sizes.layers
+    if layers > MOST_LAYERS:
+        raise PlanError(f"model.layers={layers} is more than {MOST_LAYERS}; no plan is made for that")
+
+
+def is_compiled_ddp(scenario: Scenario) -> bool:
+    """Whether DDP fills its buckets in an order that the compiler decides: all gradients of a graph come at once."""
+    return isinstance(scenario.parallel, Ddp) and scenario.parallel.replicas > 1 and scenario.model.compile is not None
+
+
+def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:
+    cuda_devices = machine.cuda_devices
+    found = "no CUDA device" if not cuda_devices else f"{count_things(cuda_devices, 'CUDA device')}"
+    instead = "`--set device=cpu` runs the same ranks over gloo on this machine's cores"
+    if machine.memory_bytes is not None and any(_check_host_memory(scenario, ranks, machine.memory_bytes)):
+        instead = "its ranks do not fit into this machine's memory either; `dtbench list` names smaller ones"
+    elif refused := [
+        *find_refusals(scenario, DeviceKind.CPU, machine.torch),
+        *find_rank_problems(scenario, DeviceKind.CPU, ranks),
+    ]:
+        instead = f"over gloo on this machine's cores it would not run either: {'; '.join(refused)}"
+    if cuda_devices:
+        field = "parallel.replicas" if isinstance(scenario.parallel, Ddp) else "parallel.shards"
+        instead += f"; or let it fit with a smaller `--set {field}=...` ({found} here)"
+    needed = f"{count_things(ranks, 'CUDA device')}"
+    return f"this scenario needs {needed}, one for each rank, and this machine has {found}; {instead}"
+
+
+def _note_compiled_ddp(scenario: Scenario) -> Iterator[str]:
+    if is_compiled_ddp(scenario):
+        yield "model.compile under DDP: a graph gives its gradients in an order of its own; only bytes are compared"
+
+
+def _note_own(scenario: Scenario) -> Iterator[str]:
+    own = [purpose.value for purpose in Purpose if purpose in find_own_purposes(scenario)]
+    if own:
+        yield f"a function of your own does what {' and '.join(own)} is for: nothing is planned of it, nor compared"
+
+
+def _note_timed(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
+    model = scenario.model
+    if not isinstance(model, Timed):
+        return
+    yield "compute costs what the timed model says: its times are the scenario's, not the machine's"
+    if model.slow_rank is not None:
+        yield f"blocks of rank {model.slow_rank.rank} take {model.slow_rank.factor:g} times as long, as asked"
+    units_ms = {"forward_ms": model.forward_ms, "backward_ms": model.backward_ms}
+    short = [f"model.{name}={unit_ms:g}" for name, unit_ms in units_ms.items() if 0 < unit_ms < SHORT_UNIT_MS]
+    if short and device is DeviceKind.CPU:
+        yield f"{' and '.join(short)}: a CPU can rarely sleep so briefly and so exactly; a launch tries first"
+
+
+def _check_exposure(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
+    """Name an estimate of exposed communication that this device cannot give."""
+    is_wrapped = device is DeviceKind.CPU or isinstance(scenario.network, EmulatedNetwork)
+    if "ablation" in scenario.measure.exposure and not is_wrapped:
+        yield (
+            "measure.exposure=ablation leaves collectives out where their process group is wrapped, and NCCL's is not; "
+            "measure.exposure=[trace, wait] works, or network.kind=emulated, or device=cpu"
+        )
+
+
+LINKED_NOTE: Final = "communication costs what the emulated link says: its times are this link's, not the machine's"
+"""What a plan says of communication; whether it held is in the receipts of a run."""
+
+
+def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Machine) -> Iterator[str]:
+    reference = estimate_reference_bytes(scenario)
+    if scenario.correctness.enabled and reference > LARGE_REFERENCE_BYTES:
+        yield (
+            f"one process checks the ranks first and needs at least {format_bytes(reference)} on one device; "
+            "correctness.enabled=false leaves it out"
+        )
+    if scenario.measure.line_coverage:
+        yield "measure.line_coverage traces the interpreter: the times of its launches are not to be used"
+    is_linked = isinstance(scenario.network, EmulatedNetwork)
+    if is_linked and ranks > 1:
+        yield LINKED_NOTE
+    elif device is DeviceKind.CPU and ranks > 1:
+        yield "loopback communication takes cores from compute; trust the step time, not the ratio"
+    if device is DeviceKind.CPU and ranks > machine.cpu_cores:
+        shared = f"{ranks} ranks share {machine.cpu_cores} cores"
+        shows = "host time" if is_linked else "communication"  # the link begins when the last rank has come
+        yield f"{shared}: ranks wait for each other's turns, and that shows as {shows}"

@@ -1,0 +1,201 @@
+"""Options of DDP that do not go together, each as a sentence that says what would work."""
+
+from collections.abc import Iterator
+
+from dtbench.scenario.schema.ddp import Ddp, DdpMixedPrecision, Noop
+from dtbench.scenario.schema.model import Mlp, Transformer
+from dtbench.scenario.schema.presets import resolve_model
+from dtbench.scenario.schema.scenario import Scenario, Sgd
+
+
+def find_ddp_problems(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    """Name every reason why these options of DDP cannot run anywhere, but for names of parameters."""
+    yield from _check_buckets(parallel)
+    yield from _check_unused(scenario, parallel)
+    yield from _check_buffers(parallel)
+    yield from _check_hook(scenario, parallel)
+    yield from _check_wrapper(scenario, parallel)
+    yield from _check_python_reducer(scenario, parallel)
+    yield from _check_iterations(scenario, parallel)
+    yield from _check_lifecycle(scenario, parallel)
+    yield from _check_sparse(scenario, parallel)
+    yield from _check_finalization(scenario, parallel)
+    if parallel.optimizer_in_backward and scenario.gradient_clip_norm is not None:
+        yield "parallel.optimizer_in_backward updates before all gradients are known; leave gradient_clip_norm out"
+    if parallel.optimizer_in_backward and parallel.comm_hook is not None:
+        yield "parallel.optimizer_in_backward is a communication hook itself; leave parallel.comm_hook out"
+    if parallel.ignore and parallel.tensor > 1:
+        yield "parallel.ignore is not there over a tensor axis; parallel.tensor=1 works"
+
+
+def find_others_problems(scenario: Scenario) -> Iterator[str]:
+    """Name what only DDP has, where there is another strategy."""
+    model = resolve_model(scenario.model)
+    if scenario.data.iterations is not None:
+        yield "data.iterations counts the iterations of DDP's ranks; with another strategy leave it out"
+    if isinstance(model, Mlp) and model.unused_layers:
+        yield "model.unused_layers needs parallel.kind=ddp, which can be told to look for unused parameters"
+    if isinstance(model, Transformer) and model.sparse_embedding:
+        yield "model.sparse_embedding needs parallel.kind=ddp: sharded parameters have dense gradients"
+
+
+def _check_buckets(parallel: Ddp) -> Iterator[str]:
+    if parallel.bucket_cap_mb is not None and parallel.bucket_cap_mb_list is not None:
+        yield "parallel.bucket_cap_mb and parallel.bucket_cap_mb_list exclude each other; set one of them"
+    if parallel.bucket_cap_mb_list == ():
+        yield "parallel.bucket_cap_mb_list is empty; name at least one capacity, or leave it out"
+
+
+def _check_unused(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    if parallel.skip_all_reduce_unused_params and not parallel.find_unused_parameters:
+        yield "parallel.skip_all_reduce_unused_params needs parallel.find_unused_parameters=true"
+    model = resolve_model(scenario.model)
+    if not isinstance(model, Mlp) or not model.unused_layers:
+        return
+    if not (parallel.find_unused_parameters or parallel.static_graph or parallel.python_reducer) and parallel.wrap:
+        yield (
+            "model.unused_layers: DDP waits for gradients that never come; parallel.find_unused_parameters=true or "
+            "parallel.static_graph=true works"
+        )
+    if parallel.tensor > 1:
+        yield "model.unused_layers is not there over a tensor axis; parallel.tensor=1 works"
+
+
+def _check_buffers(parallel: Ddp) -> Iterator[str]:
+    if parallel.buffer_comm_hook is not None and not parallel.broadcast_buffers:
+        yield "parallel.buffer_comm_hook is not called with parallel.broadcast_buffers=false; leave one of them out"
+
+
+def _check_hook(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    if isinstance(parallel.comm_hook, Noop) and scenario.correctness.enabled:
+        yield (
+            "parallel.comm_hook.kind=noop reduces nothing, so that ranks train apart and no single process trains "
+            "like them; correctness.enabled=false says that you know"
+        )
+
+
+def _check_wrapper(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    """Without the wrapper none of its knobs means anything."""
+    if parallel.wrap:
+        return
+    if parallel.replicas > 1 or parallel.tensor > 1:
+        yield "parallel.wrap=false leaves gradients of several ranks apart; it needs one: parallel.replicas=1, tensor=1"
+    plain = Ddp(kind="ddp", replicas=parallel.replicas, tensor=parallel.tensor, wrap=False)
+    for name in Ddp.model_fields:
+        if getattr(parallel, name) != getattr(plain, name):
+            yield f"parallel.{name} is a knob of the wrapper; with parallel.wrap=false leave it out"
+    if scenario.accumulation.micro_batches > 1:
+        yield "parallel.wrap=false reduces nothing to be held back; accumulation.micro_batches=1 works"
+
+
+_NOT_IN_PYTHON = (
+    *("bucket_cap_mb", "bucket_cap_mb_list", "gradient_as_bucket_view", "static_graph", "find_unused_parameters"),
+    *("batched_grad_copy", "comm_hook", "delay_all_reduce", "optimizer_in_backward", "join", "buffer_comm_hook"),
+    *("lazy_bucket_allocation", "manual_backward_finalization"),
+)
+
+
+def _check_python_reducer(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    if parallel.compiled_autograd and scenario.model.compile is None:
+        yield "parallel.compiled_autograd compiles backward with the backend of model.compile, which is left out"
+    if parallel.compiled_autograd and not parallel.python_reducer:
+        yield "parallel.compiled_autograd needs parallel.python_reducer=true: DDP's own reducer cannot be compiled"
+    if not parallel.python_reducer:
+        return
+    for name in _NOT_IN_PYTHON:
+        if getattr(parallel, name) != Ddp.model_fields[name].default:
+            yield f"parallel.python_reducer has no buckets, and parallel.{name} is about these; leave one of them out"
+    if parallel.tensor > 1 or scenario.accumulation.micro_batches > 1:
+        yield "parallel.python_reducer is not there with a tensor axis or micro-batches; leave one of them out"
+
+
+_NOT_WITH_ITERATIONS = ("delay_all_reduce", "ignore", "optimizer_in_backward", "buffer_comm_hook", "lifecycle")
+
+
+def _check_iterations(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    iterations = scenario.data.iterations
+    if iterations is None:
+        if parallel.join is not None:
+            yield "parallel.join needs data.iterations, one number for each rank, such as [2, 3]"
+        return
+    if len(iterations) != parallel.replicas:
+        yield (
+            f"data.iterations has {len(iterations)} numbers for parallel.replicas={parallel.replicas}; "
+            "it takes one for each"
+        )
+    if len(set(iterations)) > 1 and parallel.join is None:
+        yield "data.iterations that differ make plain DDP hang; parallel.join={} answers for the ranks that are through"
+    yield from _check_iterated(scenario, parallel, max(iterations))
+
+
+def _check_iterated(scenario: Scenario, parallel: Ddp, most: int) -> Iterator[str]:
+    """Name what does not go together with several iterations in a step."""
+    rows = scenario.data.global_batch // parallel.replicas
+    if rows % most:
+        yield f"data.iterations: {rows} rows of a rank cannot be cut into {most} equal parts"
+    if parallel.tensor > 1 or scenario.accumulation.micro_batches > 1:
+        yield "data.iterations is not there with a tensor axis or micro-batches; leave one of them out"
+    for name in _NOT_WITH_ITERATIONS:
+        if getattr(parallel, name):
+            yield f"data.iterations and parallel.{name} do not go together; leave one of them out"
+    if scenario.gradient_clip_norm is not None:
+        yield "data.iterations: ranks would clip in unequally many iterations; leave gradient_clip_norm out"
+    if set(scenario.measure.exposure) != {"trace"}:
+        yield "data.iterations: without communication ranks could not join; measure.exposure=[trace] works"
+    yield from _check_states(scenario, parallel)
+
+
+def _check_finalization(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    """Name what ends backward otherwise than once a step, by its caller."""
+    if not parallel.manual_backward_finalization:
+        return
+    if scenario.accumulation.sync != "last":
+        yield "parallel.manual_backward_finalization ends one backward of a step; accumulation.sync=last works"
+    if scenario.data.iterations is not None or parallel.lifecycle:
+        yield (
+            "parallel.manual_backward_finalization is not there with data.iterations or parallel.lifecycle, whose "
+            "backwards end by themselves; leave one of them out"
+        )
+
+
+def _check_states(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    """``join`` broadcasts the last rank's weights, not what its optimizer knows."""
+    has_state = not isinstance(scenario.optimizer, Sgd) or scenario.optimizer.momentum > 0
+    is_uneven = len(set(scenario.data.iterations or ())) > 1
+    if parallel.join is not None and is_uneven and has_state and scenario.correctness.enabled:
+        yield (
+            "parallel.join leaves the optimizer's state of ranks that have joined behind, so that no single process "
+            "trains like them; optimizer.kind=sgd has none, or correctness.enabled=false says that you know"
+        )
+
+
+def _check_lifecycle(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    if not parallel.lifecycle:
+        return
+    special = ("comm_hook", "delay_all_reduce", "ignore", "optimizer_in_backward", "python_reducer", "static_graph")
+    for name in special:
+        if getattr(parallel, name):
+            yield f"parallel.lifecycle is done to plain DDP; leave parallel.{name} out"
+    if parallel.tensor > 1 or parallel.mixed_precision != DdpMixedPrecision():
+        yield "parallel.lifecycle is done to plain DDP; leave parallel.tensor and parallel.mixed_precision out"
+    if scenario.model.compile is not None or scenario.accumulation.micro_batches > 1:
+        yield "parallel.lifecycle is done to plain DDP; leave model.compile and accumulation out"
+    model = resolve_model(scenario.model)
+    is_sparse = isinstance(model, Transformer) and model.sparse_embedding
+    if "sparse_metadata" in parallel.lifecycle and not is_sparse:
+        yield "parallel.lifecycle=sparse_metadata needs model.sparse_embedding=true"
+
+
+def _check_sparse(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    model, optimizer = resolve_model(scenario.model), scenario.optimizer
+    if not isinstance(model, Transformer) or not model.sparse_embedding:
+        return
+    if not isinstance(optimizer, Sgd) or optimizer.momentum or optimizer.weight_decay or optimizer.fused:
+        yield "model.sparse_embedding needs optimizer.kind=sgd without momentum, weight_decay and fused"
+    if scenario.gradient_clip_norm is not None:
+        yield "model.sparse_embedding: torch clips no sparse gradients; leave gradient_clip_norm out"
+    if model.tied_head or parallel.tensor > 1 or scenario.accumulation.micro_batches > 1:
+        yield "model.sparse_embedding is not there with a tied head, a tensor axis or micro-batches; leave one out"
+    for name in ("comm_hook", "delay_all_reduce", "ignore", "python_reducer", "batched_grad_copy"):
+        if getattr(parallel, name):
+            yield f"model.sparse_embedding has a gradient that parallel.{name} cannot take; leave one of them out"

@@ -1,0 +1,1 @@
+"""TensorBoard's standard dashboards: event files, written without torch and without tensorboard."""

@@ -1,0 +1,1 @@
+"""A job's traces for other viewers."""

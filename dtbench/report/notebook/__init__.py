@@ -1,0 +1,1 @@
+"""What a notebook gets: answers with DataFrames and plots."""

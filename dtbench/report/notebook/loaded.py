@@ -1,0 +1,201 @@
+"""What a notebook gets of a run, or of many: DataFrames. Columns, dtypes, units are in ``dtbench.traces.tables``."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+
+from dtbench.base.errors import StoreError
+from dtbench.report.notebook.trace_report import plot_step_of
+from dtbench.report.page import run_words
+from dtbench.report.page.estimates import tabulate_estimates
+from dtbench.report.page.owner_table import tabulate_run_owners
+from dtbench.report.page.sentences import doubts_of_cells, mistrusted
+from dtbench.report.page.visible import spell_controls
+from dtbench.report.render.html import report_html
+from dtbench.runs.reading.cell_data import STEPS_NAME, RunData, stack, stack_left_out
+from dtbench.runs.reading.many_runs import NOTES, load_run_steps
+from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.run import summarize_data
+from dtbench.runs.summary import RunSummary
+from dtbench.store.find_run import find_run
+from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.traces.rows.launch_tables import read_launch_traces
+from dtbench.traces.rows.tabulate import TABLES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dtbench.report.timeline.open import Steps, Timeline
+
+RESULTS: Final = Path("results")
+"""Where runs are when only a scenario is named."""
+
+
+@dataclass(frozen=True, repr=False)
+class RunReport:
+    """What a run found; ``print`` it for the answer in words.
+
+    Every table has the columns ``run``, ``cell`` and ``launch`` before those of ``dtbench.traces.tables``. None has
+    anything of the steps that others disturbed, as no number of ``summary`` has; these are in ``left_out``.
+
+    Attributes:
+        summary: what ``dtbench report`` shows.
+        steps: every timed step of every rank, one row each: ``tables.STEPS``.
+        overlap: where each PROFILED step's time went: ``tables.OVERLAP``.
+        purposes: what communication was for, by rank, step and purpose: ``tables.PURPOSES``.
+        collectives: one row per rank and collective: ``tables.COLLECTIVES``.
+        tables: these three and every other table of the traces by name: ``lanes``, ``groups``, ``gaps``,
+            ``comm_waits``, ``overlap_tax``, ``probes``.
+        left_out: by the same names, ``steps`` among them, the rows of steps that are in no table, with their columns;
+            ``summary`` counts the steps, and a note says why.
+    """
+
+    summary: RunSummary
+    steps: pd.DataFrame
+    overlap: pd.DataFrame
+    purposes: pd.DataFrame
+    collectives: pd.DataFrame
+    tables: Mapping[str, pd.DataFrame]
+    left_out: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+    @cached_property
+    def owners(self) -> pd.DataFrame:
+        """Whose communication was exposed and why: ``run``, ``cell``, then ``tables.OWNERS``."""
+        return tabulate_run_owners(self.summary)
+
+    @cached_property
+    def estimates(self) -> pd.DataFrame:
+        """Exposed communication estimated several ways: ``run``, ``cell``, then ``tables.ESTIMATES``."""
+        return tabulate_estimates(self.summary)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the numbers must know, with the cells that it is about."""
+        return run_words.note_words(self.summary)
+
+    @property
+    def _cells(self) -> tuple[str, ...]:
+        return tuple(cell.name for cell in self.summary.cells)
+
+    def plot_breakdown(self) -> "Figure":
+        """Draw where each rank's PROFILED step went."""
+        from dtbench.report.plots.names import plot_step_breakdown
+
+        return plot_step_breakdown(self.summary)
+
+    def plot_owners(self) -> "Figure":
+        """Draw whose communication was exposed, split by cause, for each cell."""
+        from dtbench.report.plots.names import plot_exposed_owners
+
+        return plot_exposed_owners(self.owners, doubts_of_cells(self.summary.cells), self._cells)
+
+    def plot_overlap(self) -> "Figure":
+        """Draw how much communication each PROFILED step hid and left exposed, for each cell."""
+        from dtbench.report.plots.names import plot_overlap
+
+        return plot_overlap(self.overlap, doubts_of_cells(self.summary.cells), self._cells)
+
+    def plot_step_distribution(self) -> "Figure":
+        """Draw how the MEASURED steps of each launch are spread."""
+        from dtbench.report.plots.names import plot_step_distribution
+
+        return plot_step_distribution(self.steps, mistrusted(self.summary.cells), self._cells)
+
+    def plot_sweep(self) -> "Figure":
+        """Draw the cells against each other."""
+        from dtbench.report.plots.names import plot_sweep
+
+        return plot_sweep(self.summary)
+
+    def plot_timeline(self, step: int | None = None, *, cell: str | None = None, launch: int | None = None) -> "Figure":
+        """Draw what ran on each lane in one step of a launch; left out: the first that has traces, a typical step.
+
+        Raises:
+            StoreError: there is no such cell or launch, or its traces are gone.
+        """
+        return plot_step_of(read_launch_traces(_choose_launch(self.summary, cell, launch)), step)
+
+    def timeline(self, steps: "Steps" = None, *, cell: str | None = None, launch: int | None = None) -> "Timeline":
+        """Give what every rank of a launch did, to zoom and pan in: ``steps`` is one, (first, last), or all that fit.
+
+        Raises:
+            StoreError: there is no such cell or launch, or its traces are gone.
+            TraceError: there is no such step.
+        """
+        from dtbench.report.timeline import open_run_timeline
+
+        return open_run_timeline(Path(self.summary.path), cell=cell, launch=launch, steps=steps)
+
+    def __str__(self) -> str:
+        head = run_words.head_words(self.summary)
+        notes = (f"Note: {note}" for note in self.notes)
+        return spell_controls("\n".join([head, *run_words.answer_words(self.summary), *notes]))
+
+    def __repr__(self) -> str:
+        cells = ", ".join(cell.name for cell in self.summary.cells)
+        return spell_controls(f"{self.summary.name} {self.summary.run_id}, {self.summary.status}; cells: {cells}")
+
+    def _repr_html_(self) -> str:
+        head, answer = run_words.head_words(self.summary), run_words.answer_words(self.summary)
+        return report_html(head, answer, run_words.tables(self.summary), self.notes)
+
+
+def load_run(path: Path) -> RunReport:
+    """Read a run's tables; derived ones are made from the traces where they are missing.
+
+    Args:
+        path: folder of a run, or of several, the latest of which is taken; or a scenario's name.
+
+    Raises:
+        StoreError: this is no run, or a file of it is broken or of another version.
+    """
+    return tabulate_run(read_run_data(find_run(str(path), RESULTS)))
+
+
+def tabulate_run(data: RunData) -> RunReport:
+    """Give what was read of a run as tables, with its answer.
+
+    Raises:
+        StoreError: no launch of it can be read.
+    """
+    launches, names = data.launches, [table.name for table in TABLES]
+    tables = {name: stack(launches, name) for name in names}
+    return RunReport(
+        summary=summarize_data(data),
+        steps=stack(launches, STEPS_NAME),
+        overlap=tables["overlap"],
+        purposes=tables["purposes"],
+        collectives=tables["collectives"],
+        tables=tables,
+        left_out={name: stack_left_out(launches, name) for name in (STEPS_NAME, *names)},
+    )
+
+
+def load_runs(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
+    """Read the steps of every complete launch below a folder; warns where something is left out.
+
+    Raises:
+        StoreError: there is no run.
+    """
+    steps = load_run_steps(results, all_steps=all_steps)
+    notes = steps.attrs[NOTES]
+    if notes:
+        more = f" and {len(notes) - 1} more, see .attrs[{NOTES!r}]" if len(notes) > 1 else ""
+        warnings.warn(spell_controls(f"left out: {notes[0]}{more}"), stacklevel=3)
+    return steps
+
+
+def _choose_launch(summary: RunSummary, cell: str | None, launch: int | None) -> LaunchFolder:
+    """Give the first launch with traces of those that are meant, else the first."""
+    launches = [(one.name, index) for one in summary.cells for index in one.launches]
+    meant = [one for one in launches if cell in (None, one[0]) and launch in (None, one[1])]
+    if not meant:
+        there = ", ".join(f"{name} launch {index}" for name, index in launches) or "none"
+        raise StoreError(f"{summary.path}: there is no such cell or launch in this run; there are: {there}")
+    folders = [RunFolder(Path(summary.path)).launch(*one) for one in meant]
+    return next((folder for folder in folders if folder.find_traces()), folders[0])

@@ -1,0 +1,184 @@
+"""What a notebook gets of anyone's traces, as DataFrames: columns, dtypes, units are in ``dtbench.traces.tables``."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from dtbench.base.errors import TraceError
+from dtbench.report.page.doubts import say_doubts
+from dtbench.report.page.owner_table import tabulate_owners
+from dtbench.report.page.trace_sections import owner_section, time_section
+from dtbench.report.page.trace_words import answer_lines, answer_notes, remark_lines
+from dtbench.report.page.visible import spell_controls
+from dtbench.report.render.html import report_html
+from dtbench.runs.cell.summarize_overlap import keep_known
+from dtbench.runs.representative import doubt_steps, read_steps_of_traces
+from dtbench.traces.job.means import average
+from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.rows.tabulate import (
+    COMM_WAIT_TABLE,
+    GAP_TABLE,
+    GROUP_TABLE,
+    LANE_TABLE,
+    OVERLAP_TAX_TABLE,
+    PROBE_TABLE,
+    tabulate_collectives,
+    tabulate_overlap,
+    tabulate_purposes,
+    tabulate_whole,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dtbench.report.timeline.open import Steps, Timeline
+
+
+@dataclass(frozen=True, repr=False)
+class TraceReport:
+    """What the traces of one job say; ``print`` it for the answer in words.
+
+    Attributes:
+        traces: the values behind the tables: one ``TraceAnalysis`` per rank.
+    """
+
+    traces: TraceSet
+
+    @cached_property
+    def overlap(self) -> pd.DataFrame:
+        """Where each step's time went, one row per rank and step: ``tables.OVERLAP``; no row for a trace without."""
+        return tabulate_overlap(self.traces.analyses)
+
+    @cached_property
+    def whole(self) -> pd.DataFrame:
+        """Where each whole trace's time went, one row per rank: ``tables.WHOLE``."""
+        return tabulate_whole(self.traces.analyses)
+
+    @cached_property
+    def purposes(self) -> pd.DataFrame:
+        """What communication was for, one row per rank, step and purpose: ``tables.PURPOSES``."""
+        return tabulate_purposes(self.traces.analyses)
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """One row per rank and collective: ``tables.COLLECTIVES``."""
+        return tabulate_collectives(self.traces.analyses)
+
+    @cached_property
+    def lanes(self) -> pd.DataFrame:
+        """What each stream or thread did, one row per rank, step and lane: ``tables.LANES``."""
+        return LANE_TABLE.tabulate(self.traces.analyses)
+
+    @cached_property
+    def groups(self) -> pd.DataFrame:
+        """Communication by process group, one row per rank, step and group: ``tables.GROUPS``."""
+        return GROUP_TABLE.tabulate(self.traces.analyses)
+
+    @cached_property
+    def gaps(self) -> pd.DataFrame:
+        """Why the main compute stream stood still, one row per rank and step: ``tables.GAPS``."""
+        return GAP_TABLE.tabulate(self.traces.analyses)
+
+    @cached_property
+    def comm_waits(self) -> pd.DataFrame:
+        """What it waited for, one row per rank, step and collective: ``tables.COMM_WAITS``."""
+        return COMM_WAIT_TABLE.tabulate(self.traces.analyses)
+
+    @cached_property
+    def overlap_tax(self) -> pd.DataFrame:
+        """How much slower kernels ran under communication, one row per rank and kernel: ``tables.OVERLAP_TAX``."""
+        return OVERLAP_TAX_TABLE.tabulate(self.traces.analyses)
+
+    @cached_property
+    def probes(self) -> pd.DataFrame:
+        """How long functions under study ran, one row per rank, step and function: ``tables.PROBES``."""
+        return PROBE_TABLE.tabulate(self.traces.analyses)
+
+    @cached_property
+    def owners(self) -> pd.DataFrame:
+        """Whose communication was exposed and why, over all ranks: ``tables.OWNERS``."""
+        windows = average(self.traces.analyses).windows if self.traces.analyses else 1
+        return tabulate_owners(self.traces.owners, windows)
+
+    def plot_owners(self) -> "Figure":
+        """Draw whose communication was exposed, split by cause."""
+        from dtbench.report.plots.names import plot_exposed_owners
+
+        return plot_exposed_owners(self.owners, self._doubts())
+
+    def plot_overlap(self) -> "Figure":
+        """Draw how much communication each step hid and left exposed."""
+        from dtbench.report.plots.names import plot_overlap
+
+        return plot_overlap(self.overlap, self._doubts())
+
+    def _doubts(self) -> dict[str, str]:
+        """Say why its steps may stand for no others, as pictures ask for it; empty: nothing speaks against them."""
+        said = say_doubts(tuple(doubt_steps(read_steps_of_traces(self.traces.analyses))))
+        return {} if said is None else {"": said}
+
+    def plot_timeline(self, step: int | None = None) -> "Figure":
+        """Draw what ran on each lane in one step; left out: the one whose exposed communication is the median."""
+        return plot_step_of(self.traces, step)
+
+    def timeline(self, steps: "Steps" = None) -> "Timeline":
+        """Give what every rank did, to zoom and pan in: ``steps`` is one, (first, last), or as many as fit.
+
+        Raises:
+            TraceError: a trace is gone, or there is no such step.
+        """
+        from dtbench.report.timeline import make_timeline
+
+        return make_timeline(self.traces, steps=steps)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be read, may be counted wrongly, or was left out, and what one rank alone does not tell."""
+        return (*answer_notes(self.traces), *remark_lines(self.traces))
+
+    def __str__(self) -> str:
+        return spell_controls(
+            "\n".join([*answer_lines(self.traces), *(f"Note: {note}" for note in remark_lines(self.traces))])
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        sections = [section for section in (owner_section(self.traces), time_section(self.traces)) if section.rows]
+        return report_html("", answer_lines(self.traces), sections[:1], remark_lines(self.traces), folded=sections[1:])
+
+
+def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":
+    """Draw one step of traces; None: a typical one.
+
+    Raises:
+        TraceError: a trace is gone, or there is no such step.
+    """
+    from dtbench.report.plots.names import plot_timeline
+    from dtbench.traces.spans import StepRange, collect_spans, tabulate_exposed, tabulate_spans, tabulate_stage_work
+
+    shown = _typical_step(tabulate_overlap(traces.analyses)) if step is None else step
+    spans = collect_spans(traces, StepRange(shown, shown))
+    return plot_timeline(
+        tabulate_spans(spans),
+        tabulate_exposed(spans),
+        shown,
+        tabulate_stage_work(spans),
+        apart={one.rank for one in spans.ranks if not one.place.is_aligned},
+        every={one.rank for one in traces.analyses},
+    )
+
+
+def _typical_step(overlap: pd.DataFrame) -> int:
+    """Give the step whose exposed communication is the median over steps, the lower of two.
+
+    Raises:
+        TraceError: no step is marked.
+    """
+    if overlap.empty:
+        raise TraceError("these traces have no steps, so there is none to draw; timeline() draws all of them")
+    known = keep_known(overlap)
+    exposed = (overlap if known.empty else known).groupby("step")["exposed_comm_ns"].mean().sort_values(kind="stable")
+    return int(exposed.index[(len(exposed) - 1) // 2])

@@ -1,0 +1,166 @@
+"""Words for causes: a short phrase for each, and what an answer leads with."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+from dtbench.base.units import format_bytes, format_ns
+from dtbench.base.vocabulary import CAUSE_PHRASES, Cause, MissingInput, Operation
+from dtbench.traces.causes.exposed_owners import ExposedOwner
+from dtbench.traces.who.collectives import Collective
+
+UNATTRIBUTED: Final = "unattributed"
+
+MISSING_WORDS: Final = {
+    MissingInput.RANKS: "the other ranks' traces: skew or bandwidth",
+    MissingInput.CLOCKS: "how far the ranks' clocks are apart",
+    MissingInput.EVENTS: "when the other ranks began it",
+    MissingInput.GROUP: "which ranks share its process group",
+    MissingInput.WAITS: "whether it waited for another rank",
+    MissingInput.LATENESS: "what delayed the rank that began last",
+    MissingInput.LAUNCH: "the call that launched it",
+    MissingInput.LAUNCHES: "when compute was launched that ran before it or beside it",
+    MissingInput.QUEUE: "whether it stood behind the one before it",
+    MissingInput.PUT_OFF: "how it would run were no rank late: it waited for one, or what it stood behind did",
+    MissingInput.SCHEDULE: "how it would run had no stage to wait for another: it did, or what it stood behind did",
+    MissingInput.GRAPH_ORDER: "the order inside a captured graph",
+    MissingInput.READY: "when it could have been issued",
+    MissingInput.REGION: "whether it ran in forward, backward or the optimizer",
+    MissingInput.BLOCKING: "whether it was issued blocking",
+    MissingInput.STREAM_WAITS: "what the compute waited for that stood launched beside it",
+    MissingInput.LOST: "collectives of the same region that were issued and not seen to run",
+    MissingInput.HOST: "why the host launched no compute beside it",
+    MissingInput.WAKING: "what kept its thread there when other ranks had left it",
+    MissingInput.DEVICE_CLOCK: "how far the device's clock is off the host's",
+    MissingInput.CONSUMER: "whether anything waited for it",
+}
+
+
+def describe_cause(
+    cause: Cause,
+    *,
+    waited_for: int | None = None,
+    behind: Collective | None = None,
+    missing: Sequence[MissingInput] = (),
+) -> str:
+    """Give a short phrase for a cause.
+
+    >>> describe_cause(Cause.SKEW, waited_for=3)
+    'waited for rank 3'
+    >>> describe_cause(Cause.UNKNOWN, missing=[MissingInput.LAUNCH])
+    'cause unknown (missing: the call that launched it)'
+    """
+    if cause is Cause.SKEW and waited_for is not None:
+        return f"waited for rank {waited_for}"
+    if cause is Cause.BUBBLE and waited_for is not None:
+        return f"{CAUSE_PHRASES[cause]}, waited for rank {waited_for}"
+    if cause is Cause.QUEUED and behind is not None:
+        return f"queued behind {name_collective(behind.owner or None, behind.operation)}"
+    if cause is Cause.UNKNOWN and missing:
+        return f"{CAUSE_PHRASES[cause]} (missing: {'; '.join(MISSING_WORDS[one] for one in missing)})"
+    return CAUSE_PHRASES[cause]
+
+
+def describe_exposed_owner(row: ExposedOwner) -> str:
+    """Give who and why: ``layers.3's all-gather, mostly issued late``."""
+    why = describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind, missing=row.missing)
+    mostly = "mostly " if row.exposed_ns < row.owner_exposed_ns else ""
+    return f"{name_collective(row.owner, row.operation, row.carried.outsized_bytes)}, {mostly}{why}"
+
+
+class OwnerRow(Protocol):
+    """What rows of exposed communication have in common, of anyone's traces and of a run; ns."""
+
+    @property
+    def cause(self) -> Cause:
+        """Why."""
+        ...
+
+    @property
+    def exposed_ns(self) -> int:
+        """For this cause."""
+        ...
+
+    @property
+    def owner_exposed_ns(self) -> int:
+        """For all causes of this owner."""
+        ...
+
+
+Row = TypeVar("Row", bound=OwnerRow)
+
+LEADING = 0.3
+"""Part of the exposed time from which one owner is the story; below it, the largest cause is."""
+
+
+def find_leading(rows: Sequence[Row]) -> Row:
+    """Give the row that an answer leads with: of the largest owner or, where no owner stands out, of the largest cause.
+
+    Args:
+        rows: at least one; the owner with most exposed time first.
+    """
+    if _owner_leads(rows):
+        return rows[0]
+    cause = _sum_causes(rows).most_common(1)[0][0]
+    return max((row for row in rows if row.cause is cause), key=lambda row: row.exposed_ns)
+
+
+def describe_leading(rows: Sequence[Row], windows: float, describe: Callable[[Row], str]) -> str:
+    """Give what an answer leads with: one owner and why, or, where no owner stands out, one cause and its largest part.
+
+    Args:
+        rows: at least one; the owner with most exposed time first.
+        windows: over which the rows' times are divided.
+        describe: spells one row: who, why.
+    """
+    row = find_leading(rows)
+    if _owner_leads(rows):
+        return f"{format_ns(row.owner_exposed_ns / windows)} of it {describe(row)}"
+    whole, part = (format_ns(time_ns / windows) for time_ns in (_sum_causes(rows)[row.cause], row.exposed_ns))
+    return f"{whole} of it {CAUSE_PHRASES[row.cause]}; the largest part, {part}: {describe(row)}"
+
+
+def describe_causes(rows: Sequence[Row], windows: float) -> str:
+    """Say what each cause comes to over all owners, largest first: ``by cause: issued late 12 ms, ...``."""
+    spelled = [f"{CAUSE_PHRASES[cause]} {format_ns(ns / windows)}" for cause, ns in _sum_causes(rows).most_common()]
+    return f"by cause: {', '.join(spelled)}"
+
+
+def _owner_leads(rows: Sequence[Row]) -> bool:
+    sums = _sum_causes(rows)
+    return rows[0].owner_exposed_ns >= LEADING * sums.total() or sums.most_common(1)[0][0] is Cause.UNKNOWN
+
+
+def _sum_causes(rows: Sequence[Row]) -> Counter[Cause]:
+    sums: Counter[Cause] = Counter()
+    for row in rows:
+        sums[row.cause] += row.exposed_ns
+    return sums
+
+
+def name_collective(owner: str | None, operation: Operation | None, size_bytes: int | None = None) -> str:
+    """Name an owner's collectives, and the size of those that take most of their time where that sets them apart.
+
+    >>> name_collective("lm_head", Operation.ALL_GATHER, 32 << 20)
+    "lm_head's all-gather (mostly of 32.0 MiB)"
+    >>> name_collective("layers.1", Operation.REDUCE_SCATTER), name_collective(None, Operation.ALL_REDUCE)
+    ("layers.1's reduce-scatter", 'an unattributed all-reduce')
+    """
+    size = "" if size_bytes is None else f" (mostly of {format_bytes(size_bytes)})"
+    what = f"{name_operation(operation)}{size}"
+    return f"an unattributed {what}" if owner is None else f"{spell_owner(owner)}'s {what}"
+
+
+def spell_owner(owner: str) -> str:
+    """Spell an owner so that it reads in a sentence: a numbered module as one, an annotation without its frame.
+
+    >>> spell_owner("layers.3"), spell_owner("3"), spell_owner("## forward ##")
+    ('layers.3', 'module 3', 'forward')
+    """
+    bare = owner.strip("# ") or owner
+    return f"module {bare}" if bare.replace(".", "").isdecimal() else bare
+
+
+def name_operation(operation: Operation | None) -> str:
+    """Spell an operation: ``all-gather``."""
+    return "collective" if operation is None else operation.replace("_", "-")

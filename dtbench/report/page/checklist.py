@@ -1,0 +1,65 @@
+"""What a scenario's checks came to, in words: one wording for terminal, Markdown and notebook."""
+
+from dtbench.base.units import count_things
+from dtbench.report.page.section import Column, Section
+from dtbench.store.records.checks import DISTURBED, CheckOutcome, ChecksSummary
+
+
+def answer_line(checks: ChecksSummary) -> str:
+    """Give the answer to the scenario's question, or say why this run gives none."""
+    wrong = [result for result in checks.results if result.outcome is not CheckOutcome.PASSED]
+    if not wrong:
+        answer = f"all checks passed ({len(checks.results)})" if checks.answer is None else checks.answer
+        cells = ", ".join(checks.doubted)
+        return f"NOT REPRESENTATIVE: PROFILED steps of {cells} do not stand for others. {answer}" if cells else answer
+    taken = [f"{DISTURBED[result.kind]}. {result.got}" for result in wrong if result.kind in DISTURBED]
+    if taken:
+        return f"no answer, nothing is judged: {taken[0]}"
+    counts = {outcome: sum(result.outcome is outcome for result in wrong) for outcome in CheckOutcome}
+    told = [f"{count} {_spell(outcome)}" for outcome, count in counts.items() if count]
+    return f"no answer: of {count_things(len(checks.results), 'check')} {' and '.join(told)}"
+
+
+def _spell(outcome: CheckOutcome) -> str:
+    return "could not be judged" if outcome is CheckOutcome.NOT_JUDGED else outcome.value
+
+
+def checks_section(checks: ChecksSummary) -> Section:
+    """Give every check: what became of it, what it asks for, and the figure that it was judged by."""
+    return Section(
+        title="Checks of the scenario",
+        columns=(Column("outcome"), Column("check"), Column("got")),
+        rows=[
+            (_mark(result.outcome), _describe(result.words, result.because), result.got) for result in checks.results
+        ],
+        notes=(scope_words(checks), *([CHANGED] if checks.changed else [])),
+    )
+
+
+CHANGED = "--set made this another experiment than the file claims about: its checks are told and do not count"
+
+
+def scope_words(checks: ChecksSummary) -> str:
+    """Say on how many launches the checks were judged."""
+    if checks.launches > 1:
+        return f"judged on medians over {checks.launches} launches"
+    if not checks.launches:
+        return "judged without a cell of which no launch can be read"
+    return "judged on one launch; `--set repeat=4` gives statistics"
+
+
+def failure_words(checks: ChecksSummary) -> list[str]:
+    """Say of each check that did not pass what it asks for and what was got."""
+    return [
+        f"{_spell(result.outcome)}: {result.words}; got {result.got}"
+        for result in checks.results
+        if result.outcome is not CheckOutcome.PASSED
+    ]
+
+
+def _mark(outcome: CheckOutcome) -> str:
+    return "FAILED" if outcome is CheckOutcome.FAILED else outcome.value
+
+
+def _describe(words: str, because: str) -> str:
+    return f"{words}\n  because {because}" if because else words

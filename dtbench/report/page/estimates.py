@@ -1,0 +1,199 @@
+"""Words and numbers on exposed communication that was estimated several ways: one wording for every place.
+
+The answer first: do the estimates agree, or which two do not and why. Then what overlapping gained on the clock.
+"""
+
+import math
+from collections.abc import Iterator
+from statistics import fmean
+from typing import Final
+
+import pandas as pd
+
+from dtbench.base.units import NS_PER_MS, format_fraction, format_ns
+from dtbench.base.vocabulary import ESTIMATE_PHRASES, Estimate
+from dtbench.report.page import sentences
+from dtbench.report.page.section import Column, Section
+from dtbench.runs.exposure.agreement import ERRORS, LEAST_NS, SHARE, Agreement, judge, known_votes, leans_on_errors
+from dtbench.runs.summary import CellSummary, Estimated, ExposureRow, ExposureSummary, RunSummary
+from dtbench.traces.tables import ESTIMATES
+
+LABEL: Final = "estimates"
+"""Of the sentence that says whether they agree."""
+
+NOT_ASKED: Final = "-"
+"""The word for a cell of which only the trace was asked."""
+
+MOST_RANKS: Final = 16
+"""Rows of the table; ``--json`` has all."""
+
+MOST_DISPUTES: Final = 4
+"""Sentences on ranks that are disputed; ``--json`` has all."""
+
+_EXPLAINED: Final = {
+    Estimate.TRACE: "trace: communication with no compute beside it, from spans of PROFILED steps",
+    Estimate.ABLATION: "ablation: steps as they are less steps without communication, neither profiled",
+    Estimate.WAIT: "waits: how long consumers stood still, by the clock (on CUDA, gaps of the compute stream)",
+    Estimate.LOGGER: "DDP's logger: torch's own figure, a check on the waits for gradients",
+}
+
+
+def agreement_word(cell: CellSummary) -> str:
+    """Say in a word or two whether a cell's estimates agree; a dash where only the trace was asked."""
+    if cell.exposure is None:
+        return NOT_ASKED
+    outcome, disputed = judge(cell.exposure.rows[0]), _disputed_ranks(cell.exposure)
+    if disputed and outcome is not Agreement.DISPUTED:
+        return f"{len(disputed)} {'rank' if len(disputed) == 1 else 'ranks'} disputed"
+    return _word(outcome)
+
+
+def _word(outcome: Agreement) -> str:
+    return "n/a" if outcome is Agreement.UNKNOWN else outcome.value
+
+
+def _disputed_ranks(exposure: ExposureSummary) -> list[ExposureRow]:
+    return [row for row in exposure.rows if row.rank is not None and row.disputes]
+
+
+def lead_rows(cell: CellSummary) -> Iterator[tuple[str, str]]:
+    """Give what leads, by its label: whether the estimates agree, and what overlapping gained; nothing if not asked."""
+    if cell.exposure is None:
+        return
+    yield LABEL, agreement_sentence(cell.exposure)
+    gain = gain_sentence(cell)
+    if gain is not None:
+        yield "overlap", gain
+
+
+def is_any_known(exposure: ExposureSummary) -> bool:
+    """Tell whether there is anything to put into a table."""
+    return any(not math.isnan(one.mean_ns) for row in exposure.rows for one in row.estimates)
+
+
+def agreement_sentence(exposure: ExposureSummary) -> str:
+    """Say whether the estimates of the mean over ranks agree, and with what figures."""
+    mean = exposure.rows[0]
+    match judge(mean):
+        case Agreement.DISPUTED:
+            rest = len(mean.disputes) - 1
+            more = f"; and {rest} more {'dispute' if rest == 1 else 'disputes'}" if rest else ""
+            return f"DISPUTED: {mean.disputes[0]}{more}"
+        case Agreement.AGREE:
+            said = f"{'agree within their errors only' if leans_on_errors(mean) else 'agree'}: {_figures(mean)}"
+        case Agreement.UNKNOWN:
+            said = _unknown_words(mean)
+    disputed = _disputed_ranks(exposure)
+    if not disputed:
+        return said
+    which = f"rank {disputed[0].rank} is" if len(disputed) == 1 else f"{len(disputed)} ranks are"
+    return f"{said}; but {which} disputed"
+
+
+def _unknown_words(row: ExposureRow) -> str:
+    known = known_votes(row)
+    if not known:
+        return "n/a: none is known"
+    return f"not judged: {_figures(row)}" if len(known) > 1 else f"nothing to compare: only {_figures(row)} is known"
+
+
+def _figures(row: ExposureRow) -> str:
+    known = [one for one in row.estimates if not math.isnan(one.mean_ns)]
+    return ", ".join(f"{ESTIMATE_PHRASES[one.estimate]} {format_ns(one.mean_ns)}" for one in known)
+
+
+def gained_fraction(exposure: ExposureSummary) -> float:
+    """Give the part of a step without overlap that overlapping takes off; negative where it costs, NaN if not known."""
+    saved_ns = exposure.serial_ns - exposure.overlapped_ns
+    return saved_ns / exposure.serial_ns if exposure.serial_ns > 0 else math.nan
+
+
+def gain_sentence(cell: CellSummary) -> str | None:
+    """Hold the hidden share against the clock: how much shorter steps are than those that never overlap."""
+    exposure = cell.exposure
+    if exposure is None or math.isnan(gained_fraction(exposure)):
+        return None
+    gained, saved_ns = gained_fraction(exposure), exposure.serial_ns - exposure.overlapped_ns
+    hidden_ns = fmean(row.hidden_comm_ns for row in cell.ranks) if cell.ranks else math.nan
+    change = f"{format_fraction(abs(gained))} of the step ({format_ns(abs(saved_ns))})"
+    if abs(saved_ns) > ERRORS * exposure.gain_error_ns:  # false where nobody knows the error
+        found = f"{'lost' if gained < 0 else 'gained'} {change}"
+    elif math.isnan(exposure.gain_error_ns):
+        found = f"{change} {'longer' if gained < 0 else 'shorter'}, with an error that is not known"
+    else:
+        found = f"no gain can be told from none (within {format_ns(ERRORS * exposure.gain_error_ns)})"
+    return (
+        f"hidden {format_fraction(cell.hidden_fraction)} of the communication ({format_ns(hidden_ns)}), {found}: "
+        f"{format_ns(exposure.overlapped_ns)}, and {format_ns(exposure.serial_ns)} where every collective is waited "
+        "for at once"
+    )
+
+
+def dispute_sentences(exposure: ExposureSummary) -> list[str]:
+    """Give every dispute of the mean over ranks; where that has none, those of ranks."""
+    mean = exposure.rows[0]
+    if mean.disputes:
+        return list(mean.disputes)
+    found = [f"rank {row.rank}: {dispute}" for row in _disputed_ranks(exposure) for dispute in row.disputes]
+    rest = len(found) - MOST_DISPUTES
+    return [*found[:MOST_DISPUTES], *([f"and {rest} more disputes: see --json"] if rest > 0 else [])]
+
+
+def estimates_section(exposure: ExposureSummary) -> Section:
+    """Give all estimates with their standard errors: the mean over ranks, then each rank."""
+    kinds = [one.estimate for one in exposure.rows[0].estimates]
+    rows = exposure.rows[: MOST_RANKS + 1]
+    decimals = sentences.decimals_for(one.mean_ns for row in rows for one in row.estimates)
+    rest = len(exposure.rows) - len(rows)
+    rule = (
+        f"two agree within the largest of {ERRORS:g} combined standard errors, {format_fraction(SHARE)} and "
+        f"{format_ns(LEAST_NS)}"
+    )
+    return Section(
+        title="Exposed communication estimated several ways, per step; ms ± standard error",
+        columns=[
+            Column("rank"),
+            *(Column(ESTIMATE_PHRASES[kind], is_number=True) for kind in kinds),
+            Column("agree?"),
+        ],
+        rows=[
+            (
+                "mean" if row.rank is None else str(row.rank),
+                *(_estimate_words(one, decimals) for one in row.estimates),
+                _word(judge(row)),
+            )
+            for row in rows
+        ],
+        notes=(
+            *([f"and {rest} more {'rank' if rest == 1 else 'ranks'}: see --json"] if rest else []),
+            "; ".join([*(_EXPLAINED[kind] for kind in kinds), rule]),
+        ),
+    )
+
+
+def _estimate_words(one: Estimated, decimals: int) -> str:
+    mean = sentences.format_ms(one.mean_ns, decimals)
+    if math.isnan(one.mean_ns) or math.isnan(one.standard_error_ns):
+        return mean
+    return f"{mean} ± {sentences.format_ms(one.standard_error_ns, decimals)}"
+
+
+def estimate_numbers(cell: CellSummary) -> dict[str, float]:
+    """Give the scalars of a cell by tag; of the trace there are others. NaN where one is not known."""
+    if cell.exposure is None:
+        return {}
+    others = [one for one in cell.exposure.rows[0].estimates if one.estimate is not Estimate.TRACE]
+    numbers = {f"summary/exposed_{one.estimate}_ms": one.mean_ns / NS_PER_MS for one in others}
+    return {**numbers, "summary/overlap_gain_fraction": gained_fraction(cell.exposure)}
+
+
+def tabulate_estimates(summary: RunSummary) -> pd.DataFrame:
+    """Make the table of all cells of a run: ``run``, ``cell``, then ``tables.ESTIMATES``."""
+    rows = [
+        {**one.model_dump(), "run": summary.run_id, "cell": cell.name, "rank": row.rank, "agreement": judge(row).value}
+        for cell in summary.cells
+        for row in (cell.exposure.rows if cell.exposure else ())
+        for one in row.estimates
+    ]
+    columns = {"run": "string", "cell": "string", **ESTIMATES}
+    return pd.DataFrame(rows, columns=list(columns), dtype=object).astype(columns)

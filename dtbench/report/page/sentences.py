@@ -1,0 +1,659 @@
+"""The words of a report, as plain strings: one wording for terminal, Markdown, plots and TensorBoard.
+
+A number that could not be computed reads ``n/a``, never 0.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from statistics import median
+from typing import Final
+
+from dtbench.base.units import NS_PER_MS, NS_PER_S, count_things, format_bytes, format_count, format_fraction, format_ns
+from dtbench.base.vocabulary import REDUCTIONS, Cause, DeviceKind, Operation, Purpose, StageOutcome
+from dtbench.plan.plan import Plan
+from dtbench.plan.traffic.formula import find_own_purposes
+from dtbench.report.page.advice import advise, of_run
+from dtbench.report.page.causes import describe_cause, describe_leading, name_collective
+from dtbench.report.page.doubts import NO_FINDING, NOT_SEEN, NOT_WHOLE, UNSEEN_CONSUMER, say_doubts
+from dtbench.report.page.larger_losses import HostWait, describe_copies, describe_host
+from dtbench.report.page.scenario_facts import describe_cell
+from dtbench.runs.cell.cell_notes import describe_disturbed, say_taken
+from dtbench.runs.cell.plan_notes import is_linked, planned_notes
+from dtbench.runs.cell.wrong_results import find_wrong_results
+from dtbench.runs.doubt_words import describe_doubt
+from dtbench.runs.summary import CellSummary, Interval, OwnerSummary, PurposeSummary, RunSummary
+from dtbench.scenario.schema.model import Timed
+from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Parallel
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
+from dtbench.store.records.run import OwnLoop, RunStatus
+from dtbench.store.running import describe_neighbours
+from dtbench.traces.known_part import KnownPart, name_part
+
+NAN = float("nan")
+
+
+def fraction_of(part: float, whole: float) -> float:
+    """Give ``part / whole``; NaN when the whole is 0 or unknown."""
+    return part / whole if whole > 0 else NAN
+
+
+def idle_word(cell: CellSummary) -> str:
+    """Name what is neither compute, communication nor copy: on CPU it holds Python and dispatch."""
+    return "host" if cell.plan.device is DeviceKind.CPU else "idle"
+
+
+def find_purpose(cell: CellSummary, purpose: Purpose) -> PurposeSummary | None:
+    """Give the summary of one purpose; None when the run issued no collective for it."""
+    found = [row for row in cell.purposes if row.purpose is purpose and row.count > 0]
+    return found[0] if found else None
+
+
+def profiled_step_ns(cell: CellSummary) -> float:
+    """Give the median over ranks of a profiled step; NaN when no step was profiled."""
+    return median(row.step_ns for row in cell.ranks) if cell.ranks else NAN
+
+
+def wait_ns(cell: CellSummary, purpose: Purpose) -> float:
+    """Return the wait of one purpose per step, as every table has it; NaN where it is not known or does not occur."""
+    row = find_purpose(cell, purpose)
+    return NAN if row is None or row.wait_ns is None else row.wait_ns
+
+
+def wait_part(cell: CellSummary, purpose: Purpose) -> KnownPart | None:
+    """Return over what that wait is a mean, where it is not known of all; None: it is, or of nothing."""
+    row = find_purpose(cell, purpose)
+    return None if row is None else row.wait_part
+
+
+def wait_word(cell: CellSummary, purpose: Purpose) -> str:
+    """Give the wait of one purpose per step, ``none`` where there are no such collectives, ``n/a`` where unknown."""
+    is_absent = _are_purposes_told(cell) and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose)
+    if is_absent and not _is_own(cell, purpose) and _find_untold(cell, purpose) is None:
+        return "none"
+    return bound_wait(cell, purpose, format_ns(wait_ns(cell, purpose)))
+
+
+def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
+    """Say how long a step stood still for one purpose, or why it never did."""
+    time_ns, step_ns = wait_ns(cell, purpose), profiled_step_ns(cell)
+    if not math.isnan(time_ns):
+        part = wait_part(cell, purpose)
+        share = fraction_of(time_ns, step_ns) if part == cell.part else NAN  # else of other steps than their length is
+        shown = f"{format_fraction(share)} of a profiled step" if cell.ranks else _why_untold(cell)
+        return f"{name_part(part)}{bound_wait(cell, purpose, format_ns(time_ns))} per step ({shown})"
+    if not cell.ranks:
+        return f"n/a: {_why_untold(cell)}"
+    if find_purpose(cell, purpose) is not None:
+        return f"n/a: {UNSEEN_CONSUMER}"
+    if not _are_purposes_told(cell):
+        return "n/a: what communication was for is not known"
+    return _why_absent(cell, purpose)
+
+
+_NEVER: Final = {Purpose.GRAD_REDUCE: (Operation.BARRIER,), Purpose.UNSHARD: (*REDUCTIONS, Operation.BARRIER)}
+"""What cannot be of a purpose; by any other operation a loop may hand gradients or parameters on, in steps or codes."""
+
+
+def _are_purposes_told(cell: CellSummary) -> bool:
+    """Tell whether it is known what communication was for, or that there was none."""
+    return bool(cell.ranks) and bool(cell.purposes or not any(rank.comm_ns for rank in cell.ranks))
+
+
+def _is_own(cell: CellSummary, purpose: Purpose) -> bool:
+    """Tell whether a function of a person's own does it, by collectives or otherwise."""
+    return cell.scenario is not None and purpose in find_own_purposes(cell.scenario)
+
+
+def _find_untold(cell: CellSummary, purpose: Purpose) -> tuple[int, int | None] | None:
+    """Return how many a step may be of a purpose, and their bytes: a loop of one's own may hand on what it likes.
+
+    None: nothing is of purpose other, or only what its operation shows to be none, or that it is a number or two.
+    """
+    other = find_purpose(cell, Purpose.OTHER) if cell.scenario is None else None
+    if other is None:
+        return None
+    if not cell.others:
+        return other.count, other.size_bytes
+    may_be = [one for one in cell.others if not one.are_numbers and one.operation not in _NEVER[purpose]]
+    sizes = [one.size_bytes for one in may_be if one.size_bytes is not None]
+    size_bytes = sum(sizes) if len(sizes) == len(may_be) else None
+    return (sum(one.count for one in may_be), size_bytes) if may_be else None
+
+
+def _why_untold(cell: CellSummary) -> str:
+    """Say why nothing is known of where the time of profiled steps went."""
+    if not cell.launches and cell.unreadable:
+        return "all of its launches are left out"
+    if cell.purposes:
+        return "where the time of its profiled steps went is not known"
+    return "no step was profiled" if math.isnan(cell.profiler_cost.median) else "no trace is there"
+
+
+def lead_waits(cell: CellSummary) -> Iterator[tuple[str, str]]:
+    """Give what leads every report, by name: the two waits that people ask about, of a pipeline its bubble."""
+    yield "gradient wait", wait_sentence(cell, Purpose.GRAD_REDUCE)
+    yield "unshard wait", wait_sentence(cell, Purpose.UNSHARD)
+    if (pipeline := find_purpose(cell, Purpose.PIPELINE)) is not None and cell.ranks:
+        yield "pipeline bubble", _bubble_sentence(cell, pipeline)
+
+
+def _bubble_sentence(cell: CellSummary, pipeline: PurposeSummary) -> str:
+    """Say how long a stage of a pipeline stood still for its neighbours, which two ranks' traces show together."""
+    rows = [row for row in cell.owners if row.purpose is Purpose.PIPELINE]
+    bubble_ns = sum(row.exposed_ns for row in rows if row.cause is Cause.BUBBLE)
+    is_unmatched = not bubble_ns and all(row.skew_wait_ns is None for row in rows)
+    if pipeline.exposed_ns is None or (pipeline.exposed_ns and is_unmatched):
+        return "n/a: no send is matched with its receive"
+    share = format_fraction(fraction_of(bubble_ns, profiled_step_ns(cell)))
+    part = next((row.part for row in rows if row.part), cell.part)
+    return f"{name_part(part)}{least_word(cell)}{format_ns(bubble_ns)} per step ({share})"
+
+
+MOST_ADVICE = 2
+"""Sentences on what would change the largest causes."""
+
+
+def answer_sentence(cell: CellSummary) -> str | None:
+    """Say how much communication is exposed, whose most of it is and why; None where no rank was profiled.
+
+    Of which ranks, where that is not all of them, and why nothing is judged by it, if so.
+    """
+    if not cell.ranks:
+        return None
+    is_said = cell.part is not None and not cell.part.has_every_rank
+    unjudged = f"; not judged: {cell.rank_doubts[0]}" if cell.rank_doubts and not is_said else ""
+    return f"{name_part(cell.part)}{_say_exposed(cell)}{unjudged}"
+
+
+def _say_exposed(cell: CellSummary) -> str:
+    exposed_ns = sum(row.exposed_comm_ns for row in cell.ranks) / len(cell.ranks)
+    share = format_fraction(cell.exposed_step_fraction)
+    said = f"{least_word(cell)}{format_ns(exposed_ns)} of a profiled step ({share})"
+    if cell.disturbed:
+        return f"unreliable, since {say_taken(cell.disturbed)}: {said}. {describe_disturbed(cell.disturbed)}"
+    if (wrong := find_wrong_results(cell)) is not None:
+        return f"unreliable, since {wrong}: {said}"
+    doubt = say_doubts(cell.doubts)
+    if doubt is not None:
+        return f"{said}; {doubt}"
+    said = f"{_say_host(cell, exposed_ns)}{_say_copies(cell, exposed_ns)}{said}"
+    if not cell.owners or not exposed_ns or cell.rank_doubts:
+        return said
+    if part := next((row.part for row in cell.owners if row.part not in (None, cell.part)), None):
+        return f"{said}; whose it is, is known of {part}"
+    return f"{said}; {describe_leading(cell.owners, 1, _describe_owner)}"
+
+
+def least_word(cell: CellSummary) -> str:
+    """Give what stands before what was exposed where collectives were launched that nobody saw run."""
+    return "at least " if cell.unseen_collectives else ""
+
+
+def bound_below(cell: CellSummary, words: str) -> str:
+    """Return a time of communication in words, as a bound where it is one; of n/a it is none."""
+    return words if words == "n/a" else f"{least_word(cell)}{words}"
+
+
+def bound_wait(cell: CellSummary, purpose: Purpose, words: str) -> str:
+    """Return a wait in words, as a bound also where not every consumer of its collectives can be seen."""
+    row = find_purpose(cell, purpose)
+    is_least = row is not None and row.is_wait_least and words != "n/a"
+    return f"at least {words}" if is_least else bound_below(cell, words)
+
+
+def least_sentences(cell: CellSummary) -> tuple[str, ...]:
+    """Say which numbers of a cell's tables are bounds; none where all that was launched was seen to run."""
+    if not cell.unseen_collectives:
+        return ()
+    were = "was" if cell.unseen_collectives == 1 else "were"
+    lost = f"{count_things(cell.unseen_collectives, 'collective')} {were} launched and not seen to run"
+    return (
+        f"{lost}: communication, and what of it was exposed or waited for, is at least this, copies and idle at most",
+    )
+
+
+def _say_host(cell: CellSummary, exposed_ns: float) -> str:
+    """Say how long the devices wait for the host, where that is the larger loss."""
+    if cell.idle is None or cell.idle.part != cell.part:  # of other steps than what it is set against
+        return ""
+    unknown_ns = cell.idle.comm_wait_at_most_ns - cell.idle.comm_wait_ns
+    return describe_host(
+        HostWait(cell.idle.host_wait_ns, cell.idle.host_sync_ns, unknown_ns),
+        comm_ns=cell.idle.comm_wait_at_most_ns,
+        exposed_ns=exposed_ns,
+        step_ns=profiled_step_ns(cell),
+        of="a profiled step",
+    )
+
+
+def _say_copies(cell: CellSummary, exposed_ns: float) -> str:
+    """Say how long the devices only copied, where that is the larger loss."""
+    if cell.unseen_collectives:  # a copy may have run beside them
+        return ""
+    copy_ns = sum(rank.exposed_copy_ns for rank in cell.ranks) / len(cell.ranks)
+    return describe_copies(copy_ns=copy_ns, exposed_ns=exposed_ns, step_ns=profiled_step_ns(cell), of="a profiled step")
+
+
+def _describe_owner(row: OwnerSummary) -> str:
+    mostly = "mostly " if row.exposed_ns < row.owner_exposed_ns else ""
+    who = name_collective(row.owner or None, row.operation, row.outsized_bytes)
+    return f"{who}, {mostly}{describe_cause(row.cause, waited_for=row.waited_for)}"
+
+
+def has_findings(cell: CellSummary) -> bool:
+    """Tell whether causes are findings: steps stand for others, records are whole, and nothing is unreliable."""
+    return _why_unreliable(cell) is None and not cell.doubts and not cell.rank_doubts
+
+
+def _why_unreliable(cell: CellSummary) -> str | None:
+    """Say, as a clause, why no number of a cell may be gone by: others had the machine, or its results are wrong."""
+    return say_taken(cell.disturbed) if cell.disturbed else find_wrong_results(cell)
+
+
+def doubts_of_cells(cells: Iterable[CellSummary]) -> dict[str, str]:
+    """Say it of each cell of a run that there is something to say of, also that it is unreliable and why."""
+    said = {}
+    for cell in cells:
+        why = _why_unreliable(cell)
+        words = say_doubts(cell.doubts) if why is None else f"unreliable, since {why}"
+        if words is not None:
+            said[cell.name] = words
+    return said
+
+
+def advice_sentences(cell: CellSummary) -> list[str]:
+    """Say what would change the largest causes, largest first, each sentence once; that none are findings, if so.
+
+    None where its numbers are unreliable.
+    """
+    if _why_unreliable(cell) is not None:
+        return []
+    if not has_findings(cell):
+        return [NOT_WHOLE if cell.rank_doubts else NO_FINDING] if cell.owners else []
+    if cell.unseen_collectives:
+        return [NOT_SEEN] if cell.owners else []
+    losses = [of_run(row) for row in cell.owners]
+    comm_ns = max((rank.comm_ns for rank in cell.ranks), default=NAN)
+    found = advise(losses, describe_cell(cell), step_ns=profiled_step_ns(cell), comm_ns=comm_ns)
+    of_part = name_part(next((row.part for row in cell.owners if row.part), None))
+    return [f"{of_part}{one.why}: {one.words}" for one in found[:MOST_ADVICE]]
+
+
+def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
+    planned = _count_planned(cell, purpose)
+    if planned:
+        return f"n/a: the plan expects {planned} collectives per step, none was seen"
+    if _is_own(cell, purpose):
+        return "n/a: a function of your own does it, and no such collective was seen"
+    if (untold := _find_untold(cell, purpose)) is not None:
+        count, size_bytes = untold
+        size = "" if size_bytes is None else f", {format_bytes(size_bytes)} a step,"
+        return f"n/a: none could be told; {count_things(count, 'collective')} of purpose other{size} may be such"
+    if cell.scenario is None:
+        return "none, no such collective was issued"
+    if purpose is Purpose.GRAD_REDUCE:
+        return "none, there are no gradient reductions: one rank sees the whole batch"
+    return f"none, there are no parameter all-gathers: {_why_never_gathered(cell.scenario.parallel)}"
+
+
+def _why_never_gathered(parallel: Parallel) -> str:
+    match parallel:
+        case Ddp():
+            return "DDP keeps full parameters"
+        case Fsdp1(sharding_strategy="NO_SHARD"):
+            return "NO_SHARD keeps full parameters"
+        case Fsdp1(shards=1) | Fsdp2(shards=1):
+            return "the only shard is the whole parameter"
+        case Fsdp1() | Fsdp2():
+            return "parameters stay gathered between steps"
+
+
+def _count_planned(cell: CellSummary, purpose: Purpose) -> int:
+    """Return what the plan expects per step, or the ranks do where the plan itself cannot know."""
+    of_ranks = [row.planned_count or 0 for row in cell.purposes if row.purpose is purpose]
+    of_plan = (cell.plan.traffic or ()) if isinstance(cell.plan, Plan) and not _is_own(cell, purpose) else ()
+    return max(sum(one.count for one in of_plan if one.purpose is purpose), *of_ranks, 0)
+
+
+def parallel_words(cell: CellSummary) -> str:
+    """Say how the model is spread, for example ``4 ranks: fsdp2, shard 2 x tensor 2, sequence_parallel=true``."""
+    return ", ".join([mesh_words(cell), *knob_words(cell)])
+
+
+def mesh_words(cell: CellSummary) -> str:
+    """Say the same without the knobs: ``4 ranks: fsdp2, shard 2 x tensor 2``."""
+    axes = " x ".join(f"{axis.name} {axis.size}" for axis in cell.plan.mesh)
+    kind = "your own loop" if cell.scenario is None else cell.scenario.parallel.kind
+    words = f"{count_things(cell.plan.ranks, 'rank')}: {kind}"
+    return ", ".join([words, *([axes] if axes else [])])
+
+
+def backend_words(cell: CellSummary) -> str:
+    """Say what the ranks talk over."""
+    if cell.plan.backend is None:
+        return "without a process group"
+    return f"on {cell.plan.backend}, {LINKED}" if is_linked(cell) else f"on {cell.plan.backend}"
+
+
+LINKED = "over an emulated link"
+
+
+_SHAPE = {"kind", "replicas", "shards", "tensor"}
+"""Fields of a strategy that its mesh has told already."""
+
+
+def knob_words(cell: CellSummary) -> list[str]:
+    """Name the knobs of the strategy that are not at torch's default: what tells one cell from the next."""
+    if cell.scenario is None:
+        return []
+    sections = {
+        "": cell.scenario.parallel.model_dump(exclude_defaults=True, exclude=_SHAPE),
+        "accumulation.": cell.scenario.accumulation.model_dump(exclude_defaults=True),
+    }
+    knobs: dict[str, object] = {}
+    for prefix, section in sections.items():
+        for name, value in section.items():
+            inner = value.items() if isinstance(value, dict) else [("", value)]
+            knobs.update({f"{prefix}{name}.{field}" if field else f"{prefix}{name}": one for field, one in inner})
+    return [f"{name.removesuffix('.kind')}={_value_word(value)}" for name, value in knobs.items()]
+
+
+def _value_word(value: object) -> str:
+    """Spell a knob's value as a person would in the scenario."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case tuple() | list():
+            return "[" + ", ".join(_value_word(item) for item in value) + "]"
+        case _:
+            return str(value)
+
+
+def step_time_words(cell: CellSummary) -> str:
+    """Say the step time with its interval and spread, and over what the interval holds."""
+    interval = cell.step_time
+    if math.isnan(interval.median):
+        return "n/a: no MEASURED step is known"
+    scope = launches_words(cell)
+    return (
+        f"{name_part(cell.timed_part)}{format_ns(interval.median)} median of {count_things(interval.count, 'step')}, "
+        f"95 % interval {range_words(interval.low, interval.high)} {scope}, "
+        f"IQR {range_words(interval.quartile1, interval.quartile3)}"
+    )
+
+
+def launches_words(cell: CellSummary) -> str:
+    """Say over what the interval of a step time holds."""
+    timed = () if cell.timed_part is None else cell.timed_part.launches
+    count = len(timed or cell.launches)
+    return f"over {count} launches" if count > 1 else "within this launch"
+
+
+def range_words(low_ns: float, high_ns: float) -> str:
+    """Give both ends of a range of times; ``n/a`` when an end is unknown."""
+    if math.isnan(low_ns) or math.isnan(high_ns):
+        return "n/a"
+    return f"{format_ns(low_ns)} to {format_ns(high_ns)}"
+
+
+def profiler_words(cell: CellSummary) -> str:
+    """Say how much longer a step takes under the profiler, of the launches that were timed."""
+    words = profiler_cost_words(cell.profiler_cost)
+    return words if words == "n/a" else f"{name_part(cell.timed_part)}{words}"
+
+
+def profiler_cost_words(ratio: Interval) -> str:
+    """Say how much longer a step takes under the profiler."""
+    if math.isnan(ratio.median):
+        return "n/a"
+    words = f"a profiled step takes {ratio.median:.3f} x a measured one"
+    if math.isnan(ratio.low) or math.isnan(ratio.high):
+        return words
+    return f"{words}, 95 % interval {ratio.low:.3f} to {ratio.high:.3f}"
+
+
+def first_step_words(cell: CellSummary) -> str:
+    """Say how long it took from the launch to the end of the first step."""
+    if math.isnan(cell.time_to_first_step_ns):
+        return _NO_RECORDS if cell.memory is None else "n/a: no rank has told it; ranks that are forked cannot"
+    return f"{name_part(cell.records_part)}{format_ns(cell.time_to_first_step_ns)} after the launch"
+
+
+def utilization_words(cell: CellSummary) -> str:
+    """Give the model FLOPs utilization, or say what nobody knows."""
+    if cell.scenario is not None and isinstance(cell.scenario.model, Timed):
+        return "n/a (its blocks take a given time)"
+    if isinstance(cell.plan, Plan) and cell.plan.flops_per_step is None:
+        return "n/a (the model's FLOPs are unknown)"
+    if math.isnan(cell.model_flops_utilization):
+        return "n/a (your own model)" if cell.scenario is None else "n/a (peak unknown)"
+    return format_fraction(cell.model_flops_utilization)
+
+
+def compilation_words(cell: CellSummary) -> str | None:
+    """Say what ``torch.compile`` took and made on the rank where it took longest; None: nothing was compiled."""
+    if (compilation := cell.compilation) is None:
+        return None
+    counts = {"graph": compilation.graphs, "recompile": compilation.recompiles, "graph break": compilation.graph_breaks}
+    words = [count_things(count, name) for name, count in counts.items()]
+    time = f"{name_part(cell.records_part)}{format_ns(compilation.duration_ns)}"
+    return f"{time} on the slowest rank: {', '.join(words)}"
+
+
+def throughput_words(cell: CellSummary) -> str:
+    """Give tokens per second of the whole job, of the launches that were timed."""
+    words = tokens_word(cell)
+    if math.isnan(cell.tokens_per_second):
+        return words
+    told = f"{name_part(cell.timed_part)}{words} tokens/s"
+    if cell.scenario is not None:
+        return told
+    if (between := cell.between_steps) is None or cell.plan.tokens_per_step is None:
+        return f"{told} in steps alone"
+    whole_ns = cell.step_time.median + between.between_ns  # of the same step as before, else slow ones lie between
+    whole = format_count(cell.plan.tokens_per_step * NS_PER_S / whole_ns)
+    return f"{told} in steps alone, {whole} with what lies between them"
+
+
+def tokens_word(cell: CellSummary) -> str:
+    """Give the same for a column whose header says what it is."""
+    if not math.isnan(cell.tokens_per_second):
+        return format_count(cell.tokens_per_second)
+    return "n/a (say tokens_per_step)" if cell.plan.tokens_per_step is None else "n/a"
+
+
+def cpu_time_words(cell: CellSummary) -> str:
+    """Give the CPU time of a rank in a MEASURED step, of the launches that were timed."""
+    if math.isnan(cell.cpu_ns_per_step):
+        return "n/a"
+    return f"{name_part(cell.timed_part)}{format_ns(cell.cpu_ns_per_step)} per step and rank"
+
+
+def memory_words(cell: CellSummary) -> str:
+    """Give the largest memory peaks of any rank."""
+    if (memory := cell.memory) is None:
+        return "n/a"
+    words = f"{name_part(cell.records_part)}{format_bytes(memory.rss_peak_bytes)} host"
+    if memory.allocated_peak_bytes is not None:
+        words += f", {format_bytes(memory.allocated_peak_bytes)} allocated on the device"
+    if memory.reserved_peak_bytes is not None:
+        words += f", {format_bytes(memory.reserved_peak_bytes)} reserved"
+    return words
+
+
+def plan_word(row: PurposeSummary) -> str:
+    """Say whether a purpose's collectives equal the plan's formula; a dash where there is no formula."""
+    if row.matches_plan is None:
+        return "-"
+    if row.matches_plan:
+        return "= plan"
+    planned_bytes = NAN if row.planned_size_bytes is None else row.planned_size_bytes
+    count = "any number" if row.planned_count is None else row.planned_count
+    return f"plan: {count} with {format_bytes(planned_bytes)}"
+
+
+def overlap_word(row: PurposeSummary) -> str:
+    """Say whether a purpose's collectives can run beside compute here; some that cannot meet another thread's."""
+    word = _can_overlap(row)
+    return "by chance" if word == "no" and row.hidden_ns else word
+
+
+def _can_overlap(row: PurposeSummary) -> str:
+    if row.overlap_possible is None:
+        return "unknown"
+    return "yes" if row.overlap_possible else "no"
+
+
+def overlap_sentence(row: PurposeSummary) -> str:
+    """Say whether a purpose's collectives can be hidden here, and by what mechanism or why not."""
+    return f"{_can_overlap(row)}: {row.overlap_reason}"
+
+
+def plan_words(cell: CellSummary) -> str | None:
+    """Say that nothing was planned; None for a run with a plan."""
+    return f"none: your own loop in {cell.plan.script}" if isinstance(cell.plan, OwnLoop) else None
+
+
+_NO_RECORDS = "n/a: the records that would tell are not there"
+
+
+def correctness_words(cell: CellSummary) -> str:
+    """Say how far the run is from a single process that sees the whole batch."""
+    result = cell.correctness
+    if result is None:
+        if cell.scenario is None:
+            return "not checked: your own loop"
+        is_lost = (cell.rank_doubts or cell.memory is None) and cell.scenario.correctness.enabled
+        return _NO_RECORDS if is_lost else "not checked against a single process"
+    errors = (
+        f"loss error {_exponent(result.loss_error)} (tolerance {_exponent(result.loss_tolerance)}), "
+        f"gradient error {_exponent(result.gradient_error)} (tolerance {_exponent(result.gradient_tolerance)})"
+    )
+    if result.passed:
+        return f"passed against a single process: {errors}"
+    return f"FAILED, differs from a single process: {errors}, worst parameter {result.worst_parameter}"
+
+
+def _exponent(value: float) -> str:
+    return "n/a" if math.isnan(value) else f"{value:.1e}"
+
+
+def receipt_words(receipt: Receipt) -> str:
+    """Say what was asked and what torch says it got."""
+    note = f"; {receipt.note}" if receipt.note else ""
+    return f"{receipt.knob}: asked {receipt.asked}, got {receipt.got}{note}"
+
+
+def agreeing_words(cell: CellSummary) -> str:
+    """Say of how many knobs it is known that they did what was asked."""
+    if not cell.receipts and (cell.rank_doubts or cell.memory is None):
+        return _NO_RECORDS
+    agreeing = sum(receipt.outcome is ReceiptOutcome.AGREES for receipt in cell.receipts)
+    return f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}"
+
+
+DISTURBED_WORD = "cores taken"
+"""Of a cell of which others left too few steps alone."""
+
+
+def check_word(cell: CellSummary) -> str:
+    """Say in a word or two whether a cell's numbers may be trusted."""
+    if cell.status is not RunStatus.COMPLETE:
+        return "run failed" if cell.status is RunStatus.FAILED else "incomplete"
+    if (word := _result_word(cell)) is not None:
+        return word
+    if False in (*(row.matches_plan for row in cell.purposes), *(row.matches_plan for row in cell.stages)):
+        return "traffic differs"
+    if any(receipt.outcome is ReceiptOutcome.DISAGREES for receipt in cell.receipts):
+        return "knob differs"
+    return _time_word(cell) or ("not checked" if cell.correctness is None else "passed")
+
+
+def _time_word(cell: CellSummary) -> str | None:
+    """Say what speaks against its times, or against judging by them."""
+    if cell.disturbed:
+        return DISTURBED_WORD
+    if cell.rank_doubts:
+        return "not judged"
+    return "time differs" if cell.prediction is not None and cell.prediction.is_inside is False else None
+
+
+def _result_word(cell: CellSummary) -> str | None:
+    """Say what is wrong with what was computed."""
+    if cell.correctness is not None and not cell.correctness.passed:
+        return "results differ"
+    outcomes = {stage.outcome for stage in cell.stages}
+    if cell.state_steps is not None and cell.state_steps.mismatched:
+        return "state differs"
+    for outcome, word in _STAGE_WORDS.items():
+        if outcome in outcomes:
+            return word
+    return "missing wait" if cell.canary is not None and cell.canary.passed is False else None
+
+
+_STAGE_WORDS = {
+    StageOutcome.WRONG: "state differs",
+    StageOutcome.RAISED: "stage raised",
+    StageOutcome.MENDED: "stage works",
+}
+"""What is wrong with a stage, most important first; ``stage works``: the scenario says that torch breaks it."""
+
+
+def status_sentence(what: str, status: RunStatus, reason: str | None) -> str | None:
+    """Say how a run or cell ended and why; None for one that is complete."""
+    match status:
+        case RunStatus.COMPLETE:
+            return None
+        case RunStatus.FAILED:
+            return f"{what} FAILED: {reason or 'no reason was recorded'}"
+        case RunStatus.RUNNING:
+            why = (reason or "it still runs, or it was killed").removeprefix("incomplete: ")
+            return f"{what} is not finished: {why}"
+
+
+def resumed_sentence(times: int) -> str | None:
+    """Say that launches of a run lie apart; None for a run that went through at once."""
+    if not times:
+        return None
+    how_often = "once" if times == 1 else f"{times} times"
+    return f"stopped and resumed {how_often}: launches before and after are not interleaved with each other"
+
+
+def run_warnings(summary: RunSummary) -> Iterator[tuple[str, str]]:
+    """Yield what a reader of any number of a run must know of where it ran or lies: about what, and a sentence."""
+    yield from (("environment", note) for note in summary.environment_notes)
+    neighbours = describe_neighbours(summary.neighbours)
+    if neighbours is not None:
+        yield "other runs", neighbours
+    yield from (("other launches", note) for note in summary.unlisted)
+
+
+def is_trusted(cell: CellSummary) -> bool:
+    """Tell whether nothing speaks against a cell's numbers."""
+    return check_word(cell) in ("passed", "not checked")
+
+
+def mistrusted(cells: Iterable[CellSummary]) -> dict[str, str]:
+    """Give by name, in a word or two, what speaks against the numbers of cells, where something does."""
+    return {cell.name: check_word(cell) for cell in cells if not is_trusted(cell)}
+
+
+def cell_notes(cell: CellSummary) -> tuple[str, ...]:
+    """Give what a reader of the numbers must know, the plan's notes first, each once."""
+    of_estimates = cell.exposure.notes if cell.exposure else ()
+    of_doubts = (f"PROFILED steps may not stand for the run: {describe_doubt(doubt)}" for doubt in cell.doubts)
+    return tuple(dict.fromkeys((*planned_notes(cell), *of_doubts, *cell.notes, *of_estimates)))
+
+
+def decimals_for(times_ns: Iterable[float | None]) -> int:
+    """Give the decimals that a column of milliseconds needs: three below 10 ms, two below 100 ms, else one."""
+    known = (abs(time_ns) for time_ns in times_ns if time_ns is not None and not math.isnan(time_ns))
+    largest_ms = max(known, default=0.0) / NS_PER_MS
+    return 3 if largest_ms < 10 else 2 if largest_ms < 100 else 1
+
+
+def format_ms(time_ns: float | None, decimals: int) -> str:
+    """Give milliseconds without their unit, for a column whose header says it."""
+    return "n/a" if time_ns is None or math.isnan(time_ns) else f"{time_ns / NS_PER_MS:.{decimals}f}"

@@ -1,0 +1,67 @@
+"""What tells the cells of a scenario apart: their knobs, as text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+from dtbench.base.redaction import redact_field
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.scenario.sweeps.axes import UNSET
+
+Settings: TypeAlias = Mapping[str, Mapping[str, str]]
+"""What tells the cells apart, by cell and by name of the setting, as text."""
+
+
+class Cell(Protocol):
+    """What a planned cell and a summarized one have in common."""
+
+    @property
+    def name(self) -> str:
+        """Of the cell."""
+        ...
+
+    @property
+    def scenario(self) -> Scenario | None:
+        """None for a person's own loop."""
+        ...
+
+    @property
+    def coordinates(self) -> Mapping[str, str]:
+        """Its value on each axis of a matrix."""
+        ...
+
+
+def find_settings(cells: Sequence[Cell]) -> dict[str, dict[str, str]]:
+    """Give what tells the cells apart, by cell: their places on the axes, else every field that differs, as text."""
+    placed = {cell.name: dict(cell.coordinates) for cell in cells}
+    if not any(placed.values()):
+        dumped = {cell.name: cell.scenario.model_dump(mode="json") if cell.scenario else {} for cell in cells}
+        placed = {name: _flatten(fields) for name, fields in dumped.items()}
+    return _keep_differing(placed)
+
+
+def find_written_settings(cells: Sequence[Cell]) -> dict[str, dict[str, str]]:
+    """Do the same with the fields that the file writes: one that another strategy lacks is no knob of its own."""
+    placed = {cell.name: dict(cell.coordinates) for cell in cells}
+    if not any(placed.values()):
+        for cell in cells:
+            fields = {} if cell.scenario is None else cell.scenario.model_dump(mode="json", exclude_unset=True)
+            placed[cell.name] = _flatten(fields)
+    return _keep_differing(placed)
+
+
+def _keep_differing(placed: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    names = list(dict.fromkeys(name for settings in placed.values() for name in settings))
+    found = {cell: {name: settings.get(name, UNSET) for name in names} for cell, settings in placed.items()}
+    differing = [name for name in names if len({settings[name] for settings in found.values()}) > 1]
+    return {cell: {name: redact_field(name, settings[name]) for name in differing} for cell, settings in found.items()}
+
+
+def _flatten(fields: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+    """Give the fields of a scenario by their dotted paths, as text; what is None is left out."""
+    flat: dict[str, str] = {}
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            flat.update(_flatten(value, f"{prefix}{name}."))
+        elif value is not None:
+            flat[f"{prefix}{name}"] = f"{value:g}" if isinstance(value, float) else str(value)
+    return flat

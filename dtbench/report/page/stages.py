@@ -1,0 +1,134 @@
+"""What became of the training state, in words: a row for each stage of each part, and sentences on what went wrong."""
+
+import math
+from collections.abc import Iterator
+
+from dtbench.base.units import format_bytes, format_ns, list_numbers
+from dtbench.base.vocabulary import StageOutcome
+from dtbench.report.page.section import Column, Section
+from dtbench.runs.stage_summary import StageSummary, StateStepsSummary
+from dtbench.runs.summary import CellSummary
+
+TITLE = "What became of the training state (medians; collectives: of tensors + objects)"
+
+_COLUMNS = (
+    Column("stage of the"),
+    *(
+        Column(title, is_number=True)
+        for title in (
+            "slowest\nrank",
+            "stood\nstill",
+            "tensors\nof a rank",
+            "collec-\ntives",
+            "their\nsize",
+            "host\nmemory",
+        )
+    ),
+    Column("bits are"),
+)
+
+
+def stages_section(cell: CellSummary) -> Section:
+    """Give stages in the order in which they ran."""
+    return Section(TITLE, _COLUMNS, [_words(row) for row in cell.stages])
+
+
+def _words(row: StageSummary) -> tuple[str, ...]:
+    name = f"{row.part}: {row.stage}"
+    if not row.rounds:
+        return (name, *("-" for _ in _COLUMNS[1:-1]), row.outcome)
+    return (
+        name,
+        format_ns(row.duration_ns),
+        format_ns(row.wait_ns),
+        _spell(row.state_bytes),
+        _count(row),
+        _spell(row.sent_bytes),
+        "n/a" if row.host_peak_bytes is None else f"+{format_bytes(row.host_peak_bytes)}",
+        row.outcome,
+    )
+
+
+def _spell(size_bytes: int | None) -> str:
+    return "n/a" if size_bytes is None else format_bytes(size_bytes)
+
+
+def _count(row: StageSummary) -> str:
+    if row.collectives is None:
+        return "n/a"
+    return f"{row.collectives}+{row.object_collectives}" if row.object_collectives else str(row.collectives)
+
+
+def outcome_sentences(row: StageSummary) -> Iterator[str]:
+    """Say what came out of a stage wrong, on which rank, or that it is no longer broken."""
+    what = f"{row.stage} of the {row.part}"
+    for wrong in row.mismatches:
+        yield f"{what}, rank {wrong.rank}: {wrong.key}: {wrong.words}"
+    rest = (row.mismatched or 0) - len(row.mismatches)
+    if rest > 0:
+        yield f"{what}: and {rest} more"
+    for words, ranks in _by_words(row).items():
+        where = f"rank{'' if len(ranks) == 1 else 's'} {list_numbers(ranks)}"
+        yield f"{what}, {where}: {words}; stages after it did not run"
+    if row.outcome is StageOutcome.MENDED:
+        yield f"{what} holds; take it out of state_dict.broken"
+
+
+def _by_words(row: StageSummary) -> dict[str, list[int]]:
+    """Give the ranks that torch said something on, by what it said."""
+    found: dict[str, list[int]] = {}
+    for one in row.raised:
+        found.setdefault(one.words, []).append(one.rank)
+    return found
+
+
+def traffic_sentence(row: StageSummary) -> str | None:
+    """Say what a stage was to send, where it sent other than that."""
+    if row.matches_plan is not False or row.planned is None:
+        return None
+    planned = ", ".join(f"{line.count} {line.operation} of {line.size_bytes} bytes" for line in row.planned)
+    return f"{row.stage} of the {row.part}: sent other than its formula says: {planned or 'nothing'}"
+
+
+def step_sentences(steps: StateStepsSummary | None) -> Iterator[str]:
+    """Say what a load and a save cost training."""
+    if steps is None:
+        return
+    yield (
+        f"a step takes {format_ns(steps.before_ns)} before a load, {format_ns(steps.first_ns)} right after it and "
+        f"{format_ns(steps.after_ns)} from then on; the load takes {format_ns(steps.load_ns)}"
+    )
+    yield (
+        f"an asynchronous save of {format_bytes(steps.file_bytes)} blocks training for {format_ns(steps.blocked_ns)} "
+        f"and is done after {format_ns(steps.saved_ns)}; of {steps.steps} steps beside it {steps.in_flight:.3g} began "
+        f"before that, and one takes {format_ns(steps.beside_ns)} instead of {format_ns(steps.alone_ns)}: "
+        f"{_cost_words(steps)}"
+    )
+
+
+def _cost_words(steps: StateStepsSummary) -> str:
+    if math.isnan(steps.cost_low_ns):
+        return "what it costs training in all cannot be told from one round"
+    interval = f"95 % interval {format_ns(steps.cost_low_ns)} to {format_ns(steps.cost_high_ns)}"
+    if math.isnan(steps.cost_ns):
+        return f"what it costs training in all cannot be told ({interval})"
+    return f"{format_ns(steps.cost_ns)} of training in all ({interval}), {format_ns(steps.cost_ns_per_mib)} per MiB"
+
+
+def saved_sentence(steps: StateStepsSummary | None) -> str | None:
+    """Say that steps beside a save show in what it wrote."""
+    if steps is None or not steps.mismatched:
+        return None
+    return f"steps beside a save show in what was saved: {steps.mismatched} keys are not as they were at the call"
+
+
+def all_sentences(cell: CellSummary) -> list[str]:
+    """Give every sentence on a cell's stages, those on what went wrong first."""
+    wrong = [one for row in cell.stages for one in (*outcome_sentences(row), traffic_sentence(row))]
+    said = [*wrong, saved_sentence(cell.state_steps), *step_sentences(cell.state_steps)]
+    return [sentence for sentence in said if sentence is not None]
+
+
+def plain_titles(section: Section) -> list[str]:
+    """Give a table's headers in one line each."""
+    return [column.title.replace("-\n", "").replace("\n", " ") for column in section.columns]

@@ -1,0 +1,255 @@
+"""The cells of a run against each other: one row each, by their place on the axes that the scenario crosses.
+
+One wording for the terminal, Markdown, the plot and TensorBoard.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final
+
+from dtbench.base.units import NS_PER_MS, format_fraction, format_ns
+from dtbench.base.vocabulary import Purpose
+from dtbench.report.page import estimates, sentences
+from dtbench.report.page.marks import Marks
+from dtbench.report.page.sentences import NAN
+from dtbench.runs.representative import UNSURE
+from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.runs.told_apart import LEAST_LAUNCHES, tell_apart
+from dtbench.scenario.sweeps.axes import cut_common_folders
+from dtbench.traces.known_part import KnownPart
+
+MOST_CELLS = 4
+"""Cells that are told in full; of more, only those that must not be trusted are."""
+
+ESTIMATES, CHECK = estimates.LABEL, "check"
+OF_WORDS = (ESTIMATES, CHECK)
+"""Headers of the columns of words; all others are numbers."""
+
+NOT_ON_AXIS = "-"
+"""The value of a cell on an axis that it leaves out."""
+
+_MOST_VALUE_LENGTH = 18
+_DOUBT: Final = "?"
+_MOST_NOTES = 6
+_WITHIN: Final = "within one launch: `--set repeat=4` says whether cells differ from launch to launch"
+_SCOPE_WORDS: Final = {
+    True: "intervals over launches",
+    False: f"intervals {_WITHIN}",
+    None: f"intervals over launches, of cells with one launch {_WITHIN}",
+}
+
+
+@dataclass(frozen=True)
+class SweepAxis:
+    """One axis with the value of every cell as text, in the order of the cells."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all cells have the same value."""
+        return len(set(self.values)) == 1
+
+
+@dataclass(frozen=True)
+class Column:
+    """One quantity: its header, and the words of every cell."""
+
+    header: str
+    words: tuple[str, ...]
+
+
+def find_axes(summary: RunSummary) -> tuple[SweepAxis, ...]:
+    """Give the axes along which the cells differ; their names where there are no others."""
+    names = list(dict.fromkeys(name for cell in summary.cells for name in cell.coordinates))
+    axes = [
+        SweepAxis(
+            _short_name(name, names),
+            tuple(cut_common_folders([cell.coordinates.get(name, NOT_ON_AXIS) for cell in summary.cells])),
+        )
+        for name in names
+    ]
+    differing = tuple(axis for axis in axes if not axis.is_constant)
+    return differing or (SweepAxis("cell", tuple(cell.name for cell in summary.cells)),)
+
+
+def constant_words(summary: RunSummary) -> str:
+    """Name the axes on which all cells are at the same place; empty when there are none."""
+    names = list(dict.fromkeys(name for cell in summary.cells for name in cell.coordinates))
+    values = {name: {cell.coordinates.get(name, NOT_ON_AXIS) for cell in summary.cells} for name in names}
+    return ", ".join(f"{_short_name(name, names)} {only.pop()}" for name, only in values.items() if len(only) == 1)
+
+
+def sweep_columns(summary: RunSummary) -> tuple[Column, ...]:
+    """Give what the table of a sweep says of each cell, the axes left out; times in ms."""
+    cells, marks = summary.cells, mark_cells(summary)
+    decimals = sentences.decimals_for(cell.step_time.median for cell in cells)
+
+    def ms(time_ns: float, part: KnownPart | None) -> str:
+        return marks.mark(sentences.format_ms(time_ns, decimals), part)
+
+    def wait(purpose: Purpose) -> tuple[str, ...]:
+        waits = ((cell, _wait_words(cell, purpose, decimals), sentences.wait_part(cell, purpose)) for cell in cells)
+        return tuple(_mark_doubt(cell, marks.mark(words, part)) for cell, words, part in waits)
+
+    def exposed(cell: CellSummary) -> str:
+        return _mark_doubt(cell, sentences.bound_below(cell, ms(exposed_ns(cell), cell.part)))
+
+    def hidden(cell: CellSummary) -> str:
+        return _mark_doubt(cell, marks.mark(format_fraction(cell.hidden_fraction), cell.part))
+
+    ranks = tuple(str(cell.plan.ranks) for cell in cells)
+    are_estimated = any(cell.exposure is not None for cell in cells)
+    return (
+        *([Column("ranks", ranks)] if len(set(ranks)) > 1 else []),
+        Column("step time", tuple(ms(cell.step_time.median, cell.timed_part) for cell in cells)),
+        Column("95 % interval", tuple(_interval_words(cell, decimals) for cell in cells)),
+        Column("tokens per s", tuple(marks.mark(sentences.tokens_word(cell), cell.timed_part) for cell in cells)),
+        Column("gradient wait", wait(Purpose.GRAD_REDUCE)),
+        Column("unshard wait", wait(Purpose.UNSHARD)),
+        Column("exposed comm", tuple(exposed(cell) for cell in cells)),
+        Column("hidden share", tuple(hidden(cell) for cell in cells)),
+        *([Column(ESTIMATES, tuple(estimates.agreement_word(cell) for cell in cells))] if are_estimated else []),
+        Column(CHECK, tuple(sentences.check_word(cell) for cell in cells)),
+    )
+
+
+def mark_cells(summary: RunSummary) -> Marks:
+    """Return the marks of these columns: of what the numbers are that are not known of all of their cell."""
+    waits = (Purpose.GRAD_REDUCE, Purpose.UNSHARD)
+    parts = ((cell.timed_part, cell.part, *(sentences.wait_part(cell, one) for one in waits)) for cell in summary.cells)
+    return Marks.of(part for of_cell in parts for part in of_cell)
+
+
+def mark_lines(summary: RunSummary) -> tuple[str, ...]:
+    """Say what every mark of these columns says, those of cells in doubt among them."""
+    doubt = f"{_DOUBT} PROFILED steps of this cell may not stand for the run: no finding, see its notes"
+    return (*mark_cells(summary).lines, *([doubt] if any(map(is_doubted, summary.cells)) else []))
+
+
+def is_doubted(cell: CellSummary) -> bool:
+    """Tell whether PROFILED steps of a cell do not stand for others, so that no number of them tells cells apart."""
+    return any(doubt.kind not in UNSURE for doubt in cell.doubts)
+
+
+def _mark_doubt(cell: CellSummary, words: str) -> str:
+    return f"{words}{_DOUBT}" if is_doubted(cell) and words not in ("n/a", "none") else words
+
+
+def exposed_ns(cell: CellSummary) -> float:
+    """Give the exposed communication of a PROFILED step, mean over ranks; NaN where it is known of none."""
+    return fmean(row.exposed_comm_ns for row in cell.ranks) if cell.ranks else NAN
+
+
+def place_words(summary: RunSummary, cell: CellSummary) -> str:
+    """Name a cell by its place on the axes, for example ``strategy ddp, bucket_cap_mb 4``."""
+    at = summary.cells.index(cell)
+    axes = find_axes(summary)
+    if [axis.name for axis in axes] == ["cell"]:
+        return cell.name
+    placed = [f"{axis.name} {shorten_value(axis.values[at])}" for axis in axes if axis.values[at] != NOT_ON_AXIS]
+    return ", ".join(placed) or cell.name
+
+
+def finding(summary: RunSummary) -> str:
+    """Say which cell is fastest and by how much, or that launches do not tell; cells to be trusted only."""
+    known = [cell for cell in summary.cells if sentences.is_trusted(cell) and not math.isnan(cell.step_time.median)]
+    if len(known) < 2:
+        return "Nothing is compared: fewer than two cells have numbers that can be trusted"
+    left_out = len(summary.cells) - len(known)
+    aside = f"; {left_out} of {len(summary.cells)} cells left out, without numbers to be trusted" if left_out else ""
+    return f"{_compare(summary, known)}{aside}"
+
+
+def _compare(summary: RunSummary, known: Sequence[CellSummary]) -> str:
+    """Say which cell is fastest and which slowest, as far as launches tell them apart; see ``told_apart.py``."""
+    ordered = sorted(known, key=lambda cell: cell.step_time.median)
+    counts = [sum(map(math.isfinite, cell.launch_medians_ns)) for cell in ordered]
+    if sorted(counts)[-2] < LEAST_LAUNCHES:
+        return _say_too_few(summary, ordered, counts)
+    fastest, told = ordered[0], tell_apart([cell.launch_medians_ns for cell in ordered])
+    if not told[0]:
+        some = "" if any(told) else "; nor can any other cell"
+        return f"No cell can be told from the fastest, {place_words(summary, fastest)}{some}"
+    slowest = ordered[max(told[0])]
+    alike = len(ordered) - 1 - len(told[0])
+    more = f"; {alike} more cannot be told from the fastest" if alike else ""
+    which = "slowest" if slowest is ordered[-1] else "slower"
+    places = f"{place_words(summary, fastest)}, {which} {place_words(summary, slowest)}"
+    fast_ns, slow_ns = fastest.step_time.median, slowest.step_time.median
+    words = f"{format_ns(fast_ns)} against {format_ns(slow_ns)} ({slow_ns / fast_ns:.2f} x)"
+    return f"Fastest is {places}: {words}{more}"
+
+
+def _say_too_few(summary: RunSummary, ordered: Sequence[CellSummary], counts: Sequence[int]) -> str:
+    """Say between what the medians lie, and that launches are too few to tell the cells apart."""
+    low, high = min(counts), max(counts)
+    each = f"{low} each" if low == high else f"{low} to {high} each"
+    (first, fast_ns), (last, slow_ns) = (
+        (place_words(summary, cell), cell.step_time.median) for cell in (ordered[0], ordered[-1])
+    )
+    return (
+        f"Too few launches to tell which is fastest ({each}, {LEAST_LAUNCHES} are needed); medians from "
+        f"{format_ns(fast_ns)} ({first}) to {format_ns(slow_ns)} ({last}), {slow_ns / fast_ns:.2f} x"
+    )
+
+
+def scope_words(summary: RunSummary) -> str:
+    """Say over what the intervals hold."""
+    return _SCOPE_WORDS[_find_scope([cell for cell in summary.cells if cell.launches])]
+
+
+def note_sentences(summary: RunSummary) -> tuple[str, ...]:
+    """Give the first of ``all_notes``, for where there is little room, and how many more there are."""
+    found = all_notes(summary)
+    rest = len(found) - _MOST_NOTES
+    return (*found[:_MOST_NOTES], *([f"and {rest} more notes: see --json"] if rest > 0 else []))
+
+
+def all_notes(summary: RunSummary) -> tuple[str, ...]:
+    """Give what was noted about cells, each once, with the cells that it is about; what is about all first."""
+    found: dict[str, list[str]] = {}
+    for cell in summary.cells:
+        for note in sentences.cell_notes(cell):
+            found.setdefault(note, []).append(cell.name)
+    everywhere = [note for note, names in found.items() if len(names) == len(summary.cells)]
+    some = [f"{_name_first(names)}: {note}" for note, names in found.items() if len(names) < len(summary.cells)]
+    return (*everywhere, *some)
+
+
+def _name_first(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _find_scope(cells: Sequence[CellSummary]) -> bool | None:
+    """Tell whether cells were launched more than once, so that their intervals hold over launches; None: some were."""
+    repeated = {len(cell.launches) > 1 for cell in cells}
+    return None if len(repeated) > 1 else True in repeated
+
+
+def shorten_value(text: str) -> str:
+    """Cut a long value at its beginning: the end of a path tells paths apart."""
+    return text if len(text) <= _MOST_VALUE_LENGTH else f"...{text[3 - _MOST_VALUE_LENGTH :]}"
+
+
+def _short_name(name: str, names: Iterable[str]) -> str:
+    """Give the last part of a dotted name, or the whole where another axis ends alike."""
+    last = name.rpartition(".")[2]
+    return last if sum(other.rpartition(".")[2] == last for other in names) == 1 else name
+
+
+def _interval_words(cell: CellSummary, decimals: int) -> str:
+    low, high = cell.step_time.low, cell.step_time.high
+    if math.isnan(low) or math.isnan(high):
+        return "n/a"
+    return f"{low / NS_PER_MS:.{decimals}f}-{high / NS_PER_MS:.{decimals}f}"
+
+
+def _wait_words(cell: CellSummary, purpose: Purpose, decimals: int) -> str:
+    words = sentences.wait_word(cell, purpose)
+    if words in ("none", "n/a"):
+        return words
+    return sentences.bound_wait(cell, purpose, sentences.format_ms(sentences.wait_ns(cell, purpose), decimals))

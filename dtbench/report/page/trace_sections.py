@@ -1,0 +1,337 @@
+"""The tables about anyone's traces: where the time went, what communication was for, whose was exposed."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns, name_ranks, three_digits
+from dtbench.report.page.causes import (
+    UNATTRIBUTED,
+    describe_cause,
+    describe_causes,
+    name_operation,
+    spell_owner,
+)
+from dtbench.report.page.marks import Marks, format_least
+from dtbench.report.page.section import Column, Section
+from dtbench.report.page.trace_words import advise_traces, bandwidth_notes, find_gaps
+from dtbench.traces.account.gaps import GapTime
+from dtbench.traces.account.overlap_tax import CAVEAT
+from dtbench.traces.job.means import Spread, average, average_purposes
+from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.rank.analysis import TraceAnalysis
+from dtbench.traces.time.overlap import Overlap
+
+MOST_STEP_ROWS = 12
+"""Steps of all ranks that are shown one by one; of more the spread is shown."""
+
+MOST_RANKS = 16
+"""Ranks that are shown, those with the longest steps; ``--json`` has all."""
+
+MOST_OWNERS = 10
+"""Owners that are shown by name; the rest is summed."""
+
+MOST_ADVICE = 3
+"""Sentences on what would change the largest causes."""
+
+LEAST_ADVISED = 0.01
+"""Part of the exposed time below which nothing is said on what would change it."""
+
+_AT_LEAST: Final = "at least "
+_AT_MOST: Final = "at most "
+
+
+def make_sections(traces: TraceSet) -> list[Section]:
+    """Give every table that has rows, in the order of reading.
+
+    Args:
+        traces: at least one rank.
+    """
+    sections = (
+        owner_section(traces),
+        purpose_section(traces),
+        time_section(traces),
+        gap_section(traces),
+        waiting_section(traces),
+        tax_section(traces),
+    )
+    return [section for section in sections if section.rows]
+
+
+def time_section(traces: TraceSet) -> Section:
+    """Give where the time of each rank went: by step where they are few, else with the spread over steps."""
+    shown, notes = _choose_ranks(traces)
+    idle = "idle" if any(one.timeline.is_device for one in traces.analyses) else "host"  # Python and dispatch
+    parts = ("time", "compute", "exposed\ncomm", "exposed\ncopies", idle, "hidden\nshare", "exposed\nshare")
+    if sum(len(one.steps) for one in traces.analyses) <= MOST_STEP_ROWS:
+        rows = [
+            (str(one.rank), name, *_spell(overlap, lost))
+            for one in shown
+            for name, overlap, lost in _windows(one, with_whole=len(shown) == 1)
+        ]
+        columns = ("rank", "step")
+    else:
+        rows = [_spell_rank(one) for one in shown]
+        columns = ("rank", "steps")
+        notes = ("means; below step and exposed communication the middle half of the steps", *notes)
+    return Section(
+        title="Where the time went",
+        columns=[
+            *(Column(title) for title in columns),
+            *(Column(title, is_number=True) for title in parts),
+        ],
+        rows=rows,
+        notes=notes,
+    )
+
+
+def _windows(one: TraceAnalysis, *, with_whole: bool) -> list[tuple[str, Overlap, int]]:
+    """Return each window's name, its account, and how many of its collectives were not seen to run."""
+    steps = [(str(step.step), step.overlap, step.lost) for step in one.steps]
+    return [*steps, ("whole", one.whole, one.unseen)] if with_whole or not steps else steps
+
+
+def _choose_ranks(traces: TraceSet) -> tuple[Sequence[TraceAnalysis], tuple[str, ...]]:
+    """Choose the ranks with the longest steps, and the one that the others wait for, whose own steps may be short."""
+    if len(traces.analyses) <= MOST_RANKS:
+        return traces.analyses, ()
+    straggler = traces.over_ranks.waiting.straggler
+    awaited = None if straggler is None else straggler.rank
+    by_length = sorted(traces.analyses, key=lambda one: -(average([one]).overlap.step_ns or 0))
+    shown = sorted(by_length, key=lambda one: one.rank != awaited)[:MOST_RANKS]
+    which = "with the longest steps" + ("" if awaited is None else f", and rank {awaited}, which the others wait for")
+    return sorted(shown, key=lambda one: one.rank), _say_chosen(which, len(traces.analyses), "; --json has all")
+
+
+def _say_chosen(which: str, ranks: int, more: str = "") -> tuple[str, ...]:
+    return (f"the {MOST_RANKS} ranks {which}, of {ranks}{more}",) if ranks > MOST_RANKS else ()
+
+
+def _spell_rank(one: TraceAnalysis) -> tuple[str, ...]:
+    mean = average([one])
+    if not mean.are_steps:
+        return (str(one.rank), "whole", *_spell(one.whole, one.unseen))
+    step, compute, exposed, *rest = _spell(mean.overlap, mean.lost)
+    if mean.exposed and mean.windows > 1 and mean.overlap.comm_ns:
+        exposed = f"{exposed}\n{_spell_spread(mean.exposed)}"
+    return (
+        str(one.rank),
+        str(mean.windows),
+        f"{step}\n{_spell_spread(mean.step)}" if mean.step and mean.windows > 1 else step,
+        compute,
+        exposed,
+        *rest,
+    )
+
+
+def _spell_spread(spread: Spread) -> str:
+    """Spell the middle half, the unit once where both ends have it: ``405-431 ms``."""
+    low, high = format_ns(spread.quartile1_ns), format_ns(spread.quartile3_ns)
+    number, unit = low.split()
+    return f"{number}-{high}" if high.endswith(f" {unit}") else f"{low}-{high}"
+
+
+def _spell(overlap: Overlap, lost: int) -> tuple[str, ...]:
+    """Give the window and the four parts that add up to it, then the two shares; n/a what was not seen.
+
+    Communication that was not seen was exposed, hidden, or ran where copies or nothing else did.
+    """
+    least, most = (_AT_LEAST, _AT_MOST) if lost else ("", "")
+    exposed = "none" if overlap.comm_ns == 0 else _bound(least, format_ns(overlap.exposed_comm_ns))
+    return (
+        format_ns(overlap.step_ns),
+        format_ns(overlap.compute_ns),
+        exposed,
+        _bound(most, format_ns(overlap.exposed_copy_ns)),
+        _bound(most, format_ns(overlap.idle_ns)),
+        format_fraction(math.nan if lost else overlap.hidden_fraction),
+        _bound(least, format_fraction(overlap.exposed_step_fraction if overlap.comm_ns else math.nan)),
+    )
+
+
+def _bound(words: str, number: str) -> str:
+    """Say that a number is a bound; of n/a it is none."""
+    return number if number == "n/a" else f"{words}{number}"
+
+
+def purpose_section(traces: TraceSet) -> Section:
+    """Give what communication was for: means over the steps of all ranks, else over whole traces."""
+    titles = ("count", "bytes", "comm", "hidden", "exposed", "waited")
+    mean, purposes = average(traces.analyses), average_purposes(traces.analyses)
+    per = "per step" if mean.are_steps else "whole trace"
+    least = _AT_LEAST if mean.lost else ""
+    marks = Marks.of(part for row in purposes for part in (row.part, row.wait_part))
+    return Section(
+        title=f"What communication was for, {per}",
+        columns=[Column("purpose"), *(Column(title, is_number=True) for title in titles)],
+        rows=[
+            (
+                str(row.purpose),
+                f"{least}{three_digits(row.count) if row.count % 1 else f'{row.count:.0f}'}",
+                _bound(_AT_LEAST if row.unsized else least, format_bytes(row.size_bytes)),
+                *(
+                    marks.mark(_bound(least, format_ns(time_ns)), row.part)
+                    for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns)
+                ),
+                marks.mark(_bound(_AT_LEAST if row.is_wait_least else least, format_ns(row.wait_ns)), row.wait_part),
+            )
+            for row in purposes
+        ],
+        notes=(*marks.lines, *bandwidth_notes(traces)),
+    )
+
+
+def owner_section(traces: TraceSet) -> Section:
+    """Give whose communication was exposed, why, and what would change it; what is not shown by name is summed."""
+    mean = average(traces.analyses)
+    per = "per step" if mean.are_steps else "whole trace"
+    owners = sorted(traces.owners, key=lambda row: -row.exposed_ns)
+    total_ns = sum(row.exposed_ns for row in owners)
+    shown, rest = owners[:MOST_OWNERS], owners[MOST_OWNERS:]
+    rows = [
+        (
+            spell_owner(row.owner) if row.owner else UNATTRIBUTED,
+            name_operation(row.operation),
+            str(row.purpose),
+            describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind),
+            format_ns(row.exposed_ns / mean.windows),
+            format_fraction(row.exposed_ns / total_ns),
+        )
+        for row in shown
+    ]
+    if rest:
+        rest_ns = sum(row.exposed_ns for row in rest)
+        spelled = (format_ns(rest_ns / mean.windows), format_fraction(rest_ns / total_ns))
+        rows.append((f"{len(rest)} more", "", "", "", *spelled))
+    return Section(
+        title=f"Exposed communication by owner and cause, {per}",
+        columns=[
+            *(Column(title) for title in ("owner", "collective", "purpose", "cause")),
+            *(Column(title, is_number=True) for title in ("exposed", "share")),
+        ],
+        rows=rows,
+        notes=(
+            *_say_lost(mean.lost),
+            *([describe_causes(owners, mean.windows)] if rest else []),
+            *_advise(traces),
+        ),
+    )
+
+
+def _say_lost(lost: int) -> list[str]:
+    """Say that what was not seen to run is in no row."""
+    if not lost:
+        return []
+    were = "was" if lost == 1 else "were"
+    return [f"shares are of what was seen; {count_things(lost, 'collective')} {were} issued and not seen to run"]
+
+
+def _advise(traces: TraceSet) -> list[str]:
+    """Say what would change the largest causes beside the first, of which the answer speaks."""
+    least_ns = LEAST_ADVISED * sum(row.exposed_ns for row in traces.owners)
+    return [f"{one.why}: {one.words}" for one in advise_traces(traces)[1:] if one.exposed_ns >= least_ns][:MOST_ADVICE]
+
+
+_GAP_PARTS: Final = ("gap_ns", "comm_wait_ns", "host_wait_ns", "host_sync_ns", "launch_gap_ns", "other_ns")
+_DISJOINT: Final = ("comm_wait_ns", "host_wait_ns", "launch_gap_ns", "other_ns")
+_MORE_UNKNOWN: Final = ("comm_wait_ns", "host_wait_ns", "host_sync_ns")
+"""Of which more may have passed while it is not known whether the next work was launched."""
+
+
+def gap_section(traces: TraceSet) -> Section:
+    """Give why the compute stream stood still, for each rank: means over steps, else the whole trace.
+
+    All parts of a rank are of the same steps, and add up. A part that is not known in some step is at least the mean of
+    what was seen of it, and not known where that is nothing: to leave that step out would leave out its other parts,
+    which may be the longest. Left out are steps with a wait that is in no part, unless there are no others.
+    """
+    are_steps = average(traces.analyses).are_steps
+    rows, left_out = [], []
+    for one in _choose_ranks(traces)[0]:
+        gaps = find_gaps(one, are_steps=are_steps)
+        known = [gap for gap in gaps if gap.gap_ns == sum(getattr(gap, part) or 0 for part in _DISJOINT)]
+        if gaps:
+            rows.append((str(one.rank), gaps[0].lane, *(_gap_words(known or gaps, part) for part in _GAP_PARTS)))
+        if 0 < len(known) < len(gaps):
+            left_out.append(f"rank {one.rank}: of the {len(known)} of {len(gaps)} steps of which all parts are known")
+    titles = ("stood\nstill", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
+    are_bounds = any(words.startswith(_AT_LEAST) for row in rows for words in row)
+    least = "at least: of some time the trace does not say when the next work was launched, or what it waited for"
+    return Section(
+        title=f"Why the main compute stream stood still, {'per step' if are_steps else 'whole trace'}",
+        columns=[Column("rank"), Column("stream"), *(Column(title, is_number=True) for title in titles)],
+        rows=rows,
+        notes=(
+            "in a sync: the part of waiting for the host in which it sat in a synchronising call",
+            *([least] if are_bounds else []),
+            *left_out,
+        ),
+    )
+
+
+def _gap_words(gaps: Sequence[GapTime], part: str) -> str:
+    """Return the mean of a part of some windows' gaps, as a bound where more of it may not be known."""
+    known = [time_ns for gap in gaps if (time_ns := getattr(gap, part)) is not None]
+    mean_ns = sum(known) / len(gaps)
+    if len(known) == len(gaps):
+        unknown_ns = sum(gap.launch_unknown_ns for gap in gaps) / len(gaps) if part in _MORE_UNKNOWN else 0
+        return format_least(mean_ns, unknown_ns)
+    return f"{_AT_LEAST}{format_ns(mean_ns)}" if mean_ns else "n/a"
+
+
+def waiting_section(traces: TraceSet) -> Section:
+    """Give who waits for whom, over all collectives that could be compared over ranks."""
+    waiting = traces.over_ranks.waiting
+    titles = ("collectives", "was last", "waited", "of its comm", "others waited")
+    shown = sorted(waiting.ranks, key=lambda one: -(one.caused_wait_ns or 0))[:MOST_RANKS]
+    return Section(
+        title=f"Waiting for the last rank, {'whole traces' if waiting.outside is None else 'all steps together'}",
+        columns=[
+            Column("rank"),
+            *(Column(title, is_number=True) for title in titles),
+        ],
+        rows=[
+            (
+                str(one.rank),
+                str(one.collectives),
+                "n/a" if one.last is None else str(one.last),
+                format_ns(one.skew_wait_ns),
+                format_fraction(one.wait_fraction),
+                "n/a" if one.caused_wait_ns is None else format_ns(one.caused_wait_ns),
+            )
+            for one in sorted(shown, key=lambda one: one.rank)
+        ],
+        notes=_say_chosen("that others wait for longest", len(waiting.ranks)),
+    )
+
+
+def tax_section(traces: TraceSet) -> Section:
+    """Give how much slower the same kernels ran under communication."""
+    found = [(one.rank, one.accounts.overlap_tax) for one in _choose_ranks(traces)[0]]
+    titles = ("under / alone", "costs", "kernels", "runs compared", "runs slower")
+    shown = [(rank, tax) for rank, tax in found if tax is not None and (tax.kernels or tax.regionless_count)]
+    untold = [rank for rank, _ in found if rank not in {rank for rank, _ in shown}]
+    unlike = sum(tax.unlike_count for _, tax in found if tax is not None)
+    regionless = sum(tax.regionless_count for _, tax in found if tax is not None)
+    nowhere = "not compared, since it is not known in which region of the step they ran"
+    return Section(
+        title="Overlap tax: the same kernels under communication and alone, whole trace",
+        columns=[Column("rank"), *(Column(title, is_number=True) for title in titles)],
+        rows=[
+            (
+                str(rank),
+                f"{tax.ratio:.2f} x" if tax.kernels else "n/a",
+                f"{'-' if tax.tax_ns < 0 else ''}{format_ns(abs(tax.tax_ns))}",
+                str(len(tax.kernels)),
+                str(tax.compared_count),
+                format_fraction(tax.slower_fraction),
+            )
+            for rank, tax in shown
+        ],
+        notes=(
+            *([f"no kernel that can be compared ran both ways: {name_ranks(untold)}"] if untold else []),
+            *([f"{nowhere}: {count_things(regionless, 'run')}"] if regionless else []),
+            *([f"not compared, since alone their kernels take unlike times: {unlike} runs"] if unlike else []),
+            CAVEAT,
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Figures: functions from a table or a summary to a ``Figure``."""

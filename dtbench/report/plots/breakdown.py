@@ -1,0 +1,168 @@
+"""Where each rank's PROFILED step went."""
+
+import math
+from typing import Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dtbench.base.units import NS_PER_MS, format_fraction
+from dtbench.report.page import sentences
+from dtbench.report.plots.drawing import (
+    Part,
+    absent_words,
+    add_axes,
+    draw_bar,
+    legend_patch,
+    literal,
+    new_figure,
+    say,
+    set_finding,
+    shorten_middle,
+)
+from dtbench.runs.cell.plan_notes import is_linked
+from dtbench.runs.summary import CellSummary, RankBreakdown, RunSummary
+
+MOST_CELLS = 12
+"""Cells of one figure; a picture of a hundred would be as high as a house."""
+
+MOST_RANKS = 16
+"""Bars of one cell; more would be too thin to read."""
+
+_BAR_IN = 0.42
+_LABEL_FITS = 0.07
+"""A part shorter than this share of the longest step has no room for its label."""
+_SMALL_FITS = 130
+"""Characters of small print in a line."""
+_LEAST_OF_KNOBS = 30
+
+PARTS: Final = (
+    Part("compute", "compute_ns", "#0072B2", "", "white"),
+    Part("exposed comm", "exposed_comm_ns", "#E69F00", "///", "black"),
+    Part("exposed copy", "exposed_copy_ns", "#CC79A7", "...", "black"),
+    Part("idle", "idle_ns", "#E6E6E6", "", "black"),
+)
+HIDDEN_COMM: Final = Part("hidden comm (beside compute)", "hidden_comm_ns", "#F7DDA4", "///", "black")
+
+
+def plot_step_breakdown(summary: RunSummary) -> Figure:
+    """Stack where each rank's profiled step went: a bar per rank, grouped by cell, hidden communication below it."""
+    profiled = [cell for cell in summary.cells if cell.ranks]
+    untold = [cell.name for cell in summary.cells if not cell.ranks]
+    cells = profiled[:MOST_CELLS]
+    bars = sum(min(len(cell.ranks), MOST_RANKS) + 1 for cell in cells)
+    figure = new_figure(1.7 + _BAR_IN * max(2, bars))
+    axes = add_axes(figure)
+    if not cells:
+        was_profiled = any(not cell.launches or not math.isnan(cell.profiler_cost.median) for cell in summary.cells)
+        words = "Where the profiled steps went is not known." if was_profiled else "No step was profiled in this run."
+        return say(figure, axes, words)
+    longest_ns = max(row.step_ns for cell in cells for row in cell.ranks)
+    ticks: list[tuple[float, str]] = []
+    position = 0.0
+    for cell in cells:
+        _draw_heading(axes, cell, position)
+        for row in cell.ranks[:MOST_RANKS]:
+            position += 1
+            _draw_rank(axes, row, position, longest_ns)
+            ticks.append((position, f"rank {row.rank}"))
+        position += 1.1
+    _finish_breakdown(axes, ticks, longest_ns, profiled)
+    axes.set_xlabel(axes.get_xlabel() + absent_words(untold, "where it went is not known of"))
+    _draw_legend(figure, cells)
+    return figure
+
+
+def _draw_rank(axes: Axes, row: RankBreakdown, position: float, longest_ns: int) -> None:
+    left_ns = 0
+    for part in PARTS:
+        length_ns = getattr(row, part.field)
+        draw_bar(axes, part, (left_ns / NS_PER_MS, length_ns / NS_PER_MS), (position - 0.05, 0.56))
+        if length_ns >= _LABEL_FITS * longest_ns:
+            _label(
+                axes,
+                part,
+                (left_ns + length_ns / 2, position - 0.05),
+                format_fraction(sentences.fraction_of(length_ns, row.step_ns)),
+            )
+        left_ns += length_ns
+    draw_bar(axes, HIDDEN_COMM, (0, row.hidden_comm_ns / NS_PER_MS), (position + 0.32, 0.16))
+    exposed = format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns))
+    hidden = format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns))
+    words = f"exposed {exposed} of step\nhidden {hidden} of comm"
+    axes.text(1.012 * row.step_ns / NS_PER_MS, position, words, va="center", ha="left", fontsize=7, color="#444444")
+
+
+def _label(axes: Axes, part: Part, centre: tuple[float, float], words: str) -> None:
+    """Write a share into its part, on a plain patch so that a hatch does not run through the digits."""
+    box = {"facecolor": part.colour, "edgecolor": "none", "pad": 1.0}
+    axes.text(
+        centre[0] / NS_PER_MS,
+        centre[1],
+        words,
+        ha="center",
+        va="center",
+        fontsize=7.5,
+        color=part.label_colour,
+        bbox=box,
+    )
+
+
+def _finish_breakdown(axes: Axes, ticks: list[tuple[float, str]], longest_ns: int, cells: list[CellSummary]) -> None:
+    axes.set_yticks([position for position, _ in ticks], [words for _, words in ticks])
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(ticks[-1][0] + 0.6, -0.2)
+    axes.set_xlim(0, 1.2 * longest_ns / NS_PER_MS)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel(f"ms of a profiled step (mean of each rank){_link_words(cells)}")
+    set_finding(axes, _breakdown_finding(cells))
+
+
+def _link_words(cells: list[CellSummary]) -> str:
+    """Say that an emulated link carried the communication, of all cells or of some."""
+    linked = sum(is_linked(cell) for cell in cells)
+    whose = "" if linked == len(cells) else " of some cells"
+    return f", communication{whose} {sentences.LINKED}" if linked else ""
+
+
+def _draw_legend(figure: Figure, cells: list[CellSummary]) -> None:
+    idle = " / ".join(dict.fromkeys(sentences.idle_word(cell) for cell in cells))
+    legend = [legend_patch(part, idle if part.name == "idle" else part.name) for part in (*PARTS, HIDDEN_COMM)]
+    figure.legend(handles=legend, loc="outside lower left", ncols=len(legend), frameon=False, fontsize=8)
+
+
+def _draw_heading(axes: Axes, cell: CellSummary, position: float) -> None:
+    """Name a cell above its ranks; below that, in small print, why its steps may stand for no others, and its knobs."""
+    more = f"; ranks 0 to {MOST_RANKS - 1} of {len(cell.ranks)}" if len(cell.ranks) > MOST_RANKS else ""
+    lack = "" if cell.part is None else f"; known of {cell.part}"
+    heading = literal(f"{cell.name}  ({sentences.mesh_words(cell)}{more}{lack})")
+    doubt = sentences.doubts_of_cells([cell]).get(cell.name)
+    knobs = ", ".join(sentences.knob_words(cell))
+    room = _SMALL_FITS if doubt is None else max(_LEAST_OF_KNOBS, _SMALL_FITS - len(doubt))
+    small = "; ".join(words for words in (doubt, shorten_middle(knobs, most=room)) if words)
+    axes.text(0, position + (0.12 if small else 0.25), heading, fontweight="bold", va="center", ha="left")
+    if small:
+        axes.text(0, position + 0.44, literal(small), va="center", ha="left", fontsize=7.5, color="#444444")
+
+
+def _breakdown_finding(cells: list[CellSummary]) -> str:
+    """Say how much of the step communication took alone, in the worst cell and the best of those that are findings."""
+    known = [cell for cell in cells if not math.isnan(cell.exposed_step_fraction)]
+    findings = [cell for cell in known if sentences.has_findings(cell)]
+    if not known:
+        return "How much of the step communication took alone is not known"
+    if not findings and len(known) > 1:
+        return "Nothing is compared: the profiled steps of no cell may stand for others"
+    step = "step" if findings else "profiled step"  # which stands for no others
+    findings = findings or known
+    worst = max(findings, key=lambda cell: cell.exposed_step_fraction)
+    best = min(findings, key=lambda cell: cell.exposed_step_fraction)
+    aside = f", of {len(findings)} of {len(cells)} cells" if len(findings) < len(cells) else ""
+    more = f"; the first {MOST_CELLS} of {len(cells)} cells" if len(cells) > MOST_CELLS else ""
+    worst_words, best_words = (
+        f"{sentences.least_word(cell)}{format_fraction(cell.exposed_step_fraction)}" for cell in (worst, best)
+    )
+    words = f"Exposed communication takes {worst_words} of the {step} in {worst.name}"
+    if worst is not best:
+        words += f", {best_words} in {best.name}"
+    return f"{words}{aside}{more}"

@@ -1,0 +1,33 @@
+"""Figures: functions from a table or a summary to a ``Figure``, by the names that people use.
+
+Nothing is shown and there is no global state; a notebook shows the figure that a cell ends with.
+"""
+
+from dtbench.report.plots.breakdown import MOST_CELLS, MOST_RANKS, plot_step_breakdown
+from dtbench.report.plots.comparison import plot_comparison
+from dtbench.report.plots.drawing import figure_png, save_figure, save_picture
+from dtbench.report.plots.exposed import plot_exposed_owners, plot_overlap
+from dtbench.report.plots.stages import plot_stage_memory, plot_stages
+from dtbench.report.plots.steps import plot_step_distribution, plot_step_times
+from dtbench.report.plots.sweep import plot_sweep
+from dtbench.report.plots.sweep_map import plot_sweep_map
+from dtbench.report.plots.timeline import plot_timeline
+
+__all__ = [
+    "MOST_CELLS",
+    "MOST_RANKS",
+    "figure_png",
+    "plot_comparison",
+    "plot_exposed_owners",
+    "plot_overlap",
+    "plot_stage_memory",
+    "plot_stages",
+    "plot_step_breakdown",
+    "plot_step_distribution",
+    "plot_step_times",
+    "plot_sweep",
+    "plot_sweep_map",
+    "plot_timeline",
+    "save_figure",
+    "save_picture",
+]

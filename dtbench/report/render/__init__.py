@@ -1,0 +1,1 @@
+"""An answer as terminal text, as Markdown and as HTML."""

@@ -1,0 +1,185 @@
+"""From a request's words to a document: one method per route; everything heavy is imported inside it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from msgspec import MsgspecError, Raw
+from msgspec.json import decode
+
+from dtbench.report.tb_plugin.load import Loader, Side, check_launch, choose_launches, find_cell
+from dtbench.report.tb_plugin.refusal import NOT_ASKED_WELL, Refusal
+from dtbench.report.tb_plugin.run_list import RunList
+from dtbench.report.tb_plugin.runs import FoundRun, LogDirectory
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dtbench.report.page.facts import Ran
+    from dtbench.report.tb_plugin.collectives import Query
+
+Words = Mapping[str, str]
+"""A request's parameters."""
+
+ROUTES: Final = ("/runs", "/progress", "/overview", "/overlap", "/collectives", "/collective", "/timeline", "/compare")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A document, and the state of the files that it was made from; no document: the page has this state already."""
+
+    state: str
+    document: object | None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers requests about the runs below one log directory."""
+
+    directory: LogDirectory
+    runs: RunList
+    loader: Loader = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Share one loader, so that what a tab has read is there for the next."""
+        object.__setattr__(self, "loader", Loader(self.directory))
+
+    def answer(self, route: str, words: Words) -> object:
+        """Answer a request.
+
+        Raises:
+            Refusal: it asks for something that is not there, not whole, or not inside the log directory.
+        """
+        match route:
+            case "/runs":
+                return self.runs.make_document()
+            case "/progress":
+                return self._progress(words)
+            case "/compare":
+                return self._compare(words)
+            case "/timeline":
+                return self._timeline(words)
+            case _:
+                return self._of_run(words, self._by_route()[route])
+
+    def _by_route(self) -> dict[str, Callable[[FoundRun, str, Words], object]]:
+        return {
+            "/overview": self._overview,
+            "/overlap": self._overlap,
+            "/collectives": self._collectives,
+            "/collective": self._collective,
+        }
+
+    def _of_run(self, words: Words, make: Callable[[FoundRun, str, Words], object]) -> Answer:
+        """Answer what hangs on the files of one run, or say that they are as the page knows them."""
+        run = self.directory.open_run(_word(words, "run"))
+        state = self.directory.describe_state(run)
+        return Answer(state, None if words.get("known") == state else make(run, state, words))
+
+    def _progress(self, words: Words) -> object:
+        from dtbench.report.tb_plugin.progress import make_progress
+
+        return make_progress(self.directory.open_run(_word(words, "run")))
+
+    def _overview(self, run: FoundRun, state: str, words: Words) -> object:
+        from dtbench.report.tb_plugin.overview import make_overview
+
+        return make_overview(self.loader.summarize(run, state), words.get("cell"))
+
+    def _overlap(self, run: FoundRun, state: str, words: Words) -> object:
+        from dtbench.report.tb_plugin.overlap import By, CellTables, Choice, make_overlap
+
+        name = _word(words, "cell")
+        cell = find_cell(self.loader.summarize(run, state), name)
+        launches = choose_launches(cell, words.get("launch", "all"))
+        by = words.get("by", By.RANK.value)
+        if by not in tuple(By):
+            raise Refusal(NOT_ASKED_WELL, f"`by={by}` is not one of {', '.join(By)}.")
+        tables = [
+            self.loader.stack(run, state, name, launches, table) for table in ("overlap", "purposes", "collectives")
+        ]
+        choice = Choice(By(by), rank=_number_or_none(words, "rank"), step=_number_or_none(words, "step"))
+        return make_overlap(cell, CellTables(*tables), choice)
+
+    def _collectives(self, run: FoundRun, state: str, words: Words) -> object:
+        from dtbench.report.tb_plugin.collectives import group_collectives, list_collectives
+
+        _, table = self._launch_table(run, state, words)
+        query = _query(words)
+        return group_collectives(table, query) if words.get("grouped") == "owner" else list_collectives(table, query)
+
+    def _collective(self, run: FoundRun, state: str, words: Words) -> object:
+        from dtbench.report.tb_plugin.collective_details import describe_collective
+
+        ran, table = self._launch_table(run, state, words)
+        return describe_collective(table, _number(words, "row"), ran)
+
+    def _launch_table(self, run: FoundRun, state: str, words: Words) -> "tuple[Ran | None, pd.DataFrame]":
+        """Give what a cell ran, None where its causes are no findings, and a launch's table of collectives."""
+        from dtbench.report.page.scenario_facts import describe_cell
+        from dtbench.report.page.sentences import has_findings
+
+        name, launch = _word(words, "cell"), _number(words, "launch")
+        cell = find_cell(self.loader.summarize(run, state), name)
+        data = self.loader.read_launch(run, state, name, launch)
+        return describe_cell(cell) if has_findings(cell) else None, data.tables.collectives
+
+    def _timeline(self, words: Words) -> Answer:
+        """Answer what hangs on one launch alone: a drawing that a person moves in stays while others end."""
+        run = self.directory.open_run(_word(words, "run"))
+        state = self.directory.describe_state(run)
+        name, launch = _word(words, "cell"), _number(words, "launch")
+        check_launch(find_cell(self.loader.summarize(run, state), name), launch)
+        own = self.directory.describe_state(run, run.folder.launch(name, launch).path)
+        if words.get("known") == own:
+            return Answer(own, None)
+        return Answer(own, Raw(self.loader.draw_timeline(run, own, name, launch, _number_or_none(words, "step"))))
+
+    def _compare(self, words: Words) -> Answer:
+        """Answer what hangs on the files of two runs."""
+        sides = [self._side(_word(words, name)) for name in ("baseline", "candidate")]
+        state = " ".join(state for _, state in sides)
+        if words.get("known") == state:
+            return Answer(state, None)
+        force = words.get("force") == "yes"
+        return Answer(state, self.loader.compare(sides[0][0], sides[1][0], state, force=force))
+
+    def _side(self, word: str) -> tuple[Side, str]:
+        """Give the cell of a run that a request names as a JSON list of both, and the state of its run's files."""
+        try:
+            name, cell = decode(word, type=tuple[str, str])
+        except MsgspecError as error:
+            raise Refusal(NOT_ASKED_WELL, f"`{word}` does not name a run and a cell.") from error
+        run = self.directory.open_run(name)
+        state = self.directory.describe_state(run)
+        return Side(run, find_cell(self.loader.summarize(run, state), cell).name), state
+
+
+def _word(words: Words, name: str) -> str:
+    if not words.get(name):
+        raise Refusal(NOT_ASKED_WELL, f"The request lacks `{name}`.")
+    return words[name]
+
+
+def _number(words: Words, name: str) -> int:
+    word = _word(words, name)
+    if not (word.isascii() and word.isdecimal() and len(word) < 16):
+        raise Refusal(NOT_ASKED_WELL, f"`{name}={word}` is no number.")
+    return int(word)
+
+
+def _number_or_none(words: Words, name: str) -> int | None:
+    return _number(words, name) if words.get(name) else None
+
+
+def _query(words: Words) -> "Query":
+    from dtbench.report.tb_plugin.collectives import FILTERS, Query
+
+    return Query(
+        chosen={name: words[name] for name in FILTERS if words.get(name)},
+        text=words.get("text", ""),
+        owner=words.get("owner"),
+        sort=words.get("sort") or "exposed_ns",
+        descending=words.get("order", "descending") == "descending",
+        offset=_number_or_none(words, "offset") or 0,
+    )

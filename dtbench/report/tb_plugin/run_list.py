@@ -1,0 +1,131 @@
+"""The list of runs: of each only what its ``run.json`` says at the top, so that a thousand are listed at once."""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from dtbench.base.commands import spell_word
+from dtbench.base.errors import StoreError
+from dtbench.report.tb_plugin.runs import FoundRun, LogDirectory
+from dtbench.store.links import refuse_link
+
+
+@dataclass(frozen=True)
+class ListedCell:
+    """One cell and its launches."""
+
+    name: str
+    launches: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """One line of the list.
+
+    Attributes:
+        run: its name in requests.
+        error: why nothing more can be said of it; None: it can be read.
+    """
+
+    run: str
+    scenario: str
+    run_id: str
+    question: str = ""
+    status: str = ""
+    started_unix_ns: int = 0
+    cells: tuple[ListedCell, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class RunListDocument:
+    """All runs, newest first, and what to do where there are none."""
+
+    logdir: str
+    runs: tuple[ListedRun, ...]
+    hint: str | None
+
+
+class _Cell(msgspec.Struct):
+    name: str
+    launches: tuple[int, ...]
+
+
+class _Head(msgspec.Struct):
+    """What the list needs of ``run.json``; everything else is skipped unread."""
+
+    format_version: Literal[1]  # as in store/records/run.py, which takes long to import
+    name: str
+    run_id: str
+    question: str
+    status: str
+    started_unix_ns: int
+    cells: tuple[_Cell, ...]
+
+
+@dataclass
+class RunList:
+    """Lists the runs, and reads again only what has changed."""
+
+    directory: LogDirectory
+    _known: dict[str, tuple[tuple[int, int], ListedRun]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def make_document(self) -> RunListDocument:
+        """Give all runs; one that is broken is listed with its error."""
+        with self._lock:
+            runs = tuple(self._list(run) for run in self.directory.find_runs())
+            self._known = {run.run: self._known[run.run] for run in runs}
+        return RunListDocument(logdir=str(self.directory.root), runs=runs, hint=None if runs else self._hint())
+
+    def _list(self, run: FoundRun) -> ListedRun:
+        state = _file_state(run)
+        known = self._known.get(run.name)
+        if known is None or known[0] != state:
+            self._known[run.name] = known = (state, _read_line(run))
+        return known[1]
+
+    def _hint(self) -> str:
+        around = self.directory.find_run_around()
+        if around is not None:
+            return f"This log directory is inside a run; `dtbench tensorboard {spell_word(around)}` shows the run."
+        return f"There is no run below {self.directory.root}; `dtbench run quickstart` makes one."
+
+
+def _file_state(run: FoundRun) -> tuple[int, int]:
+    try:
+        status = run.folder.run.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
+def _read_line(run: FoundRun) -> ListedRun:
+    path = run.folder.path
+    try:
+        refuse_link(run.folder.run)
+        head = msgspec.json.decode(run.folder.run.read_bytes(), type=_Head)
+    except (StoreError, OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return ListedRun(run=run.name, scenario=path.parent.name, run_id=path.name, error=_explain(run, error))
+    return ListedRun(
+        run=run.name,
+        scenario=head.name,
+        run_id=head.run_id,
+        question=head.question,
+        status=head.status,
+        started_unix_ns=head.started_unix_ns,
+        cells=tuple(ListedCell(cell.name, cell.launches) for cell in head.cells),
+    )
+
+
+def _explain(run: FoundRun, error: Exception) -> str:
+    """Give the sentence that every other reader gives for this file."""
+    from dtbench.store.read import read_run
+
+    try:
+        read_run(run.folder.path)
+    except StoreError as refusal:
+        return str(refusal)
+    return f"{run.folder.run}: cannot be read ({error})"

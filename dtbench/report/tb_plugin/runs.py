@@ -1,0 +1,163 @@
+"""Which runs lie below TensorBoard's log directory, and whether a request stays inside it.
+
+The log directory may be a folder of all results, of one scenario's runs, one run, or any folder a few levels above. A
+run that lies *around* it (``--logdir RUN/tb``) is outside, so it is not shown; the page says what to serve instead.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from dtbench.report.tb_plugin.refusal import FORBIDDEN, NOT_FOUND, Refusal
+from dtbench.store.find_run import is_run
+from dtbench.store.layout import RunFolder
+
+_MOST_LEVELS: Final = 4
+"""Folders between the log directory and a run, the run included."""
+
+_MOST_FOLDERS: Final = 50_000
+"""Folders that are looked into; a log directory of ``/`` must not keep the server busy."""
+
+_UNWATCHED: Final = ("tb", "logs")
+"""Folders of a run and of its launches of which the board reads nothing."""
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """One run: its name in requests (the path below the log directory) and its folder."""
+
+    name: str
+    folder: RunFolder
+
+
+@dataclass(frozen=True)
+class LogDirectory:
+    """The only folder that requests may read from; links that lead out of it are refused.
+
+    Attributes:
+        root: as TensorBoard was told, links resolved.
+    """
+
+    root: Path
+
+    def find_runs(self) -> list[FoundRun]:
+        """Give all runs, newest first: the names of their folders begin with the time."""
+        found = [FoundRun(self._name(path), RunFolder(path)) for path in self._walk()]
+        return sorted(found, key=lambda run: (run.folder.path.name, run.name), reverse=True)
+
+    def has_runs(self) -> bool:
+        """Tell whether there is any run."""
+        return next(self._walk(), None) is not None
+
+    def find_run_around(self) -> Path | None:
+        """Give the run that the log directory lies in, if it does: outside, so only worth a hint."""
+        return next((path for path in self.root.parents if _is_run(path)), None)
+
+    def open_run(self, name: str) -> FoundRun:
+        """Give the run that a request names.
+
+        Raises:
+            Refusal: it leads out of the log directory, or there is no run.
+        """
+        if "\0" in name or "\\" in name:
+            raise Refusal(NOT_FOUND, "There is no run of this name.")
+        asked = PurePosixPath(name)
+        if asked.is_absolute() or ".." in asked.parts:
+            raise Refusal(FORBIDDEN, f"`{name}` leads out of the log directory; nothing outside it is shown.")
+        path = self.root / asked
+        if not self._is_inside(path):
+            raise Refusal(FORBIDDEN, f"`{name}` is a link that leads out of the log directory; it is not followed.")
+        try:
+            is_there = is_run(path)
+        except OSError as error:  # a name too long for the file system, a folder of somebody else
+            raise Refusal(NOT_FOUND, f"The run cannot be looked for: {error.strerror}.") from error
+        if not is_there:
+            raise Refusal(NOT_FOUND, f"There is no run `{name}` in {self.root}; was it deleted?")
+        return FoundRun(self._name(path), RunFolder(path))
+
+    def describe_state(self, run: FoundRun, part: Path | None = None) -> str:
+        """Give a word that changes whenever a file changes that the board reads.
+
+        Args:
+            run: the run.
+            part: the folder inside it that counts; None: all of it.
+
+        Raises:
+            Refusal: a link in the run's folder leads out of the log directory.
+        """
+        counted = f"{part or run.folder.path}{os.sep}"  # launch1 is no part of launch10
+        files = sorted(file for file in self._read_states(run.folder.path, 0) if file[0].startswith(counted))
+        return hashlib.blake2b(repr(files).encode(errors="surrogateescape"), digest_size=8).hexdigest()
+
+    def _read_states(self, folder: Path, level: int) -> Iterator[tuple[str, int, int]]:
+        for entry in _scan(folder):
+            if entry.is_symlink() and not self._is_inside(Path(entry.path)):
+                raise Refusal(FORBIDDEN, f"{entry.path} is a link that leads out of the log directory; not followed.")
+            try:
+                status = entry.stat()
+            except OSError:  # replaced meanwhile
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                if entry.name not in _UNWATCHED and level < _MOST_LEVELS:
+                    yield from self._read_states(Path(entry.path), level + 1)
+            elif not entry.name.endswith(".journal"):  # written all the time; progress is asked for by itself
+                yield entry.path, status.st_mtime_ns, status.st_size
+
+    def _walk(self) -> Iterator[Path]:
+        """Give the folders of runs, without looking into them for more."""
+        waiting, seen = [(self.root, 0)], 0
+        while waiting and seen < _MOST_FOLDERS:
+            folder, level = waiting.pop()
+            seen += 1
+            if _is_run(folder):
+                yield folder
+            elif level < _MOST_LEVELS:
+                waiting += [(Path(entry.path), level + 1) for entry in _scan(folder) if self._is_folder(entry)]
+
+    def _is_folder(self, entry: "os.DirEntry[str]") -> bool:
+        """Tell whether to look into it; a name that no request can carry is left out."""
+        try:
+            is_folder = entry.is_dir() and not entry.name.startswith(".") and bool(entry.name.encode())
+        except (OSError, UnicodeEncodeError):
+            return False
+        return is_folder and (not entry.is_symlink() or self._is_inside(Path(entry.path)))
+
+    def _is_inside(self, path: Path) -> bool:
+        try:
+            return path.resolve().is_relative_to(self.root)
+        except (OSError, RuntimeError):  # a link to itself
+            return False
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+
+def open_log_directory(logdir: str) -> LogDirectory | None:
+    """Give the folder that TensorBoard was told to read; None: it was told none, or one that is not on this disk."""
+    if not logdir or "://" in logdir:
+        return None
+    try:
+        path = Path(logdir).expanduser().resolve()
+        return LogDirectory(path) if path.is_dir() else None
+    except (OSError, RuntimeError, ValueError):  # a name that no folder has, a home that nobody has
+        return None
+
+
+def _is_run(folder: Path) -> bool:
+    """Tell whether a folder is a run that can be read: one of somebody else must not hide all others."""
+    try:
+        return is_run(folder)
+    except OSError:
+        return False
+
+
+def _scan(folder: Path) -> "list[os.DirEntry[str]]":
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []

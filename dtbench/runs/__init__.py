@@ -1,0 +1,1 @@
+"""From a run folder to its answer: launches are read once, summed up by cell, and the checks judged."""

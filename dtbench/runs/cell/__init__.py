@@ -1,0 +1,1 @@
+"""One cell of a run as numbers, and what a person should know before believing them."""

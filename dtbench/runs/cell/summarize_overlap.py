@@ -1,0 +1,295 @@
+"""Where the time of a cell's PROFILED steps went: by rank and by purpose, beside what the plan expects."""
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from dtbench.base.vocabulary import Purpose
+from dtbench.plan.plan import Plan
+from dtbench.runs.summary import PurposeSummary, RankBreakdown
+from dtbench.scenario.mistakes import join_words
+from dtbench.store.records.rank import RankRecord
+from dtbench.store.records.run import OwnLoop
+from dtbench.store.records.traffic import ExpectedTraffic, OverlapPossible
+from dtbench.traces.known_part import KnownPart
+from dtbench.traces.tables import OVERLAP
+from dtbench.traces.time.intervals import Bools
+
+_ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
+"""Purposes of which a plan says "none" by leaving them out; of the others it then says nothing."""
+
+_TIMES: Final = ["comm_ns", "hidden_ns", "exposed_ns", "wait_ns"]
+_STEP: Final = ["launch", "rank", "step"]
+
+
+def fraction(table: pd.DataFrame, part: str, whole: str) -> float:
+    """Give the ratio of two columns' sums where both are known; NaN when there is nothing of the whole."""
+    is_known = (table[part].notna() & table[whole].notna()).to_numpy()
+    total = int(table[whole][is_known].sum())
+    return int(table[part][is_known].sum()) / total if total else math.nan
+
+
+def keep_known(overlap: pd.DataFrame) -> pd.DataFrame:
+    """Give the steps whose whole account is known: in the others something ran that was not seen, or nothing did."""
+    lacking = [name for name in OVERLAP if name.endswith("_ns") and name in overlap and overlap[name].hasnans]
+    return overlap.dropna(subset=lacking) if lacking else overlap
+
+
+def keep_of_steps(table: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Give the rows of a table that belong to some steps: what is divided by their number must be of them alone.
+
+    Args:
+        table: columns ``rank`` and ``step``, NA for what no step issued, and ``launch`` where it is of several.
+        steps: rows of ``tables.OVERLAP``, with ``launch`` likewise.
+    """
+    key = [name for name in _STEP if name in table and name in steps]
+    issued = table[table["step"].notna()]
+    return issued[are_among(issued[key], steps[key])]
+
+
+def are_among(rows: pd.DataFrame, those: pd.DataFrame) -> Bools:
+    """Tell of each row, shape ``(n,)``, whether another table with the same columns, of whole numbers, has it."""
+    there = set(_give_keys(those))
+    return np.fromiter((key in there for key in _give_keys(rows)), np.bool_, len(rows))
+
+
+def _give_keys(rows: pd.DataFrame) -> Iterator[tuple[int, ...]]:
+    return zip(*(rows[name].astype("int64").tolist() for name in rows), strict=True)
+
+
+def mean_step(steps: pd.DataFrame) -> dict[str, int]:
+    """Average steps, at least one, columns as in ``tables.OVERLAP``; what rounding loses is put to ``idle_ns``.
+
+    So the parts add up; all must be known, see ``keep_known``.
+    """
+    mean = {name: int(steps[name].sum()) // len(steps) for name in OVERLAP if name.endswith("_ns")}
+    mean["comm_ns"] = mean["hidden_comm_ns"] + mean["exposed_comm_ns"]
+    mean["idle_ns"] = mean["step_ns"] - mean["compute_ns"] - mean["exposed_comm_ns"] - mean["exposed_copy_ns"]
+    return mean
+
+
+def summarize_ranks(overlap: pd.DataFrame) -> tuple[RankBreakdown, ...]:
+    """Give the mean profiled step of each rank, over steps whose account is known; a rank without has no row."""
+    of_ranks = ((int(str(rank)), keep_known(steps), steps) for rank, steps in overlap.groupby("rank"))
+    return tuple(
+        RankBreakdown(rank=rank, steps=len(known), **mean_step(known), part=find_part(known, steps))
+        for rank, known, steps in of_ranks
+        if len(known)
+    )
+
+
+def mean_known(column: "pd.Series[int]") -> int | None:
+    """Average what is known of a nullable column, rounded down; None: nothing is."""
+    known = int(column.count())
+    return int(column.sum()) // known if known else None
+
+
+def fill_waits(purposes: pd.DataFrame) -> "pd.Series[int]":
+    """Give the least that one purpose waited in each row of ``tables.PURPOSES``; NA: nothing is known.
+
+    A row in which none was seen, as not every consumer can be, is 0: without it a mean would be of the long waits
+    alone. Where no row has any, that is nothing known.
+    """
+    waits, is_least = (
+        purposes["wait_ns"],
+        purposes["is_wait_least"].astype("boolean").fillna(value=False).astype("bool"),
+    )
+    return waits.where(waits > 0) if is_least.any() and not waits.sum() else waits.mask(is_least & waits.isna(), 0)
+
+
+def complete(overlap: pd.DataFrame, launches: Collection[int], ranks: int) -> pd.DataFrame:
+    """Add a row of which nothing is known for each step that a rank lacks; a launch without any lacks the others'.
+
+    No rows stay none: then nothing was traced.
+
+    Args:
+        overlap: ``tables.OVERLAP`` of all launches, with a column ``launch``.
+        launches: all of the cell.
+        ranks: that each has.
+    """
+    steps = {launch: mine["step"].unique() for launch, mine in overlap.groupby("launch")}
+    longest = max(steps.values(), key=len, default=())
+    every = [(one, rank, step) for one in launches for rank in range(ranks) for step in steps.get(one, longest)]
+    listed = pd.MultiIndex.from_frame(overlap[_STEP])
+    lost = [key for key in every if key not in listed]
+    return pd.concat([overlap, pd.DataFrame(lost, columns=_STEP)], ignore_index=True) if lost else overlap
+
+
+def find_part(known: pd.DataFrame, every: pd.DataFrame) -> KnownPart | None:
+    """Return of what a number is known; None where that is all, or nothing.
+
+    Args:
+        known: the steps that have part in it: columns ``launch``, where there are several, ``rank`` and ``step``.
+        every: those that should have, with these columns.
+    """
+    key = [name for name in _STEP if name in known and name in every]
+    mine = every[are_among(every[key], known[key])]
+    if not 0 < len(mine) < len(every):
+        return None
+    all_of, have_part = ({name: sorted({int(one) for one in table[name]}) for name in key} for table in (every, mine))
+    some = {name: tuple(have_part[name]) for name in key if len(have_part[name]) < len(all_of[name])}
+    among = every[np.logical_and.reduce([every[name].isin(have_part[name]) for name in key if name != "step"])]
+    pairs = [len(table[key].drop(columns="step").drop_duplicates()) for table in (mine, every)]
+    return KnownPart(
+        ranks=some.get("rank", ()),
+        of_ranks=len(all_of["rank"]),
+        launches=some.get("launch", ()),
+        of_launches=len(all_of.get("launch", (0,))),
+        steps=len(mine),
+        of_steps=len(among),
+        has_every_rank=pairs[0] == pairs[1],
+    )
+
+
+def summarize_purposes(
+    purposes: pd.DataFrame,
+    overlap: pd.DataFrame,
+    plan: Plan | OwnLoop,
+    ranks: Sequence[RankRecord],
+    unplanned: Collection[Purpose] = (),
+    *,
+    is_whole: bool = True,
+) -> tuple[tuple[PurposeSummary, ...], list[str]]:
+    """Give one row per purpose that occurs or is planned, and notes on what differs between ranks or steps.
+
+    Args:
+        purposes: ``tables.PURPOSES`` of all launches, with a column ``launch``.
+        overlap: ``tables.OVERLAP`` likewise; says which steps there are. Times of steps of which it tells nothing
+            are in no mean.
+        plan: what is expected; a person's own loop expects nothing.
+        ranks: records of the ranks; say whether overlap is possible.
+        unplanned: purposes that the plan cannot be held against, whatever it says.
+        is_whole: no collective was launched that the traces lack, so that one too few is one too few.
+    """
+    told = _find_told(purposes, overlap)
+    untold = [f"purposes of communication are not known in {len(overlap) - len(told)} of {len(overlap)} rank steps"]
+    notes = untold if len(told) < len(overlap) else []
+    if not len(told):
+        return (), notes
+    possible = {one.purpose: one for record in ranks[:1] for one in record.overlap_possible}
+    keys = list(_give_keys(told[_STEP]))
+    places = {key: place for place, key in enumerate(keys)}
+    steps = [places[key] for key in keys]
+    has_account = told[[name for name in OVERLAP if name.endswith("_ns")]].notna().any(axis=1).to_numpy()
+    rows = []
+    for purpose in Purpose:
+        mine = purposes[purposes["purpose"] == purpose]
+        expected = None if isinstance(plan, OwnLoop) or purpose in unplanned else _expect(purpose, plan, ranks)
+        if not len(mine) and (expected is None or not expected.size_bytes):
+            continue
+        # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
+        known = mine.set_axis([places.get(key, ~row) for row, key in enumerate(_give_keys(mine[_STEP]))])
+        table = known[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
+        table["rank"] = told["rank"].to_numpy()
+        table["is_wait_least"] = known["is_wait_least"].astype("boolean").reindex(steps, fill_value=False)
+        if not has_account.all():  # what is set against a step is of the same steps
+            table.loc[~has_account, "is_wait_least"] = False
+            table.loc[~has_account, _TIMES] = pd.NA
+        table["wait_ns"] = fill_waits(table)
+        row = _summarize(purpose, table, expected, possible.get(purpose), is_whole=is_whole)
+        rows.append(row.model_copy(update=_find_parts(table, told, overlap)))
+        notes += _say_parts(rows[-1])
+        issued = _list_issued(table)
+        if len(issued) > 1:
+            notes.append(f"{purpose}: ranks or steps issued different collectives: {_spell(issued)}")
+    return tuple(rows), [*notes, *_say_least(rows)]
+
+
+def _list_issued(table: pd.DataFrame) -> pd.DataFrame:
+    """Give what a purpose issued in a step, each once: one row, where every rank issued the same in every step."""
+    return table[["count", "size_bytes"]].drop_duplicates()
+
+
+def _find_parts(table: pd.DataFrame, told: pd.DataFrame, overlap: pd.DataFrame) -> dict[str, KnownPart | None]:
+    """Return of what a purpose's times are known, where that is not all; ``told``: the steps of ``table``."""
+    known = {"part": table[["hidden_ns", "exposed_ns"]].notna().all(axis=1), "wait_part": table["wait_ns"].notna()}
+    return {
+        name: None
+        if is_known.all() and len(told) == len(overlap)  # as nearly always
+        else find_part(told[is_known.to_numpy()], overlap)
+        for name, is_known in known.items()
+    }
+
+
+def _say_parts(row: PurposeSummary) -> Iterator[str]:
+    for what, part in (("what is hidden and exposed", row.part), ("the wait", row.wait_part)):
+        if part is not None:
+            yield f"{row.purpose}: {what} is of {part}: not known of the others"
+
+
+def _say_least(rows: Sequence[PurposeSummary]) -> Iterator[str]:
+    """Say of which purposes the wait is only a bound, and why."""
+    whys = {row.purpose: why for row in rows if (why := row.why_wait_least)}
+    for why in dict.fromkeys(whys.values()):
+        named = join_words([purpose for purpose, said in whys.items() if said == why], last="and")
+        yield f"of the wait for {named} only the least is known: {why}"
+
+
+def _find_told(purposes: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
+    """Give the steps whose purposes are known: some row tells of them, or they were seen to communicate nothing."""
+    return overlap[are_among(overlap[_STEP], purposes[_STEP]) | overlap["comm_ns"].eq(0).fillna(value=False)]
+
+
+def _spell(issued: pd.DataFrame) -> str:
+    return ", ".join(
+        f"{count} of {'n/a' if pd.isna(size_bytes) else size_bytes} bytes"
+        for count, size_bytes in issued.itertuples(index=False)
+    )
+
+
+def _expect(purpose: Purpose, plan: Plan, ranks: Sequence[RankRecord]) -> ExpectedTraffic | None:
+    """Give what a rank that built the model, or else the plan, says of a purpose; None: nothing."""
+    computed = next((record.planned for record in ranks), None) or ()
+    found = next((one for one in computed if one.purpose is purpose), None)
+    if found is not None or plan.traffic is None:
+        return found
+    traffic = [one for one in plan.traffic if one.purpose is purpose]
+    if not traffic and purpose not in _ALWAYS_PLANNED:
+        return None
+    count, size_bytes = sum(one.count for one in traffic), sum(one.size_bytes for one in traffic)
+    return ExpectedTraffic(purpose=purpose, count=count, size_bytes=size_bytes)
+
+
+def _summarize(
+    purpose: Purpose,
+    table: pd.DataFrame,
+    expected: ExpectedTraffic | None,
+    possible: OverlapPossible | None,
+    *,
+    is_whole: bool,
+) -> PurposeSummary:
+    issued = _list_issued(table)
+    is_alike = len(issued) == 1  # every rank, every step
+    if not is_alike:
+        issued = table.loc[table["rank"] == table["rank"].min(), ["count", "size_bytes"]]
+        issued = issued.value_counts(dropna=False).index.to_frame()  # of most steps first
+    count, size_bytes = next(issued.itertuples(index=False))
+    size_bytes = None if pd.isna(size_bytes) else int(size_bytes)
+    is_missed = expected is not None and not table["count"].any()  # planned, and none was seen: no zero
+    comm_ns, hidden_ns, exposed_ns, wait_ns = (None if is_missed else mean_known(table[name]) for name in _TIMES)
+    fits = expected and expected.size_bytes == size_bytes and expected.count in (None, count)
+    is_known = is_whole or (expected is not None and count > (expected.count or 0))
+    return PurposeSummary(
+        purpose=purpose,
+        count=int(count),
+        size_bytes=size_bytes,
+        planned_count=expected.count if expected else None,
+        planned_size_bytes=expected.size_bytes if expected else None,
+        matches_plan=bool(is_alike and fits) if expected and size_bytes is not None and is_known else None,
+        comm_ns=comm_ns if hidden_ns is None or exposed_ns is None else hidden_ns + exposed_ns,
+        hidden_ns=hidden_ns,
+        exposed_ns=exposed_ns,
+        wait_ns=wait_ns,
+        is_wait_least=False if wait_ns is None else _are_any(table["is_wait_least"]),
+        hidden_fraction=fraction(table, "hidden_ns", "comm_ns") if is_whole else math.nan,
+        overlap_possible=possible.possible if possible else None,
+        overlap_reason=possible.reason if possible else "",
+    )
+
+
+def _are_any(flags: "pd.Series[bool]") -> bool | None:
+    """Tell whether any flag is set; None: none that is known is, and some are not known."""
+    return bool(flags.any()) or (None if flags.isna().any() else False)

@@ -1,0 +1,150 @@
+"""Stages of the training state as a cell's ranks saw them: one row per part and stage."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from dtbench.base.vocabulary import Operation, Stage, StageOutcome, StatePart
+from dtbench.plan.traffic.state import StageTraffic
+from dtbench.runs.cell.stage_plan import StagePlan
+from dtbench.runs.cell.statistics import summarize
+from dtbench.runs.stage_summary import RaisedOnRank, StageSummary, WrongKey
+from dtbench.scenario.schema.state_dict import BrokenStage
+from dtbench.store.records.rank import RankRecord
+from dtbench.store.records.state import StageMemory, StageRecord
+
+MOST_WRONG_KEYS = 20
+"""Named; all are counted."""
+
+Ranked = tuple[int, StageRecord]
+"""A rank, and what it saw."""
+
+
+def summarize_stages(launches: Sequence[Sequence[RankRecord]], plan: StagePlan) -> tuple[StageSummary, ...]:
+    """Give one row per part and stage, in the order in which they ran.
+
+    Args:
+        launches: the records of each launch's ranks.
+        plan: what is known of stages beforehand.
+    """
+    found: dict[tuple[StatePart, Stage], list[list[Ranked]]] = defaultdict(list)
+    for ranks in launches:
+        seen: dict[tuple[StatePart, Stage], list[Ranked]] = defaultdict(list)
+        for record in ranks:
+            for stage in record.stages:
+                seen[stage.part, stage.stage].append((record.rank, stage))
+        for key, rows in seen.items():
+            found[key].append(rows)
+    summaries = {key: _summarize(*key, rows, plan) for key, rows in found.items()}
+    return tuple(_judge_save(row, summaries.get((row.part, Stage.READ))) for row in summaries.values())
+
+
+def _judge_save(row: StageSummary, read: StageSummary | None) -> StageSummary:
+    """Take what became of the bits that a ``save`` wrote from who read them; a ``save`` itself compares nothing."""
+    if row.stage is not Stage.SAVE or row.outcome is not StageOutcome.NOT_COMPARED or read is None:
+        return row
+    if read.outcome in (StageOutcome.EQUAL, StageOutcome.MENDED):
+        return row.model_copy(update={"outcome": StageOutcome.EQUAL, "mismatched": 0})
+    return row.model_copy(update={"outcome": read.outcome}) if read.outcome is StageOutcome.WRONG else row
+
+
+def _summarize(part: StatePart, stage: Stage, launches: Sequence[Sequence[Ranked]], plan: StagePlan) -> StageSummary:
+    ranks = [ranked for rows in launches for ranked in rows]
+    ended = [[one for _, one in rows if one.duration_ns] for rows in launches]
+    records = [one for ones in ended for one in ones]
+    compared = [] if stage is Stage.SAVE else [one.mismatched for one in records if one.mismatched is not None]
+    rounds = [max(times) for rows in launches for times in zip(*(one.duration_ns for _, one in rows), strict=True)]
+    wrong = [WrongKey(rank=rank, key=one.key, words=one.words) for rank, record in ranks for one in record.mismatches]
+    raised = [RaisedOnRank(rank=rank, words=record.raised) for rank, record in ranks if record.raised is not None]
+    times = summarize([float(duration_ns) for duration_ns in rounds])
+    waits = summarize([float(wait_ns) for rows in launches for wait_ns in _waits_of_slowest([one for _, one in rows])])
+    memories = [record.memory for record in records if record.memory is not None]
+    planned, seen = plan.find_traffic(part, stage), records if plan.sees_collectives else []
+    return StageSummary(
+        part=part,
+        stage=stage,
+        outcome=_judge(wrong, raised, plan.find_broken(part, stage), plan, is_compared=bool(compared)),
+        duration_ns=times.median,
+        quartile1_ns=times.quartile1,
+        quartile3_ns=times.quartile3,
+        shortest_ns=float(min(rounds, default=math.nan)),
+        wait_ns=waits.median,
+        rounds=len(rounds),
+        state_bytes=max((record.state_bytes for record in records), default=None),
+        all_ranks_bytes=next((sum(one.state_bytes for one in ones) for ones in ended if ones), None),
+        collectives=max((sum(line.count for line in record.traffic) for record in seen), default=None),
+        sent_bytes=max((sum(line.size_bytes for line in record.traffic) for record in seen), default=None),
+        planned=planned,
+        matches_plan=_matches(records, planned) if planned is not None and seen and not raised else None,
+        object_collectives=max((record.object_collectives for record in seen), default=None),
+        link_ns=max((plan.find_link_ns(rank, record) for rank, record in ranks), default=math.nan),
+        file_bytes=max((record.file_bytes for record in records if record.file_bytes is not None), default=None),
+        host_peak_bytes=max((one.host_peak_bytes - one.host_before_bytes for one in memories), default=None),
+        device_peak_bytes=_device_peak(memories),
+        mismatched=sum(compared) if compared else None,
+        mismatches=tuple(wrong[:MOST_WRONG_KEYS]),
+        memory_curve=_find_curve(memories),
+        raised=tuple(raised),
+    )
+
+
+def _waits_of_slowest(records: Sequence[StageRecord]) -> list[int]:
+    """Give how long the slowest rank of each round stood still."""
+    if not all(record.wait_ns for record in records):
+        return []
+    slowest = [
+        max(range(len(records)), key=lambda place: records[place].duration_ns[number])
+        for number in range(min(len(record.duration_ns) for record in records))
+    ]
+    return [records[place].wait_ns[number] for number, place in enumerate(slowest)]
+
+
+def _matches(records: Sequence[StageRecord], planned: Sequence[StageTraffic]) -> bool:
+    """Whether every rank sent what is planned, in every round alike."""
+    wanted = {line.operation: (line.count, line.size_bytes) for line in planned}
+    return all(record.traffic_is_stable and _by_operation(record) == wanted for record in records)
+
+
+def _by_operation(record: StageRecord) -> dict[Operation, tuple[int, int]]:
+    sums: dict[Operation, tuple[int, int]] = {}
+    for line in record.traffic:
+        count, size_bytes = sums.get(line.operation, (0, 0))
+        sums[line.operation] = (count + line.count, size_bytes + line.size_bytes)
+    return sums
+
+
+def _judge(
+    wrong: Sequence[WrongKey],
+    raised: Sequence[RaisedOnRank],
+    known: BrokenStage | None,
+    plan: StagePlan,
+    *,
+    is_compared: bool,
+) -> StageOutcome:
+    """Say what became of a stage; what is known of it holds only if torch says so in the same words."""
+    said = [one.words for one in wrong] + [one.words for one in raised]
+    if not said:
+        if known is not None and plan.is_broken_here(known):
+            return StageOutcome.MENDED
+        return StageOutcome.EQUAL if is_compared else StageOutcome.NOT_COMPARED
+    if known is not None and not plan.is_mended_here(known) and any(known.says in words for words in said):
+        return StageOutcome.BROKEN
+    return StageOutcome.RAISED if raised else StageOutcome.WRONG
+
+
+def _find_curve(memories: Sequence[StageMemory]) -> tuple[tuple[int, int], ...]:
+    """Give the curve of the rank whose memory rose most."""
+    if not memories:
+        return ()
+    most = max(memories, key=lambda one: one.host_peak_bytes - one.host_before_bytes)
+    grown = (size_bytes - most.host_before_bytes for size_bytes in most.host_bytes)
+    return tuple(zip(most.at_ns, grown, strict=True))
+
+
+def _device_peak(memories: Sequence[StageMemory]) -> int | None:
+    grown = [
+        one.device_peak_bytes - one.device_before_bytes
+        for one in memories
+        if one.device_peak_bytes is not None and one.device_before_bytes is not None
+    ]
+    return max(grown, default=None)

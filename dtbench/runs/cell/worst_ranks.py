@@ -1,0 +1,79 @@
+"""Which rank stands for all ranks of all launches of a cell: the one that did worst."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dtbench.store.records.canary import CanaryResult
+from dtbench.store.records.rank import (
+    Compilation,
+    CorrectnessResult,
+    Memory,
+    RankRecord,
+    Receipt,
+    ReceiptOutcome,
+    WarmupEnd,
+)
+
+
+def slowest_compilation(ranks: Sequence[RankRecord]) -> Compilation | None:
+    """Give the one that took longest; None where nothing was compiled."""
+    found = [record.compilation for record in ranks if record.compilation is not None]
+    return max(found, key=lambda compilation: compilation.duration_ns, default=None)
+
+
+def peak_memory(ranks: Sequence[RankRecord]) -> Memory | None:
+    """Give the largest peak of any rank, each figure for itself."""
+    if not ranks:
+        return None
+    memories = [record.memory for record in ranks]
+    return Memory(
+        rss_peak_bytes=max(memory.rss_peak_bytes for memory in memories),
+        allocated_peak_bytes=_max_known([memory.allocated_peak_bytes for memory in memories]),
+        reserved_peak_bytes=_max_known([memory.reserved_peak_bytes for memory in memories]),
+    )
+
+
+def _max_known(values: Sequence[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def most_state_taken(ranks: Sequence[RankRecord]) -> float | None:
+    """Give the most that others had of the cores while a training state went through stages; None: nobody looked."""
+    told = (record.state_taken_fraction for record in ranks)
+    return max((taken for taken in told if taken is not None), default=None)
+
+
+def worst_correctness(ranks: Sequence[RankRecord]) -> CorrectnessResult | None:
+    """Give a result that failed, if any rank of any launch has one, else the one with the largest gradient error."""
+    results = [record.correctness for record in ranks if record.correctness is not None]
+    return max(
+        results,
+        key=lambda result: (not result.passed, np.nan_to_num(result.gradient_error, nan=math.inf)),
+        default=None,
+    )
+
+
+def worst_canary(ranks: Sequence[RankRecord]) -> CanaryResult | None:
+    """Give a result that failed, naming most, if any rank of any launch has one, else one that nobody can tell."""
+    results = [record.canary for record in ranks if record.canary is not None]
+    return max(
+        results,
+        key=lambda result: (result.passed is False, result.passed is None, len(result.missed), result.gradient_error),
+        default=None,
+    )
+
+
+def worst_receipts(ranks: Sequence[RankRecord]) -> tuple[Receipt, ...]:
+    """Give each knob's receipt, one that disagrees if any rank of any launch has one."""
+    worst: dict[str, Receipt] = {}
+    for receipt in (receipt for record in ranks for receipt in record.receipts):
+        if receipt.knob not in worst or receipt.outcome is ReceiptOutcome.DISAGREES:
+            worst[receipt.knob] = receipt
+    return tuple(worst.values())
+
+
+def worst_warmup(ranks: Sequence[RankRecord]) -> WarmupEnd | None:
+    """Give a warm-up that did not settle, if any launch has one, else the longest."""
+    return max((record.warmup for record in ranks), key=lambda end: (not end.settled, end.steps), default=None)

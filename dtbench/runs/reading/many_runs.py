@@ -1,0 +1,274 @@
+"""Many runs as one table: every step of every rank, with what tells runs, cells and launches apart.
+
+Three small files are read for a launch, several launches at a time; words that repeat are categories.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dtbench.base.errors import StoreError
+from dtbench.base.vocabulary import Phase
+from dtbench.machine.disturbance import DISTURBED, is_enough
+from dtbench.runs.reading.copies import find_copies, mark, say_copy
+from dtbench.runs.reading.lost_steps import count_planned, say_lost
+from dtbench.runs.reading.run_data import refuse_impossible_steps, refuse_lost_steps
+from dtbench.runs.reading.undisturbed import JUDGED, LeftOut, count_left_alone, describe_left_out, find_left_out
+from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.records.outline import (
+    CellOutline,
+    RunOutline,
+    find_runs_below,
+    find_unlisted,
+    read_outline,
+    refuse_incomplete,
+    refuse_wrong_results,
+    say_unlisted,
+)
+from dtbench.store.records.place import Place, check_place
+from dtbench.traces.tables import IS_LEFT_OUT, RUN_STEPS, STEPS
+
+NOTES: Final = "notes"
+"""Key of ``DataFrame.attrs`` under which the table says what it leaves out."""
+
+_READERS = 8
+_PHASE: Final = pa.dictionary(pa.int32(), pa.string())
+_TYPES: Final = {"int64": pa.int64(), "float64": pa.float64(), "string": _PHASE}
+_SCHEMA: Final = pa.schema([(name, _TYPES[dtype]) for name, dtype in STEPS.items()])
+_TAKEN: Final = "taken_fraction"
+"""A further column of steps during which somebody looked at the whole machine, see ``tables.OTHERS``."""
+_WORDS: Final = ("scenario", "run", "status", "cell")
+"""Columns of ``RUN_STEPS`` that are the same for all rows of a launch, and words."""
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """One launch's steps, and what they are of.
+
+    Attributes:
+        is_left_out: by row, whether others disturbed its step; ``note`` says how many they did.
+        lost: which steps no rank has, a sentence each.
+    """
+
+    run: RunOutline
+    cell: CellOutline
+    index: int
+    folder: LaunchFolder
+    steps: pa.Table
+    is_left_out: np.ndarray
+    lost: tuple[str, ...]
+    note: str | None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (self.run.name, self.run.run_id, self.run.status.value, self.cell.name)
+
+
+def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
+    """Give every step of every complete launch below a folder, columns as in ``tables.RUN_STEPS``.
+
+    What is left out (launches that failed, did not end or computed something wrong, files that are broken, steps that
+    others disturbed), and of which phases they left too few alone for anything to be judged, is said in
+    ``attrs["notes"]``, a sentence each.
+
+    Args:
+        results: folder of all runs, of one scenario's runs, or of one run.
+        all_steps: give disturbed steps, too, and the column ``is_left_out``.
+
+    Raises:
+        StoreError: there is no run.
+    """
+    folders = find_runs_below(results)
+    if not folders:
+        raise StoreError(f"{results}: no runs here; start one with `dtbench run <scenario>`, or name another folder")
+    with ThreadPoolExecutor(_READERS) as readers:
+        found = _leave_out_copies(list(chain.from_iterable(readers.map(_read_run, folders))))
+    launches = [one for one in found if isinstance(one, _Launch)]
+    table = _tabulate([one if all_steps else _leave_out(one) for one in launches])
+    if all_steps:
+        table[IS_LEFT_OUT] = np.concatenate([np.zeros(0, dtype=bool), *(one.is_left_out for one in launches)])
+    table.attrs[NOTES] = [note for one in found for note in _take_notes(one, all_steps=all_steps)]
+    return table
+
+
+def _take_notes(found: _Launch | str, *, all_steps: bool) -> Iterator[str]:
+    if isinstance(found, str):
+        yield found
+        return
+    yield from found.lost
+    if found.note is not None and not all_steps:
+        yield found.note
+
+
+def _leave_out_copies(found: Sequence[_Launch | str]) -> list[_Launch | str]:
+    """Give each launch once, for each of its copies a sentence."""
+    copies = find_copies(
+        frozenset() if isinstance(one, str) else mark(pc.min(one.steps["start_ns"]).as_py()) for one in found
+    )
+    folders = {at: one.folder for at, one in enumerate(found) if isinstance(one, _Launch)}
+    return [say_copy(folders[at], folders[copies[at]]) if at in copies else one for at, one in enumerate(found)]
+
+
+def _leave_out(launch: _Launch) -> _Launch:
+    if not launch.is_left_out.any():
+        return launch
+    return replace(launch, steps=launch.steps.filter(pa.array(~launch.is_left_out)))
+
+
+def _read_run(path: Path) -> list[_Launch | str]:
+    """Give the launches of a run; for one that is left out, a sentence."""
+    try:
+        run = read_outline(path)
+    except StoreError as error:
+        return [str(error)]
+    found = [
+        _read_launch(run, cell, index, RunFolder(path).launch(cell.name, index))
+        for cell in run.cells
+        for index in cell.launches
+    ]
+    unlisted = find_unlisted(path, {cell.name: cell.launches for cell in run.cells})
+    return [*(found or [f"{path}: no launch was started"]), *say_unlisted(path, unlisted)]
+
+
+def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchFolder) -> _Launch | str:
+    try:
+        refuse_incomplete(folder)
+        refuse_wrong_results(folder, cell.plan.ranks)
+        judged = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
+        steps = judged.select(list(STEPS))
+        if not _are_possible(judged):
+            refuse_impossible_steps(folder, judged.to_pandas())
+        if not _are_whole(steps, cell.plan.ranks):
+            refuse_lost_steps(folder, steps.to_pandas(), cell.plan.ranks)
+    except StoreError as error:
+        return str(error)
+    may_be = _may_be_disturbed(judged)
+    left_out = find_left_out(judged.to_pandas()) if may_be else {}
+    numbers = list(frozenset().union(*left_out.values()))
+    is_left_out = np.isin(steps["step"].to_numpy(), numbers) if numbers else np.zeros(steps.num_rows, dtype=bool)
+    others = "others" if _had_processes(judged) else "other guests"
+    told = [*_describe_disturbed(judged.to_pandas(), left_out, others=others)] if may_be else []
+    note = f"{folder.path}: {'; '.join(told)}" if told else None
+    planned = count_planned(cell.plan)
+    lost = [] if _are_all(steps, cell.plan.ranks, planned) else say_lost(steps.to_pandas(), planned)
+    said = tuple(f"{folder.path}: {sentence}" for sentence in lost)
+    return _Launch(run, cell, index, folder, steps, is_left_out, said, note)
+
+
+def _describe_disturbed(steps: pd.DataFrame, left_out: LeftOut, *, others: str) -> Iterator[str]:
+    """Say which steps are left out as they were disturbed, and of which phases so many were that nothing is judged."""
+    if left_out:
+        yield describe_left_out(left_out, others=others)
+    for phase in JUDGED:
+        alone, count = count_left_alone(steps, phase), steps["step"][steps["phase"] == phase].nunique()
+        if not is_enough(alone, count):
+            yield f"nothing is judged by its {phase} steps: {others} left {alone} of {count} alone"
+
+
+def _are_whole(steps: pa.Table, ranks: int) -> bool:
+    """Tell cheaply whether each rank has the same number of steps, each once; where not, the reason is to be found."""
+    found, counts = np.unique(steps["rank"].to_numpy(), return_counts=True)
+    each = len(np.unique(steps["step"].to_numpy()))
+    return each > 0 and bool((counts == each).all()) and set(range(ranks)) <= set(found.tolist())
+
+
+def _are_all(steps: pa.Table, ranks: int, planned: Mapping[Phase, int]) -> bool:
+    """Tell cheaply whether no number is skipped and each phase has its steps; where not, which is to be found."""
+    numbers = np.unique(steps["step"].to_numpy())
+    counts = {phase: pc.sum(pc.equal(steps["phase"], phase.value)).as_py() for phase in planned}
+    are_planned = all(counts[phase] == ranks * number for phase, number in planned.items())
+    return are_planned and bool(numbers[0] == 0) and len(numbers) == int(numbers[-1]) + 1
+
+
+def _are_possible(steps: pa.Table) -> bool:
+    """Tell cheaply whether every step took time and others had a fraction; where not, the row is to be found."""
+    least = [np.min(steps[name].to_numpy(), initial=1) for name in ("duration_ns", "cpu_ns")]
+    lost = steps["stolen_fraction"].to_numpy()
+    return min(least) > 0 and not bool(((lost < 0) | (lost > 1)).any())
+
+
+def _may_be_disturbed(steps: pa.Table) -> bool:
+    """Tell cheaply whether anything was disturbed at all, which takes milliseconds to find out step by step."""
+    told = [steps[name].to_numpy() for name in ("stolen_fraction", _TAKEN) if name in steps.column_names]
+    return bool((np.nansum(told, axis=0) >= DISTURBED).any())
+
+
+def _had_processes(steps: pa.Table) -> bool:
+    """Tell whether other processes had a part in disturbing a step that counts."""
+    return _TAKEN in steps.column_names and bool((np.nan_to_num(steps[_TAKEN].to_numpy()) >= DISTURBED / 2).any())
+
+
+def _read_steps(path: Path, place: Place) -> pa.Table:
+    """Read the columns of ``tables.STEPS`` and, where somebody looked, what other processes took."""
+    try:
+        with pq.ParquetFile(path, read_dictionary=["phase"], page_checksum_verification=True) as file:
+            steps = file.read([*STEPS, _TAKEN], use_threads=False)
+        check_place(path, _read_attrs(steps), place)
+        steps = steps.replace_schema_metadata(None)
+        if "stolen_fraction" not in steps.column_names:  # up to version 0.1.0 nobody looked
+            steps = steps.append_column("stolen_fraction", pa.nulls(steps.num_rows, pa.float64()))
+        known = steps.select(list(STEPS)).cast(_SCHEMA)
+        return known.append_column(_TAKEN, steps[_TAKEN]) if _TAKEN in steps.column_names else known
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise StoreError(f"{path}: not a readable table of steps ({error})") from error
+
+
+def _read_attrs(steps: pa.Table) -> Mapping[str, object]:
+    """Read what pandas would give as ``attrs``; none where the note is not what pandas writes."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode((steps.schema.metadata or {}).get(b"pandas", b"{}"), type=_PandasNote).attributes
+    return {}
+
+
+class _PandasNote(msgspec.Struct, frozen=True):
+    """What is read of pandas' note on a table."""
+
+    attributes: dict[str, object] = {}
+
+
+def _tabulate(launches: Sequence[_Launch]) -> pd.DataFrame:
+    rows = np.array([one.steps.num_rows for one in launches], dtype=np.int64)
+    repeat = partial(_repeat, rows=rows)
+    steps = pa.concat_tables([_SCHEMA.empty_table(), *(one.steps for one in launches)]).unify_dictionaries()
+    columns: dict[str, object] = {
+        name: repeat([one.words[place] for one in launches]) for place, name in enumerate(_WORDS)
+    }
+    columns["launch"] = np.repeat(np.array([one.index for one in launches], dtype=np.int64), rows)
+    for axis in dict.fromkeys(axis for one in launches for axis in one.cell.coordinates):
+        columns[name_coordinate(axis)] = repeat([one.cell.coordinates.get(axis) for one in launches])
+    timed = {name: steps[name].to_pandas().to_numpy() for name in STEPS if name != "phase"}
+    phase = steps["phase"].to_pandas().cat.set_categories([one.value for one in Phase])
+    return pd.DataFrame({**columns, **{name: phase if name == "phase" else timed[name] for name in STEPS}})
+
+
+def name_coordinate(axis: str) -> str:
+    """Name the column of a sweep's axis: as the scenario does, where no other column is called that.
+
+    >>> name_coordinate("parallel.bucket_cap_mb"), name_coordinate("rank")
+    ('parallel.bucket_cap_mb', 'axis rank')
+    """
+    return f"axis {axis}" if axis in RUN_STEPS else axis
+
+
+def _repeat(words: Sequence[str | None], rows: np.ndarray) -> "pd.Categorical[str]":
+    """Give each launch's word for all of its rows, as categories in order of appearance; NA where it has none."""
+    known = list(_known(words))
+    places: Mapping[str | None, int] = {word: place for place, word in enumerate(known)}
+    codes = np.array([places.get(word, -1) for word in words], dtype=np.int32)
+    return pd.Categorical.from_codes(np.repeat(codes, rows), categories=pd.Index(known, dtype="str"))
+
+
+def _known(words: Sequence[str | None]) -> Iterator[str]:
+    yield from dict.fromkeys(word for word in words if word is not None)

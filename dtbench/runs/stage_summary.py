@@ -1,0 +1,114 @@
+"""What became of a training state: a row for each stage, and what it cost the steps around and beside it."""
+
+from dtbench.base.record import FloatOrNan, IntOrNan, Record
+from dtbench.base.vocabulary import Stage, StageOutcome, StatePart
+from dtbench.plan.traffic.state import StageTraffic
+
+
+class WrongKey(Record):
+    """A value of a state dict that came out of a stage other than it went in, on one rank."""
+
+    rank: int
+    key: str
+    words: str
+
+
+class RaisedOnRank(Record):
+    """What torch said on a rank in a stage that it did not finish."""
+
+    rank: int
+    words: str
+
+
+class StageSummary(Record):
+    """One stage that a part of the training state went through after the last step.
+
+    Bytes and counts are None where no rank came to its end: what a stage that raised did before, nobody saw.
+
+    Attributes:
+        outcome: what became of it, beside what the scenario knows of it.
+        duration_ns: median over rounds of the slowest rank; quartiles likewise; NaN where a rank raised.
+        shortest_ns: of the round in which the slowest rank was fastest: what the host had to do and the link takes, and
+            least of what else the machine did. NaN where a rank raised.
+        wait_ns: how long this rank stood still for collectives, median over rounds: what of them is exposed; what the
+            link takes beyond it is hidden. NaN on CUDA, and where a rank raised.
+        rounds: of all launches together.
+        state_bytes: tensors that one rank was given, or gave; of the rank with most.
+        all_ranks_bytes: the same of all ranks together.
+        collectives, sent_bytes: of tensors, in one round on one rank, with most; sizes as in nccl-tests. None where
+            ranks do not see what they issue: over NCCL without an emulated link.
+        planned: what ``dtbench.plan.traffic.state`` says of it; None: nothing.
+        matches_plan: every rank sent exactly this in every round; None where nothing is said, or seen.
+        object_collectives: the same of Python objects, pickled.
+        link_ns: what a link of known cost takes for all of these one after the other, on the rank where it is most; NaN
+            on a link whose cost is not known.
+        file_bytes: of the checkpoint on disk; None for a stage without.
+        host_peak_bytes, device_peak_bytes: by how much memory rose while it ran, of the rank where it rose most; None:
+            there is no device.
+        memory_curve: host memory over time in one round, (ns from its start, bytes above its start), of the rank where
+            it rose most; a peak may lie between two points.
+        mismatched: keys that came out other than they went in, summed over ranks; ``mismatches``: the first of them.
+            None where nothing was compared.
+        raised: on each rank that torch raised on.
+    """
+
+    part: StatePart
+    stage: Stage
+    outcome: StageOutcome
+    duration_ns: FloatOrNan
+    quartile1_ns: FloatOrNan
+    quartile3_ns: FloatOrNan
+    shortest_ns: FloatOrNan
+    wait_ns: FloatOrNan
+    rounds: int
+    state_bytes: IntOrNan
+    all_ranks_bytes: IntOrNan
+    collectives: IntOrNan
+    sent_bytes: IntOrNan
+    planned: tuple[StageTraffic, ...] | None
+    matches_plan: bool | None
+    object_collectives: IntOrNan
+    link_ns: FloatOrNan
+    file_bytes: int | None
+    host_peak_bytes: IntOrNan
+    device_peak_bytes: int | None
+    mismatched: IntOrNan
+    mismatches: tuple[WrongKey, ...]
+    memory_curve: tuple[tuple[int, int], ...] = ()
+    raised: tuple[RaisedOnRank, ...] = ()
+
+
+class StateStepsSummary(Record):
+    """What training steps take around a load of the state and beside saves of it; each the slowest rank's, medians.
+
+    Attributes:
+        before_ns, first_ns, after_ns: steps before a load, the first one after it, those that follow.
+        load_ns: of the load of all parts.
+        alone_ns, beside_ns: steps in turns without and beside an asynchronous save.
+        blocked_ns: how long the call of ``async_save`` kept training waiting.
+        saved_ns: from the call until the save was done.
+        steps: beside one save; ``in_flight``: how many of these, in the mean, began while it went on.
+        cost_ns: what one save costs training: how long it blocks, and by how much its steps are longer than as many
+            alone of the same round; median over rounds. NaN where its 95 % interval, ``cost_low_ns`` to
+            ``cost_high_ns``, holds zero, or there was only one round.
+        file_bytes: of one save, all ranks' files together.
+        cost_ns_per_mib: ``cost_ns`` over MiB of ``file_bytes``.
+        mismatched: keys that were saved other than they were at the call, over all ranks.
+    """
+
+    before_ns: FloatOrNan
+    load_ns: FloatOrNan
+    first_ns: FloatOrNan
+    after_ns: FloatOrNan
+    alone_ns: FloatOrNan
+    beside_ns: FloatOrNan
+    blocked_ns: FloatOrNan
+    saved_ns: FloatOrNan
+    steps: int
+    in_flight: FloatOrNan
+    cost_ns: FloatOrNan
+    cost_low_ns: FloatOrNan
+    cost_high_ns: FloatOrNan
+    file_bytes: int
+    cost_ns_per_mib: FloatOrNan
+    mismatched: int

@@ -1,0 +1,210 @@
+"""What identifies a run, read a thousand times faster than the whole record: for tables over many runs.
+
+Only what such a table shows is decoded and held against its type; ``read.read_run`` checks every field.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from dtbench.base.errors import StoreError
+from dtbench.plan.plan import MOST_RANKS
+from dtbench.scenario.mistakes import join_words
+from dtbench.store.layout import LaunchFolder, RunFolder, can_name_cell
+from dtbench.store.links import refuse_links
+from dtbench.store.records.run import FORMAT_VERSION, RunStatus
+
+_MOST_NAMED = 4
+
+
+class PlanOutline(msgspec.Struct, frozen=True):
+    """What a cell's launches must have; ``kind`` is that of an own loop, empty for a plan."""
+
+    ranks: Annotated[int, msgspec.Meta(ge=1, le=MOST_RANKS)]
+    measured_steps: int
+    profiled_steps: int
+    kind: str = ""
+
+
+class CellOutline(msgspec.Struct, frozen=True):
+    """A cell: its name, its launches by index, its plan, its value on each axis of a matrix."""
+
+    name: str
+    launches: tuple[int, ...]
+    plan: PlanOutline
+    coordinates: dict[str, str] = {}
+
+
+class RunOutline(msgspec.Struct, frozen=True):
+    """A run as its ``run.json`` says it; ``name`` is the scenario's."""
+
+    format_version: int
+    name: str
+    run_id: str
+    status: RunStatus
+    cells: tuple[CellOutline, ...]
+
+
+class _LaunchOutline(msgspec.Struct, frozen=True):
+    format_version: int
+    cell: str
+    index: int
+    status: RunStatus
+    started_unix_ns: int
+    reason: str | None
+
+
+class _Checked(msgspec.Struct, frozen=True):
+    passed: bool | None = None
+
+
+class _RankOutline(msgspec.Struct, frozen=True):
+    format_version: int = FORMAT_VERSION
+    correctness: _Checked | None = None
+    canary: _Checked | None = None
+
+
+_O = TypeVar("_O", RunOutline, _LaunchOutline, _RankOutline)
+
+
+def find_runs_below(folder: Path) -> list[Path]:
+    """Give the folders of runs: the folder itself, else those in it and one below, in order of their names.
+
+    What cannot be looked into, as a folder of somebody else, holds none.
+    """
+    if _is_run(folder):
+        return [folder]
+    return [run for path in _list(folder) for run in ([path] if _is_run(path) else filter(_is_run, _list(path)))]
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _is_run(path: Path) -> bool:
+    folder = RunFolder(path)
+    try:
+        return folder.run.is_file() or folder.scenario.is_file()
+    except OSError:
+        return False
+
+
+def read_outline(path: Path) -> RunOutline:
+    """Read what identifies the run in a folder.
+
+    Raises:
+        StoreError: there is no ``run.json``, it is broken, another version wrote it, or there is a link in the folder.
+    """
+    refuse_links(path)
+    file = RunFolder(path).run
+    outline = _read(file, RunOutline)
+    refuse_odd_cells(file, {cell.name: cell.launches for cell in outline.cells}, len(outline.cells))
+    return outline
+
+
+def refuse_odd_cells(file: Path, launches: Mapping[str, Sequence[int]], cells: int) -> None:
+    """Refuse a run whose cells cannot be those that dtbench wrote: they would lead out of its folder, or be one.
+
+    Args:
+        file: that lists them.
+        launches: indices by the name of the cell.
+        cells: how many are listed.
+
+    Raises:
+        StoreError: a name is no name of a folder or occurs twice, or a launch does.
+    """
+    for name, indices in launches.items():
+        if not can_name_cell(name):
+            raise StoreError(f"{file}: `{name}` is no name of a cell's folder; was it edited?")
+        if not indices or len(set(indices)) < len(indices) or min(indices) < 0:
+            raise StoreError(f"{file}: the launches of `{name}` are not told apart by numbers from 0; was it edited?")
+    if len(launches) < cells:
+        raise StoreError(f"{file}: two cells have one name; was it edited?")
+
+
+def find_unlisted(path: Path, launches: Mapping[str, Sequence[int]]) -> tuple[LaunchFolder, ...]:
+    """Return the launches that lie in a run's folder and that it does not list: nothing of them is in any number.
+
+    A copy may be called anything: every folder of a cell is taken for one, but hidden ones and a cell's reference.
+
+    Args:
+        path: folder of the run.
+        launches: those that it lists, by the name of the cell.
+    """
+    run = RunFolder(path)
+    listed = {run.launch(name, index).path for name, indices in launches.items() for index in indices}
+    listed |= {run.reference(name).path for name in launches}
+    there = (one for one in sorted(path.glob("cells/*/*")) if one not in listed and not one.name.startswith("."))
+    return tuple(LaunchFolder(one) for one in there if one.is_dir())
+
+
+def say_unlisted(path: Path, unlisted: Sequence[LaunchFolder]) -> tuple[str, ...]:
+    """Say which launches are left out as their run does not list them; nothing where it lists all."""
+    if not unlisted:
+        return ()
+    names = [one.path.relative_to(path).as_posix() for one in unlisted]
+    more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+    named = join_words([*names[:_MOST_NAMED], *more], last="and")
+    where = f"in its folder and not in its {RunFolder(path).run.name}"
+    told = f"is {where}; was it copied there?" if len(names) == 1 else f"are {where}; were they copied there?"
+    return (f"{path}: nothing is told of {named}: {'it' if len(names) == 1 else 'they'} {told}",)
+
+
+def refuse_strange_launch(file: Path, folder: LaunchFolder, cell: str, index: int) -> None:
+    """Refuse a record that is of another launch than the folder it lies in; a folder in no run tells of none.
+
+    Raises:
+        StoreError: says of which launch it is.
+    """
+    here = folder.cell_and_index
+    if here is not None and here != (cell, index):
+        told = f"is of cell {cell}, launch {index}, and lies in cell {here[0]}, launch {here[1]}"
+        raise StoreError(f"{file}: {told}; was it copied here?")
+
+
+def refuse_incomplete(folder: LaunchFolder) -> None:
+    """Return if a launch is complete, as its record says.
+
+    Raises:
+        StoreError: it is not, or its record is broken, of another launch or of another version.
+    """
+    outline = _read(folder.launch, _LaunchOutline)
+    refuse_strange_launch(folder.launch, folder, outline.cell, outline.index)
+    if outline.status is not RunStatus.COMPLETE:
+        raise StoreError(f"{folder.path}: the launch is {outline.status.value}: {outline.reason or 'nobody said why'}")
+
+
+def refuse_wrong_results(folder: LaunchFolder, ranks: int) -> None:
+    """Return if no rank's record says that a launch computed something else than it should; none may be there.
+
+    Raises:
+        StoreError: one says so, or is broken.
+    """
+    for rank in range(ranks):
+        file = folder.rank_record(rank)
+        if not file.exists():
+            continue
+        found = _read(file, _RankOutline)
+        if found.correctness is not None and found.correctness.passed is False:
+            raise StoreError(f"{folder.path}: its results differ from those of a single process")
+        if found.canary is not None and found.canary.passed is False:
+            raise StoreError(f"{folder.path}: it reads a collective's result before it is done")
+
+
+def _read(path: Path, outline: type[_O]) -> _O:
+    try:
+        read = msgspec.json.decode(path.read_bytes(), type=outline)
+    except FileNotFoundError as error:
+        raise StoreError(f"{path.parent}: not finished, there is no {path.name}") from error
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path}: broken ({error}); was it edited or cut short?") from error
+    if read.format_version != FORMAT_VERSION:
+        raise StoreError(f"{path}: written in format {read.format_version}, this dtbench reads {FORMAT_VERSION}")
+    return read

@@ -1,0 +1,96 @@
+"""Stages of a state dict, and steps around a load and beside saves: parts of a rank's record."""
+
+from dtbench.base.record import Amount, AmountOrNan, Record
+from dtbench.base.vocabulary import Stage, StatePart
+from dtbench.store.records.traffic import Traffic
+
+
+class StageMismatch(Record):
+    """A value that came out of a stage other than it went in, by its key in the state dict, and how it differs."""
+
+    key: str
+    words: str
+
+
+class StageMemory(Record):
+    """Peaks of memory while one round of a stage ran, in bytes, and what was there before.
+
+    Attributes:
+        host_peak_bytes: resident memory of the process, sampled.
+        device_peak_bytes: of the device's allocator; None on CPU.
+        samples, sampling_cpu_ns: how often the host's was looked at, and the CPU time which that took.
+        at_ns, host_bytes: the host's memory over time from the start of the round, thinned out evenly where it is long.
+    """
+
+    host_before_bytes: Amount
+    host_peak_bytes: Amount
+    device_before_bytes: Amount | None
+    device_peak_bytes: Amount | None
+    samples: Amount
+    sampling_cpu_ns: Amount
+    at_ns: tuple[Amount, ...] = ()
+    host_bytes: tuple[Amount, ...] = ()
+
+
+ENDED_IN_STAGE = "the rank ended in this stage"
+"""What a rank leaves as its words before it goes into a stage, which may be the last that is heard of it."""
+
+
+class StageRecord(Record):
+    """What one rank saw of one stage that a part of the training state went through.
+
+    Attributes:
+        duration_ns: of the call on this rank, one value for each round; empty where a rank raised.
+        wait_ns: how long this rank stood still for collectives in each; empty also on CUDA, where only streams wait.
+        state_bytes: tensors that this rank was given by the call, or gave to it.
+        traffic: collectives of the last round that carried tensors, as issued (empty where the backend is not wrapped).
+        traffic_is_stable: every round issued exactly these.
+        object_collectives, object_bytes: the same of those that carried Python objects, pickled.
+        file_bytes: of the checkpoint on disk, all ranks' files together; None for stages without.
+        memory: None where a rank raised.
+        mismatched: how many keys came out wrong in any round; ``mismatches``: the first of them. None where nothing was
+            compared: a ``save`` is, by ``read``.
+        raised: what torch said on this rank, with its version; None: nothing, or another rank raised.
+    """
+
+    stage: Stage
+    part: StatePart
+    duration_ns: tuple[Amount, ...] = ()
+    wait_ns: tuple[Amount, ...] = ()
+    state_bytes: Amount = 0
+    traffic: tuple[Traffic, ...] = ()
+    traffic_is_stable: bool = True
+    object_collectives: Amount = 0
+    object_bytes: Amount = 0
+    file_bytes: Amount | None = None
+    memory: StageMemory | None = None
+    mismatched: AmountOrNan = 0
+    mismatches: tuple[StageMismatch, ...] = ()
+    raised: str | None = None
+
+
+class StateStepsRecord(Record):
+    """How long a rank's training steps took around a load of its state and beside saves of it; a learning rate of 0.
+
+    Attributes:
+        before_ns, first_ns, after_ns: steps before the load, the first one after it, and those that follow.
+        load_ns: of the load.
+        alone_ns, beside_ns: steps in turns without and beside an asynchronous save, all rounds together.
+        blocked_ns: of each round, how long the call of ``async_save`` kept training waiting.
+        in_flight: steps of ``beside_ns`` that began while a save went on.
+        saved_ns: of each round, from the call until the save was done.
+        file_bytes: of one save, all ranks' files together.
+        mismatched: keys of all saves that were not as they were at the call.
+    """
+
+    before_ns: tuple[Amount, ...]
+    load_ns: Amount
+    first_ns: Amount
+    after_ns: tuple[Amount, ...]
+    alone_ns: tuple[Amount, ...]
+    blocked_ns: tuple[Amount, ...]
+    beside_ns: tuple[Amount, ...]
+    in_flight: Amount
+    saved_ns: tuple[Amount, ...]
+    file_bytes: Amount
+    mismatched: Amount

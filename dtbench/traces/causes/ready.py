@@ -1,0 +1,256 @@
+"""When each collective could have been issued: what the rules of ``split.py`` need beside the trace's own facts.
+
+The host runs ahead of a device, so that "before" has two meanings: *launched before* (host clock, the order of the
+program) and *ended before* (device clock). A collective's producer is the last compute launched before its issue; its
+ready time is that compute's end::
+
+    host      k1 k2 c k3            k: launch of compute, c: issue of the collective
+    compute         ████k1███████k2████         ██k3██
+    comm                               ├───c───┤
+    ready                              |
+
+For an unshard it is the start of the compute of the unit before, at which FSDP could have asked for it (as
+``forward_prefetch`` does): of the first compute launched inside or after that unit's ``FSDP::all_gather_copy_out``
+range, else (FSDP1, which has none) of the first launched after its unshard was issued that starts after its end. The
+first unshard of a region has no unit before it: it could have been issued with the region's first compute, in forward
+at the end of what was launched before (the optimizer's).
+
+CPU: a launch is a start, and compute that still runs when a collective is issued by another thread ends with the issue.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from dtbench.base.ranges import ROOT
+from dtbench.base.vocabulary import Axis, Purpose, Region
+from dtbench.traces.device.main_lane import find_main_lane
+from dtbench.traces.host.backwards import engine_nodes
+from dtbench.traces.host.nesting import Nesting
+from dtbench.traces.kinds.categories import DEVICE_RANGE
+from dtbench.traces.time.intervals import Bools, Intervals, Ints, unite
+from dtbench.traces.trace import Trace
+from dtbench.traces.who.collectives import Collective, Regions
+from dtbench.traces.who.purposes import FSDP1_GRADIENTS, find_unit, is_fsdps
+
+# Nodes that only hand a finished gradient over: what DDP's hook (inside AccumulateGrad) and DTensor's conversions run.
+_FSDP_REDUCES: Final = ("FSDP::post_backward", FSDP1_GRADIENTS)
+_COPY_OUT: Final = re.compile(r"FSDP::all_gather_copy_out(?: \((.*)\))?")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Compute of one stream, which is also the order of its launches, or of the threads that run the model.
+
+    Attributes:
+        launches_ns: shape ``(m,)``, rising.
+        starts_ns: shape ``(m,)``, rising.
+        ends_ns: shape ``(m,)``, rising.
+        any_launches_ns: shape ``(k,)``, rising, the same for compute of all streams.
+        any_ends_ns: shape ``(k,)``, ends of these.
+        is_device: the host runs ahead of it; False: a launch is a start.
+    """
+
+    launches_ns: Ints
+    starts_ns: Ints
+    ends_ns: Ints
+    any_launches_ns: Ints
+    any_ends_ns: Ints
+    is_device: bool
+
+    def launched_before(self, time_ns: int) -> int | None:
+        """Give the last one launched before a moment; None: none was."""
+        place = int(self.launches_ns.searchsorted(time_ns, side="left")) - 1
+        return place if place >= 0 else None
+
+    def ended_by(self, time_ns: int) -> int | None:
+        """Give the last one that ended at or before a moment; None: none did."""
+        place = int(self.ends_ns.searchsorted(time_ns, side="right")) - 1
+        return place if place >= 0 else None
+
+    def launched_from(self, time_ns: int) -> int | None:
+        """Give the first one launched at or after a moment; None: none was."""
+        place = int(self.launches_ns.searchsorted(time_ns, side="left"))
+        return place if place < len(self.launches_ns) else None
+
+    def following(self, collective: Collective) -> int | None:
+        """Give the first one launched after a collective's issue that starts after its end; None: none does."""
+        launched = int(self.launches_ns.searchsorted(collective.issue_ns or 0, side="left"))
+        place = max(launched, int(self.starts_ns.searchsorted(collective.end_ns, side="left")))
+        return place if place < len(self.launches_ns) else None
+
+
+def device_work(trace: Trace, nesting: Nesting, compute: Bools) -> Work:
+    """Give the compute of the stream with most of it, as far as the trace holds its launches.
+
+    Args:
+        trace: the events.
+        nesting: its nesting.
+        compute: shape ``(n,)``, the device events that compute.
+    """
+    events = np.flatnonzero(compute)
+    main = find_main_lane(trace, compute)
+    events = events[nesting.launch[events] != events]
+    launches_ns = trace.start_ns[nesting.launch[events]]
+    order = np.lexsort((trace.start_ns[events], launches_ns))
+    events, launches_ns = events[order], launches_ns[order]
+    on_main = trace.lane[events] == main
+    return Work(
+        launches_ns=launches_ns[on_main],
+        starts_ns=trace.start_ns[events[on_main]],
+        ends_ns=trace.end_ns[events[on_main]],
+        any_launches_ns=launches_ns,
+        any_ends_ns=trace.end_ns[events],
+        is_device=True,
+    )
+
+
+def cpu_work(compute: Intervals) -> Work:
+    """Give the compute of the threads that run the model."""
+    return Work(
+        launches_ns=compute.starts_ns,
+        starts_ns=compute.starts_ns,
+        ends_ns=compute.ends_ns,
+        any_launches_ns=compute.starts_ns,
+        any_ends_ns=compute.ends_ns,
+        is_device=False,
+    )
+
+
+def find_ready(trace: Trace, work: Work, regions: Regions, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
+    """Fill ``ready_ns`` and ``computed_ns`` of collectives, where they are None.
+
+    Args:
+        trace: the events.
+        work: its compute.
+        regions: what the training loop was doing when.
+        collectives: of the trace, in any order.
+    """
+    ready = {**_ready_times(work, collectives), **_unshard_times(trace, work, regions, collectives)}
+    computed = _computed_times(trace, work, collectives)
+    return tuple(
+        replace(
+            collective,
+            ready_ns=ready.get(index) if collective.ready_ns is None else collective.ready_ns,
+            computed_ns=computed.get(index) if collective.computed_ns is None else collective.computed_ns,
+        )
+        for index, collective in enumerate(collectives)
+    )
+
+
+def _ready_times(work: Work, collectives: Sequence[Collective]) -> dict[int, int]:
+    """Give the end of each collective's producer; where nothing was launched before, its issue."""
+    ready: dict[int, int] = {}
+    for index, collective in enumerate(collectives):
+        if collective.issue_ns is not None and not collective.is_captured:
+            produced_ns = _produced_ns(work, collective, collective.issue_ns)
+            ready[index] = collective.issue_ns if produced_ns is None else produced_ns
+    return ready
+
+
+def _produced_ns(work: Work, collective: Collective, issue_ns: int) -> int | None:
+    """Give the end of the last compute launched before an issue; None: none was launched.
+
+    On any stream; for FSDP's reductions on the main one, because what it launches last, on a stream of its own, is the
+    copy into the collective's buffer, which stands behind the reduction before. Compute that ends after the collective
+    started did not produce its input: then it is the last of the main stream that had ended by then.
+    """
+    if not any(name.startswith("FSDP::post_backward") for name in collective.above):
+        place = int(work.any_launches_ns.searchsorted(issue_ns, side="left")) - 1
+        if place >= 0 and (end_ns := int(work.any_ends_ns[place])) <= collective.start_ns:
+            return end_ns if work.is_device else min(end_ns, issue_ns)
+    launched, ended = work.launched_before(issue_ns), work.ended_by(collective.start_ns)
+    if launched is None or ended is None:
+        return None
+    end_ns = int(work.ends_ns[min(launched, ended)])
+    return end_ns if work.is_device else min(end_ns, issue_ns)
+
+
+def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequence[Collective]) -> dict[int, int]:
+    """Give the start of the compute of the unit before each unshard."""
+    copy_outs = find_copy_outs(trace)
+    groups: dict[str, list[int]] = {}
+    for index, collective in enumerate(collectives):
+        if is_fsdps_unshard(collective) and collective.issue_ns is not None and not collective.is_captured:
+            groups.setdefault(collective.group, []).append(index)
+    ready: dict[int, int] = {}
+    for members in groups.values():
+        members.sort(key=lambda index: collectives[index].issue_ns or 0)
+        previous: Collective | None = None
+        for index in members:
+            start_ns = _ready_after(work, regions, previous, collectives[index], copy_outs)
+            if start_ns is not None:
+                ready[index] = start_ns
+            previous = collectives[index]
+    return ready
+
+
+def is_fsdps_unshard(collective: Collective) -> bool:
+    """Tell whether FSDP could have gathered a unit's parameters earlier; a sharded optimizer updates them first."""
+    is_sharded = collective.axis is Axis.SHARD or any(is_fsdps(name) for name in collective.above)
+    return collective.purpose is Purpose.UNSHARD and is_sharded
+
+
+def _ready_after(
+    work: Work, regions: Regions, previous: Collective | None, collective: Collective, copy_outs: Mapping[str, Ints]
+) -> int | None:
+    mine = regions.place_at(collective.issue_ns or 0)
+    if previous is not None and regions.place_at(previous.issue_ns or 0) == mine:
+        place = _first_compute(work, previous, copy_outs)
+        return None if place is None else int(work.starts_ns[place])
+    if mine is None or regions.regions[mine] is Region.FORWARD:
+        return None  # after the optimizer: the end of what was launched before, as for any other collective
+    place = work.launched_from(int(regions.starts_ns[mine]))
+    is_before = place is not None and work.launches_ns[place] < (collective.issue_ns or 0)
+    return int(work.starts_ns[place]) if place is not None and is_before else None
+
+
+def _first_compute(work: Work, unshard: Collective, copy_outs: Mapping[str, Ints]) -> int | None:
+    """Give the first compute of the unit that an unshard was for."""
+    ranges = copy_outs.get(find_unit(unshard.above) or unshard.owner)
+    if ranges is not None:
+        place = int(ranges.searchsorted(unshard.issue_ns or 0, side="left"))
+        if place < len(ranges):
+            return work.launched_from(int(ranges[place]))
+    return work.following(unshard)
+
+
+def find_copy_outs(trace: Trace) -> dict[str, Ints]:
+    """Give the starts of each unit's copy-out ranges, rising."""
+    found: dict[str, Ints] = {}
+    for index, name in enumerate(trace.names):
+        if (match := _COPY_OUT.fullmatch(name)) is not None:
+            is_range = (trace.name == index) & ~trace.is_one_of((DEVICE_RANGE,))
+            found[match[1] or ROOT] = np.sort(trace.start_ns[is_range])
+    return found
+
+
+def _computed_times(trace: Trace, work: Work, collectives: Sequence[Collective]) -> dict[int, int]:
+    """Give, for reductions of gradients, the end of the last compute before the issue that made any gradient.
+
+    That is compute of any stream (autograd runs a node on the stream of its forward) launched in a node of the engine
+    other than those that hand finished gradients over; on a device not by FSDP, which copies gradients into buffers on
+    a stream of its own. Where several reductions have the same, nothing was computed between them.
+    """
+    is_computing = engine_nodes(trace, handing_over=False).covers(work.any_launches_ns)
+    if work.is_device:
+        is_computing &= ~_fsdps_reductions(trace).covers(work.any_launches_ns)
+    computing = np.flatnonzero(is_computing)
+    launches_ns, ends_ns = work.any_launches_ns[computing], work.any_ends_ns[computing]
+    found: dict[int, int] = {}
+    for index, collective in enumerate(collectives):
+        if collective.purpose is Purpose.GRAD_REDUCE and collective.issue_ns is not None:
+            place = int(launches_ns.searchsorted(collective.issue_ns, side="left")) - 1
+            if place >= 0:
+                found[index] = int(ends_ns[place])
+    return found
+
+
+def _fsdps_reductions(trace: Trace) -> Intervals:
+    """Give the time in which FSDP's hooks reduce gradients on the host."""
+    events = np.flatnonzero(trace.is_named(lambda name: name.startswith(_FSDP_REDUCES)))
+    events = events[~trace.is_one_of((DEVICE_RANGE,))[events]]
+    return unite(trace.start_ns[events], trace.end_ns[events])

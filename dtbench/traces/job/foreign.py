@@ -1,0 +1,76 @@
+"""Traces without a run: any Kineto traces, from one file, several, or folders of them."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from dtbench.base.errors import TraceError
+from dtbench.store.find_run import holds_runs, is_run
+from dtbench.traces.job.many import analyze_files
+from dtbench.traces.job.trace_set import TraceSet, gather_ranks
+from dtbench.traces.rank.file import TraceFile, Unusable
+from dtbench.traces.reader.find import find_traces, holds_trace_files
+
+if TYPE_CHECKING:
+    from dtbench.traces.kinds.patterns import KernelPattern
+
+_ENDINGS: Final = (".json", ".json.gz", ".tar", ".tar.gz", ".tgz", ".zip")
+_MOST_REASONS: Final = 3
+
+
+def are_traces(path: Path) -> bool:
+    """Tell whether a path is a trace, or a folder or archive of traces; a run, or a folder of runs, is none."""
+    if not path.is_dir():
+        return path.is_file() or path.name.endswith(_ENDINGS)  # a trace that is missing is refused as a trace
+    return not is_run(path) and not holds_runs(path) and holds_trace_files(path)
+
+
+def analyze_traces(
+    paths: Iterable[Path], *, workers: int | None = None, patterns: Sequence["KernelPattern"] = ()
+) -> TraceSet:
+    """Analyse traces of one job; one that cannot be read costs a note, not the answer.
+
+    Args:
+        paths: traces, folders or archives of them.
+        workers: processes to use at most; None: as ``analyze_files`` decides.
+        patterns: a user's own kernels, asked before the table of kernels.
+
+    Raises:
+        TraceError: there is none, or none can be read.
+    """
+    found = [find_traces(path) for path in paths]
+    sources = dict.fromkeys(source for one in found for source in one.sources)
+    if not sources:
+        raise TraceError("no trace was given: there are none to analyse")
+    files = [TraceFile(source, patterns=tuple(patterns)) for source in sources]
+    return analyze_job(files, workers=workers, notes=[note for one in found for note in one.notes])
+
+
+def analyze_job(files: Sequence[TraceFile], *, workers: int | None = None, notes: Sequence[str] = ()) -> TraceSet:
+    """Analyse the traces of one job that were found already.
+
+    Args:
+        files: at least one.
+        workers: processes to use at most; None: as ``analyze_files`` decides.
+        notes: what finding them left out; they come first.
+
+    Raises:
+        TraceError: none can be read.
+        Exception: of a single trace, whatever a fault of dtbench raised on it.
+    """
+    answers = analyze_files(files, workers=workers)
+    unusable = [answer for answer in answers if isinstance(answer, Unusable)]
+    if len(answers) == 1 and unusable and unusable[0].bug is not None:
+        raise unusable[0].bug
+    reasons = [answer.reason for answer in unusable]
+    if len(reasons) == len(answers):
+        raise TraceError(_refuse(reasons))
+    return gather_ranks(answers, notes=notes)
+
+
+def _refuse(reasons: Sequence[str]) -> str:
+    if len(reasons) == 1:
+        return reasons[0]
+    rest = len(reasons) - _MOST_REASONS
+    more = [f"and {rest} more"] if rest > 0 else []
+    return f"none of the {len(reasons)} traces can be used: {'; '.join([*reasons[:_MOST_REASONS], *more])}"

@@ -1,0 +1,149 @@
+"""What a collective was for where one rank's trace does not tell: as the traces of the other ranks say.
+
+::
+
+    rank 0   all_reduce 7   grad_reduce   below the reducer's autograd hook
+    rank 1   all_reduce 7   other         its operators were not recorded: it is the same collective, so grad_reduce
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dtbench.base.ranges import STEP_PREFIX
+from dtbench.base.units import count_things, is_or_are
+from dtbench.base.vocabulary import Purpose
+from dtbench.traces.account.purpose_times import PurposeTime
+from dtbench.traces.rank.analysis import TraceAnalysis
+from dtbench.traces.ranks.match import Matches
+from dtbench.traces.timeline import RankTimeline
+from dtbench.traces.who.collectives import Collective
+
+
+@dataclass(frozen=True)
+class ToldPurposes:
+    """What other ranks say of the collectives of purpose ``other`` of one rank, by their index.
+
+    Attributes:
+        given: what each is for.
+        disputed: of what it may be, as the others disagree.
+    """
+
+    given: Mapping[int, Purpose] = field(default_factory=dict)
+    disputed: Mapping[int, frozenset[Purpose]] = field(default_factory=dict)
+
+    def describe(self, rank: int) -> list[str]:
+        """Say how many are for what the other ranks say, and of how many that is not known."""
+        notes = []
+        if self.given:
+            count = len(self.given)
+            what = f"what {count_things(count, 'collective')} {is_or_are(count)} for"
+            notes.append(f"rank {rank}: its trace does not tell {what}; the other ranks' traces do, and are followed")
+        if self.disputed:
+            count, may_be = len(self.disputed), ", ".join(sorted(frozenset().union(*self.disputed.values())))
+            what = f"what {count_things(count, 'collective')} {is_or_are(count)} for, and the other ranks disagree"
+            notes.append(f"rank {rank}: its trace does not tell {what} ({may_be}): no time of these purposes is known")
+        return notes
+
+
+def find_told_purposes(matches: Matches, timelines: Sequence[RankTimeline]) -> dict[int, ToldPurposes]:
+    """Find, by rank, collectives of purpose ``other`` that are of another on ranks whose traces tell more of them.
+
+    No less is told where all names around the issue are around it there, too, and all names around any issue are around
+    some: what says that a collective is for nothing else, as clipping or FSDP's ranges elsewhere do, is then on both.
+
+    Args:
+        matches: of these ranks.
+        timelines: distinct ranks.
+    """
+    by_rank = {timeline.rank: timeline for timeline in timelines}
+    names = {rank: frozenset().union(*map(_read_names, one.collectives)) for rank, one in by_rank.items()}
+    given: dict[int, dict[int, Purpose]] = defaultdict(dict)
+    disputed: dict[int, dict[int, frozenset[Purpose]]] = defaultdict(dict)
+    for match in matches:
+        ones = {rank: by_rank[rank].collectives[index] for rank, index in match.members.items()}
+        if len({one.purpose for one in ones.values()}) == 1:
+            continue
+        for rank, one in ones.items():
+            if one.purpose is not Purpose.OTHER:
+                continue
+            others = {
+                other.purpose
+                for at, other in ones.items()
+                if at != rank and names[rank] <= names[at] and _read_names(one) <= _read_names(other)
+            }
+            told, index = others - {Purpose.OTHER}, match.members[rank]
+            if len(others) == 1 and told:
+                given[rank][index] = others.pop()
+            elif told:
+                disputed[rank][index] = frozenset(told)
+    return {rank: ToldPurposes(given[rank], disputed[rank]) for rank in sorted({*given, *disputed})}
+
+
+def _read_names(one: Collective) -> frozenset[str]:
+    """Return the names around an issue, without the step's."""
+    return frozenset(name for name in one.above if not name.startswith(STEP_PREFIX))
+
+
+def give_purposes(one: TraceAnalysis, told: ToldPurposes) -> TraceAnalysis:
+    """Give collectives the purposes that other ranks tell.
+
+    Where all of ``other`` are of one purpose that the rank had none of, its times are those of ``other``; else what of
+    them is of which purpose is not known.
+    """
+    before = one.collectives
+    after = [
+        replace(collective, purpose=told.given.get(index, collective.purpose))
+        for index, collective in enumerate(before)
+    ]
+    touched = {Purpose.OTHER, *told.given.values(), *frozenset().union(*told.disputed.values())}
+    moved = {now.purpose for now, was in zip(after, before, strict=True) if was.purpose is Purpose.OTHER}
+    renamed = moved.pop() if len(moved) == 1 and not told.disputed else None
+    if any(was.purpose is renamed for was in before):
+        renamed = None
+
+    def account(rows: Sequence[PurposeTime], issued: Sequence[int]) -> tuple[PurposeTime, ...]:
+        if renamed is not None:
+            return tuple(replace(row, purpose=renamed) if row.purpose is Purpose.OTHER else row for row in rows)
+        if all(row.purpose is not Purpose.OTHER for row in rows):
+            return tuple(rows)
+        return _withhold_times(rows, [after[index] for index in issued], touched)
+
+    placed: dict[int | None, list[int]] = defaultdict(list)
+    for index, step in enumerate(one.step_of):
+        placed[step].append(index)
+    return replace(
+        one,
+        timeline=replace(one.timeline, collectives=tuple(after)),
+        whole_purposes=account(one.whole_purposes, range(len(after))),
+        steps=tuple(
+            replace(step, purposes=account(step.purposes, placed[place])) for place, step in enumerate(one.steps)
+        ),
+    )
+
+
+def _withhold_times(
+    rows: Sequence[PurposeTime], issued: Sequence[Collective], touched: Collection[Purpose]
+) -> tuple[PurposeTime, ...]:
+    """Count the collectives of a window by purpose anew; of those that are touched no time is known."""
+    kept = {row.purpose: row for row in rows}
+    found = []
+    for purpose in Purpose:
+        if purpose in touched:
+            sizes = [one.size_bytes for one in issued if one.purpose is purpose]
+            known = [size for size in sizes if size is not None]
+            found.append(
+                PurposeTime(
+                    purpose=purpose,
+                    count=len(sizes),
+                    size_bytes=sum(known) if known or not sizes else None,
+                    unsized=len(sizes) - len(known),
+                    comm_ns=None,
+                    hidden_ns=None,
+                    exposed_ns=None,
+                    wait_ns=None,
+                )
+            )
+        elif purpose in kept:
+            found.append(kept[purpose])
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""One rank: from the columns of its trace to its account."""

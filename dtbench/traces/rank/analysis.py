@@ -1,0 +1,353 @@
+"""From one trace to its account: steps, whole trace, purposes and collectives of one rank.
+
+::
+
+    Trace -> device_contents.py or cpu_contents.py -> Contents -> accounts by step, purpose, lane, group and gap
+                                                               -> RankTimeline -> ranks/, causes/ (see explain.py)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dtbench.base.vocabulary import Axis, Kind
+from dtbench.traces.account.accounts import Accounts, make_accounts
+from dtbench.traces.account.group_times import account_groups, describe_groups
+from dtbench.traces.account.host_work import HostStep, find_host_work
+from dtbench.traces.account.probe_times import ProbeTime, time_probes
+from dtbench.traces.account.purpose_times import PurposeTime, account_purposes, sum_unattributed
+from dtbench.traces.causes.split import CauseSplit
+from dtbench.traces.device.clock import DeviceClock
+from dtbench.traces.device.kinds import PeerCopies
+from dtbench.traces.device.lost_kernels import Lost
+from dtbench.traces.host.correlate import Uncorrelated
+from dtbench.traces.host.steps import Cut, count_repeated, find_cut
+from dtbench.traces.kinds.categories import DEVICE_CATEGORIES, KERNEL
+from dtbench.traces.kinds.kernels import make_table
+from dtbench.traces.kinds.unknown import UnknownName, count_unknown_words
+from dtbench.traces.rank.contents import Contents
+from dtbench.traces.rank.cpu_contents import find_cpu_contents
+from dtbench.traces.rank.device_contents import find_device_contents
+from dtbench.traces.rank.doubt import (
+    count_lost,
+    doubt_groups,
+    doubt_overlap,
+    doubt_purposes,
+    leave_comm,
+    leave_purposes,
+)
+from dtbench.traces.rank.understood import describe_left_out, is_of_device
+from dtbench.traces.ranks.skew import CollectiveSkew
+from dtbench.traces.reader.header import PROFILERS
+from dtbench.traces.time.overlap import Overlap, measure_overlaps
+from dtbench.traces.time.shares import Shares, share_time
+from dtbench.traces.timeline import RankTimeline
+from dtbench.traces.trace import Trace
+from dtbench.traces.who.buckets import name_buckets
+from dtbench.traces.who.collectives import Collective, assign_steps
+from dtbench.traces.who.facts import RankFacts
+from dtbench.traces.who.owners import name_askers
+from dtbench.traces.who.strategy import TraceMarks, find_marks
+
+if TYPE_CHECKING:
+    from dtbench.traces.kinds.patterns import KernelPattern
+
+
+@dataclass(frozen=True)
+class StepAccount:
+    """One step's account and what its communication was for.
+
+    Attributes:
+        unattributed_ns: the part of ``exposed_comm_ns`` that belongs to collectives without an owner; None: not known.
+        probes: functions under study that ran in it, by label.
+        lost: collectives that it issued and that were not seen to run: what communication took is at least this.
+    """
+
+    step: int
+    overlap: Overlap
+    purposes: tuple[PurposeTime, ...]
+    unattributed_ns: int | None = 0
+    probes: Mapping[str, ProbeTime] = field(default_factory=dict)
+    lost: int = 0
+
+
+@dataclass(frozen=True)
+class TraceAnalysis:
+    """What one trace says.
+
+    Attributes:
+        path: the trace's file.
+        timeline: rank, collectives and their shares, compute: what questions over ranks need.
+        whole: first start to last end of the spans that have a kind; never a step.
+        whole_purposes: of the whole trace.
+        steps: in order of time; empty for a trace without ``ProfilerStep`` ranges.
+        unread: events that could not be read.
+        unknown_names: kernels counted as compute that sound like communication.
+        accounts: by lane, process group and gap of the main compute lane.
+        uncorrelated: device events that are tied to no single operator, by reason; all are in the account.
+        whole_unattributed_ns: exposed time of collectives without an owner, over the whole trace.
+        names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
+        unknown_words: what dtbench's own ranges say and this version cannot read, and how often.
+        skews: each collective against the other ranks' of its group; empty until ``explain.py`` compared them.
+        splits: each collective's exposed time by cause; likewise.
+        notes: what of the trace is in no number, a sentence each.
+        marks: which strategy made it, as far as the trace shows.
+        host_steps: what its host did in each step, in few spans.
+        repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before.
+        lost: kernels that were launched and are not in the trace, and the steps that therefore have no account.
+        clock: whether its device's times fit its host's; where they do not, no cause rests on both.
+        peer_copies: its copies between devices, which may be communication.
+        used_patterns: the user's patterns that decide what any of its kernels is.
+        cut: a last step on a device that is not all in the trace; None: none is known to be.
+        set_steps: numbers of the steps in which a clock was, or may have been, set, as other ranks show, and of which
+            therefore no time is known, nor of the whole trace; None: none was.
+        machine: what the trace tells of the software that drives devices, by name; and ``kinds of devices``: what
+            those are called on which something ran.
+    """
+
+    path: str
+    timeline: RankTimeline
+    whole: Overlap
+    whole_purposes: tuple[PurposeTime, ...]
+    steps: tuple[StepAccount, ...]
+    unread: int
+    unknown_names: tuple[tuple[str, int], ...]
+    accounts: Accounts
+    uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
+    whole_unattributed_ns: int | None = 0
+    names_on_comm_lanes: tuple[UnknownName, ...] = ()
+    unknown_words: tuple[tuple[str, int], ...] = ()
+    skews: tuple[CollectiveSkew, ...] = ()
+    splits: tuple[CauseSplit, ...] = ()
+    notes: tuple[str, ...] = ()
+    marks: TraceMarks = field(default_factory=TraceMarks)
+    host_steps: tuple[HostStep, ...] = ()
+    repeated_steps: int = 0
+    lost: Lost = field(default_factory=Lost)
+    clock: DeviceClock = field(default_factory=DeviceClock)
+    peer_copies: PeerCopies = field(default_factory=PeerCopies)
+    used_patterns: frozenset[str] = frozenset()
+    cut: Cut | None = None
+    set_steps: tuple[int, ...] | None = None
+    machine: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> int:
+        """As told, else as the trace says, else 0."""
+        return self.timeline.rank
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        """All, those without a span too."""
+        return self.timeline.collectives
+
+    @property
+    def step_of(self) -> tuple[int | None, ...]:
+        """Index into ``steps`` of the one that issued each collective; None: issued outside all."""
+        return self.timeline.step_of
+
+    @property
+    def unseen(self) -> int:
+        """Count the collectives that were issued and not seen to run: each may have been exposed."""
+        return self.unmatched + len(self.timeline.unseen)
+
+    @property
+    def exposed_ns(self) -> tuple[int, ...]:
+        """Each collective's share of exposed time, over the whole trace."""
+        return self.timeline.exposed_ns
+
+    @property
+    def stepped_exposed_ns(self) -> tuple[int, ...]:
+        """The same inside the windows of steps: adds up to what the steps' accounts say."""
+        return self.timeline.stepped_exposed_ns
+
+    @property
+    def unmatched(self) -> int:
+        """Collectives that were issued and whose span was not found."""
+        return sum(not len(collective.span.starts_ns) for collective in self.collectives)
+
+
+def analyze_trace(
+    trace: Trace,
+    *,
+    rank: int | None = None,
+    process_groups: Mapping[str, Axis | None] | None = None,
+    patterns: Sequence["KernelPattern"] = (),
+    facts: RankFacts | None = None,
+) -> TraceAnalysis:
+    """Account for a trace.
+
+    Args:
+        trace: as read.
+        rank: where the trace does not know it.
+        process_groups: mesh axis by torch's name of the group, where somebody knows.
+        patterns: a user's own kernels, asked before the table of kernels.
+        facts: what the rank's record knows beside; None: there is no record.
+
+    Raises:
+        TraceError: nothing in the trace computes, copies or communicates, or what ran on a device is not understood.
+    """
+    contents = (
+        find_device_contents(trace, process_groups or {}, make_table(patterns))
+        if is_of_device(trace)
+        else find_cpu_contents(trace, facts)
+    )
+    windows = [step.window for step in contents.steps]
+    step_of = assign_steps(contents.collectives, [step.host for step in contents.steps], windows)
+    collectives = name_askers(name_buckets(trace, contents.collectives, step_of))
+    if facts is not None:
+        collectives = tuple(facts.complete(collective) for collective in collectives)
+    shares = share_time(
+        [collective.span for collective in collectives],
+        contents.kinds[Kind.COMPUTE],
+        windows,
+        contents.recorded,
+    )
+    known_rank = next((known for known in (rank, trace.rank) if known is not None), 0)
+    timeline = _make_timeline(
+        trace, contents, contents.prepare(collectives), step_of=step_of, shares=shares, rank=known_rank
+    )
+    if facts is not None and facts.host is not None:
+        timeline = replace(timeline, host=facts.host, kernel=facts.kernel)
+    if not timeline.fits_host:  # nor does it another device's of the same host
+        timeline = replace(timeline, host=None, kernel=None)
+    return replace(
+        _account(trace, contents, timeline, shares),
+        machine={**trace.machine, **_tell_stacks(trace), **_name_devices(trace)},
+        marks=find_marks(trace, timeline.collectives),
+        host_steps=find_host_work(trace, contents.steps),
+        cut=find_cut(contents.steps) if contents.is_device else None,
+        used_patterns=make_table(patterns).find_used(_name_kernels(trace)) if patterns else frozenset(),
+    )
+
+
+def _name_devices(trace: Trace) -> dict[str, str]:
+    """Return the kinds of the devices on which something ran, each once; of those that the process merely saw, none.
+
+    Where what ran is on none of the devices that are listed, but these are all of one kind, it is that kind.
+    """
+    used = {trace.lanes[lane][0] for lane in set(trace.lane[trace.is_one_of(DEVICE_CATEGORIES)].tolist())}
+    seen = {*trace.devices.values()}
+    kinds = {name for device, name in trace.devices.items() if device in used} or (seen if len(seen) == 1 else set())
+    return {"kinds of devices": ", ".join(sorted(kinds))} if used and kinds else {}
+
+
+def _tell_stacks(trace: Trace) -> dict[str, str]:
+    """Return whether Python's calls were recorded, as far as the events show more than was said.
+
+    Who asks for a trace on demand sets options of which ``torch.profiler`` does not know.
+    """
+    name = f"{PROFILERS}with_stack"
+    if "python_function" in trace.categories:
+        return {name: "on"}
+    return {} if name in trace.machine or "cpu_op" not in trace.categories else {name: "off"}
+
+
+def _name_kernels(trace: Trace) -> list[str]:
+    names = np.unique(trace.name[trace.is_one_of((KERNEL,))])
+    return [trace.names[name] for name in names.tolist()]
+
+
+def _make_timeline(
+    trace: Trace,
+    contents: Contents,
+    collectives: tuple[Collective, ...],
+    *,
+    step_of: Sequence[int | None],
+    shares: Shares,
+    rank: int,
+) -> RankTimeline:
+    exposed_ns, hidden_ns, undecided_ns = (tuple(total.tolist()) for total in shares.totals())
+    return RankTimeline(
+        rank=rank,
+        is_device=contents.is_device,
+        collectives=collectives,
+        step_of=tuple(step_of),
+        exposed_ns=exposed_ns,
+        stepped_exposed_ns=(),
+        hidden_ns=hidden_ns,
+        undecided_ns=undecided_ns,
+        compute=contents.kinds[Kind.COMPUTE],
+        compute_starts_ns=contents.compute_starts_ns,
+        compute_launches_ns=contents.compute_launches_ns,
+        regions=contents.regions,
+        step_numbers=tuple(step.number for step in contents.steps),
+        steps=tuple(step.window for step in contents.steps),
+        path=trace.path,
+        world_size=trace.world_size,
+        host=trace.host,
+        said_rank=trace.rank,
+        base_ns=trace.base_ns,
+        unseen=contents.unseen,
+        recorded=contents.recorded,
+        fits_host=not contents.clock.is_off,
+    )
+
+
+def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: Shares) -> TraceAnalysis:
+    windows = [*timeline.steps, contents.whole]
+    collectives, step_of = timeline.collectives, timeline.step_of
+    unseen = count_lost(collectives, step_of, timeline.unseen, contents.steps)
+    unknown = [*(step.number in contents.lost.steps for step in contents.steps), contents.lost.recorded is not None]
+    lost = [count + is_unknown for count, is_unknown in zip(unseen, unknown, strict=True)]
+    overlaps = [
+        doubt_overlap(overlap) if is_lossy else overlap
+        for overlap, is_lossy in zip(measure_overlaps(windows, contents.kinds, contents.recorded), lost, strict=True)
+    ]
+    overlaps[:-1] = [
+        leave_comm(one) if is_unknown else one for one, is_unknown in zip(overlaps[:-1], unknown[:-1], strict=True)
+    ]
+    is_decided = [one.is_decided for one in overlaps[:-1]]
+    stepped_ns = tuple(shares.stepped_exposed_ns(is_decided).tolist())
+    timeline = replace(timeline, stepped_exposed_ns=stepped_ns, known_steps=tuple(is_decided))
+    purposes = [
+        leave_purposes(rows) if is_unknown else doubt_purposes(rows) if is_lossy else rows
+        for rows, is_lossy, is_unknown in zip(
+            account_purposes(collectives, step_of, shares, waits=contents.waits, windows=windows),
+            lost,
+            unknown,
+            strict=True,
+        )
+    ]
+    unattributed_ns = sum_unattributed(collectives, shares)
+    groups = [
+        doubt_groups(rows) if is_lossy else rows
+        for rows, is_lossy in zip(
+            account_groups(collectives, step_of, shares, describe_groups(trace)), lost, strict=True
+        )
+    ]
+    unwatched = [count + any(row.wait_ns is None for row in rows) for count, rows in zip(lost, purposes, strict=True)]
+    probes = time_probes(trace, [step.host for step in contents.steps], timeline.compute)
+    return TraceAnalysis(
+        path=trace.path,
+        timeline=timeline,
+        whole=overlaps[-1],
+        whole_purposes=purposes[-1],
+        steps=tuple(
+            StepAccount(step.number, overlap, of_step, missing_ns, probed, count)
+            for step, overlap, of_step, missing_ns, probed, count in zip(
+                contents.steps, overlaps[:-1], purposes[:-1], unattributed_ns[:-1], probes, unseen[:-1], strict=True
+            )
+        ),
+        unread=trace.unread.count,
+        unknown_names=contents.unknown_names,
+        accounts=make_accounts(
+            contents.sources,
+            timeline.steps,
+            contents.whole,
+            groups=groups,
+            unwatched=unwatched,
+            doubtful=[index for index, one in enumerate(collectives) if one.is_wait_doubtful],
+        ),
+        uncorrelated=contents.uncorrelated,
+        whole_unattributed_ns=None if None in unattributed_ns else sum(time_ns or 0 for time_ns in unattributed_ns),
+        names_on_comm_lanes=contents.names_on_comm_lanes,
+        notes=describe_left_out(trace),
+        lost=contents.lost,
+        clock=contents.clock,
+        peer_copies=contents.peer_copies,
+        unknown_words=count_unknown_words(trace),
+        repeated_steps=count_repeated(trace),
+    )

@@ -1,0 +1,142 @@
+"""What a CPU trace holds: operators of the threads that run the model, gloo's spans on threads of its own.
+
+::
+
+    nesting -> roles of names -> compute by thread; issues -> spans -> collectives -> waits -> steps, lanes
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dtbench.base.vocabulary import Kind
+from dtbench.traces.account.accounts import Sources
+from dtbench.traces.account.lanes import compute_of_threads, thread_lanes
+from dtbench.traces.causes.blocking import find_blocking
+from dtbench.traces.causes.ready import cpu_work, find_ready
+from dtbench.traces.causes.regions import find_or_infer_regions
+from dtbench.traces.cpu.gloo import find_gloo_collectives, model_lanes
+from dtbench.traces.cpu.gloo_sends import find_send_waits, settle_sends
+from dtbench.traces.cpu.waits import find_cpu_waits, sum_waits, tell_waits
+from dtbench.traces.device.lost_kernels import find_cut
+from dtbench.traces.host.nesting import find_nesting
+from dtbench.traces.host.steps import Step, cpu_steps, find_cpu_hosts, find_extent, find_host_ranges
+from dtbench.traces.kinds.operators import Role, cpu_role
+from dtbench.traces.rank.contents import Contents
+from dtbench.traces.time.coverage import Window, window_borders
+from dtbench.traces.time.intervals import Intervals, clip, intersect, unite, unite_all
+from dtbench.traces.trace import Trace
+from dtbench.traces.who.collectives import Collective
+from dtbench.traces.who.facts import RankFacts
+from dtbench.traces.who.hooked_gradients import name_gradients
+from dtbench.traces.who.sharded_optimizers import name_sharded_optimizers
+
+
+def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
+    """Find what a CPU trace holds.
+
+    Args:
+        trace: the events.
+        facts: what the rank's record knows beside, the sizes of groups for one; None: there is no record.
+
+    Raises:
+        TraceError: nothing in it computes or communicates.
+    """
+    nesting = find_nesting(trace)
+    by_thread = compute_of_threads(trace, nesting, model_lanes(trace), computing_names(trace))
+    compute = unite_all(*by_thread.values())
+    issued = name_sharded_optimizers(trace, find_gloo_collectives(trace, nesting))
+    if facts is not None:
+        issued = tuple(facts.complete(collective) for collective in issued)
+    waits = find_cpu_waits(trace, nesting, issued)
+    ranges = find_host_ranges(trace)
+    told = _end_open_spans(name_gradients(trace, tell_waits(issued, waits)), ranges)
+    collectives = settle_sends(trace, told, by_thread)
+    waits = (*waits, *find_send_waits(told, collectives))
+    kinds = {
+        Kind.COMPUTE: compute,
+        Kind.COMM: unite_all(*(collective.span for collective in collectives)),
+        Kind.COPY: unite([], []),
+    }
+    hosts = find_cpu_hosts(trace, ranges)
+    steps = cpu_steps(ranges, hosts, [_last_end_ns(collectives, host) for host in hosts])
+    regions = find_or_infer_regions(trace, nesting, [step.host for step in steps])
+    whole = find_extent(trace, kinds)
+    lost = find_cut(trace, steps, whole)
+    recorded = _intersect(_find_recorded(trace, steps), lost.recorded)
+    return Contents(
+        is_device=False,
+        kinds=kinds,
+        whole=whole,
+        steps=tuple(steps),
+        collectives=collectives,
+        waits=sum_waits(waits, compute),
+        compute_starts_ns=compute.starts_ns,
+        compute_launches_ns=compute.starts_ns,
+        sources=Sources(lanes=thread_lanes(by_thread, collectives), recorded=recorded),
+        regions=regions,
+        recorded=recorded,
+        lost=lost,
+        prepare=lambda found: find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, found)),
+    )
+
+
+def _find_recorded(trace: Trace, steps: Sequence[Step]) -> Intervals | None:
+    """Find when the threads that run the model were recorded; None: always.
+
+    A step in which they began no operator was not recorded: a step marks itself, and gloo's threads leave spans, also
+    where operators were not asked for. What lies outside of steps is known where all steps are.
+    """
+    threads = np.isin(trace.lane, list(model_lanes(trace)))
+    starts_ns = np.sort(trace.start_ns[threads & trace.is_one_of(("cpu_op",))])
+    windows = [step.window for step in steps]
+    first, beyond = np.searchsorted(starts_ns, window_borders(windows)).T
+    known = [window for window, is_known in zip(windows, (beyond > first).tolist(), strict=True) if is_known]
+    if len(known) == len(windows) and len(starts_ns):
+        return None
+    return unite([window.start_ns for window in known], [window.end_ns for window in known])
+
+
+def _intersect(first: Intervals | None, second: Intervals | None) -> Intervals | None:
+    """Intersect what may be all time."""
+    if first is None or second is None:
+        return second if first is None else first
+    return intersect(first, second)
+
+
+def computing_names(trace: Trace) -> frozenset[int]:
+    """Give the indices into ``trace.names`` of what computes."""
+    roles = [cpu_role(name, category) for name, category in _first_categories(trace)]
+    return frozenset(i for i, role in enumerate(roles) if role is Role.COMPUTE)
+
+
+def _end_open_spans(collectives: Sequence[Collective], ranges: Sequence[tuple[int, Window]]) -> tuple[Collective, ...]:
+    """End what was still open when the profiler stopped: where its consumer went on, at the latest with the last step.
+
+    gloo completes a collective before it closes its span, so that its consumer may go on, end the step and stop the
+    profiler in between. The span then ends with the profiler, milliseconds late (seen: 7 and 10 ms for 0.4).
+    """
+    last_ns = ranges[-1][1].end_ns if ranges else None
+    return tuple(one if one.has_ended else _end_by(one, one.first_wait_end_ns or last_ns) for one in collectives)
+
+
+def _end_by(collective: Collective, end_ns: int | None) -> Collective:
+    """Cut a span; it stays as it is where it begins later, or where nothing says when it ended."""
+    if end_ns is None or end_ns <= collective.start_ns:
+        return collective
+    return replace(collective, span=clip(collective.span, collective.start_ns, end_ns))
+
+
+def _last_end_ns(collectives: Sequence[Collective], host: Window) -> int:
+    """Give the last end of the collectives that a step issued; 0: it issued none."""
+    issued = [one for one in collectives if one.issue_ns is not None and host.start_ns <= one.issue_ns < host.end_ns]
+    return max((one.end_ns for one in issued), default=0)
+
+
+def _first_categories(trace: Trace) -> list[tuple[str, str]]:
+    """Give each distinct name with the category it first comes with: one name never is both operator and range."""
+    if not len(trace.name):
+        return []
+    _, first = np.unique(trace.name, return_index=True)
+    return [(name, trace.category_of(event)) for name, event in zip(trace.names, first.tolist(), strict=True)]

@@ -1,0 +1,63 @@
+"""Which ranks of a collective surely wait for the last one to begin: not all do in each operation.
+
+::
+
+    all-reduce, all-gather, ...   every rank waits for the last
+    reduce, gather                the root waits for the last; any other gives its part, and may go
+    broadcast, scatter            every other rank waits for the root, which waits for none
+
+On its way from the root, or to it, what is sent may pass through other ranks (a chain, a tree); no trace says through
+which. So of what the root gives waits are known where it began last, and then whoever passes it on was there.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dtbench.base.vocabulary import GIVEN_BY_ROOT, ROOTED
+from dtbench.traces.ranks.align import ABSENT
+from dtbench.traces.ranks.clocks.times import GroupTimes, waits_for_all
+from dtbench.traces.ranks.match import MatchedGroup
+from dtbench.traces.time.intervals import Bools, Ints
+from dtbench.traces.timeline import RankTimeline
+
+
+def find_awaiting(
+    group: MatchedGroup, times: GroupTimes, began_last: Bools, timelines: Mapping[int, RankTimeline]
+) -> Bools:
+    """Tell of each rank whether it surely waits for the last one to begin, shape ``(m, r)``.
+
+    Args:
+        group: which collectives.
+        times: of them.
+        began_last: shape ``(m, r)``: no rank began later.
+        timelines: by rank; say who the root is.
+    """
+    awaits = np.repeat(waits_for_all(times)[:, None], len(group.ranks), axis=1)
+    for row, operation in enumerate(times.operation.tolist()):
+        root = _find_root(group, group.index[row], timelines) if operation in ROOTED else None
+        if root is None:
+            continue
+        if operation not in GIVEN_BY_ROOT:
+            awaits[row, root] = True
+        elif began_last[row, root]:
+            awaits[row] = np.arange(len(group.ranks)) != root
+    return awaits
+
+
+def _find_root(group: MatchedGroup, indices: Ints, timelines: Mapping[int, RankTimeline]) -> int | None:
+    """Return the column of a collective's root; None: its ranks do not tell, or not alike, or the root has no trace.
+
+    Which rank is where in its group the traces tell, or it is clear where all are there: torch sorts them.
+    """
+    events = [
+        timelines[rank].collectives[index]
+        for rank, index in zip(group.ranks, indices.tolist(), strict=True)
+        if index != ABSENT
+    ]
+    places = {one.root for one in events if one.root is not None}
+    ranks = next((one.group_ranks for one in events if one.group_ranks), ())
+    ranks = ranks or (tuple(sorted(group.ranks)) if group.is_complete else ())
+    if len(places) != 1 or (place := next(iter(places))) >= len(ranks) or ranks[place] not in group.ranks:
+        return None
+    return group.ranks.index(ranks[place])

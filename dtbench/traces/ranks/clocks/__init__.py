@@ -1,0 +1,1 @@
+"""How far the clocks of ranks are apart, when they were set, and which ranks share one."""

@@ -1,0 +1,279 @@
+"""How far the clocks of ranks are apart, from the ends of collectives.
+
+All ranks leave an all-reduce, all-gather, reduce-scatter or barrier within microseconds, whenever they entered it; an
+all-to-all each when its own parts are sent and received, so that it tells nothing of clocks. The median difference of
+ends is the distance of two clocks; what varies about it is the uncertainty. Two things no data can tell apart: a clock
+that is behind, and a rank that always ends as much earlier.
+
+::
+
+    rank 0   ███████████|          ███████|
+    rank 1         █████|              ███|     ends agree: only starts differ, and that is skew
+    rank 2            ███████|           ████|  always later by the same: its clock is ahead
+"""
+
+import bisect
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from dtbench.base.units import NS_PER_S, count_things, format_ns, name_ranks
+from dtbench.traces.ranks.clocks.astray import Astray, find_astray, join_astray
+from dtbench.traces.ranks.clocks.chain import (
+    Edge,
+    chain_clocks,
+    divide_into_trees,
+    find_edges,
+    find_median,
+    keep_surest,
+)
+from dtbench.traces.ranks.clocks.in_step import find_out_of_step
+from dtbench.traces.ranks.clocks.machines import Host, divide_by_host, group_by_host, share_clocks
+from dtbench.traces.ranks.clocks.times import (
+    RESOLUTION_NS,
+    Clock,
+    GroupTimes,
+    ends_about_median,
+    ends_together,
+    waits_for_all,
+)
+from dtbench.traces.time.intervals import Bools, Ints
+
+_HELPS: Final = 0.5  # a correction that helps leaves at most this part of the spread of ends
+_ENOUGH_FOR_MEDIAN: Final = 4  # ranks; the median of two or three is one of them
+_MOST: Final = 0.5  # of a rank's collectives of one group: beyond, its clock is not what most of its ends say
+_MOST_NOTES: Final = 8  # sentences about single clocks
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks of all ranks.
+
+    Attributes:
+        by_rank: every rank's.
+        out_of_step: ranks whose ends no clock explains; nothing may be said about their skew.
+        notes: what was corrected, or why nothing was, a sentence each.
+        islands: ranks whose clocks can be compared with each other, of one machine or by collectives in common; of
+            ranks of two islands nothing tells how far their clocks are apart.
+        machines: ranks that share one clock.
+        astray: when clocks were not as ``by_rank`` says.
+    """
+
+    by_rank: Mapping[int, Clock]
+    out_of_step: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = ()
+    islands: tuple[frozenset[int], ...] = ()
+    machines: tuple[frozenset[int], ...] = ()
+    astray: Astray = field(default_factory=Astray)
+
+    def doubts_ns(self, rank: int, others: Sequence[int]) -> Ints:
+        """Return by how much times of a rank may be off against those of each other one; 0 where they share a clock."""
+        own_ns, *others_ns = (self.by_rank[one].uncertainty_ns or 0 for one in (rank, *others))
+        machine = next((members for members in self.machines if rank in members), frozenset((rank,)))
+        pairs = zip(others, others_ns, strict=True)
+        return np.array([0 if one in machine else own_ns + other_ns for one, other_ns in pairs], dtype=np.int64)
+
+    def can_compare(self, *ranks: int) -> bool:
+        """Tell whether it is known how far the clocks of some ranks are apart."""
+        return not self.out_of_step & set(ranks) and any(island.issuperset(ranks) for island in self.islands)
+
+    def can_compare_rows(self, times: GroupTimes) -> Bools:
+        """Tell for each collective whether it is known how far the clocks of the ranks that have it are apart.
+
+        Returns:
+            Shape ``(m,)``; of ranks that are not in step as if these were not there.
+        """
+        there = times.without(self.out_of_step).there
+        reaches_beyond = np.zeros((len(self.islands), len(there)), dtype=np.bool_)
+        for row, island in enumerate(self.islands):
+            reaches_beyond[row] = (there & ~np.isin(times.ranks, list(island))).any(axis=1)
+        return np.asarray(~reaches_beyond.all(axis=0), dtype=np.bool_)
+
+
+def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, Host]) -> Clocks:
+    """Estimate every rank's clock and decide whether to correct it; ranks of one host have one clock.
+
+    Unless their collectives contradict, and no kernel is told: containers on many machines may bear one name.
+
+    As few corrections are applied as leave at most twice the spread of ends that all would leave. What ends further
+    apart than that is astray (``astray.py``). Ranks are out of step when, on the clocks so chosen, more than a tenth of
+    their other collectives end on one rank before another has begun.
+
+    Args:
+        times: of every matched group, as ``read_times`` gives them.
+        hosts: machine of each rank whose clock is asked for.
+    """
+    found = [_estimate_island(tree, times, hosts) for tree in divide_into_trees(keep_surest(find_edges(times)))]
+    of_several_clocks = {rank for island in found for members in island.torn for rank in members}
+    machines = group_by_host({rank: Host() if rank in of_several_clocks else host for rank, host in hosts.items()})
+    clocks = Clocks(
+        by_rank={rank: Clock() for rank in sorted(hosts)}
+        | {rank: one for own in found for rank, one in own.clocks.items()},
+        out_of_step=frozenset(rank for own in found for rank in own.stray),
+        notes=tuple(note for own in found for note in own.notes),
+        islands=_join([*(island.ranks for island in found), *machines]),
+        machines=tuple(frozenset(members) for members in machines),
+        astray=join_astray([own.astray for own in found]),
+    )
+    return replace(clocks, notes=(*clocks.notes, *_describe_unknown(times, clocks)))
+
+
+@dataclass(frozen=True)
+class _Island:
+    """What is known of ranks that collectives connect: fields as in ``Clocks``, clocks of those in step."""
+
+    ranks: frozenset[int]
+    clocks: Mapping[int, Clock]
+    stray: Collection[int]
+    torn: Sequence[Sequence[int]]
+    astray: Astray
+    notes: Sequence[str]
+
+
+def _estimate_island(tree: Sequence[Edge], times: Sequence[GroupTimes], hosts: Mapping[int, Host]) -> _Island:
+    corrected = chain_clocks(tree)
+    own = [one for one in times if set(one.ranks) <= set(corrected)]
+    refined = _refine(own, _refine(own, corrected))  # twice: where a neighbour was far off, so was the first median
+    machines, torn = divide_by_host(own, refined, hosts)
+    chosen = _choose(own, share_clocks(refined, machines), machines)
+    astray = find_astray(own, chosen, machines)
+    stray = find_out_of_step([_leave_astray(one, astray, machines) for one in own], chosen)
+    in_step = {rank: clock for rank, clock in chosen.items() if rank not in stray}
+    notes = (*_describe_torn(torn, hosts), *astray.notes, *_describe(in_step, stray))
+    return _Island(frozenset(corrected), in_step, stray, torn, astray, notes)
+
+
+def _leave_astray(times: GroupTimes, astray: Astray, machines: Sequence[Sequence[int]]) -> GroupTimes:
+    """Leave out what is astray of clocks that were set; not where that is most of a group's: that is no exception."""
+    is_astray = astray.covers(times, machines)
+    was_set = np.isin(times.ranks, [rank for rank, time in astray.set_in.items() if time.length_ns])
+    return times.only(~(is_astray & was_set & (is_astray.sum(axis=0) <= _MOST * times.there.sum(axis=0))))
+
+
+def _join(together: Iterable[Collection[int]]) -> tuple[frozenset[int], ...]:
+    """Join sets that have a rank in common."""
+    joined: list[frozenset[int]] = []
+    for members in together:
+        touched = [island for island in joined if not island.isdisjoint(members)]
+        joined = [*(island for island in joined if island not in touched), frozenset(members).union(*touched)]
+    return tuple(sorted(joined, key=min))
+
+
+def _refine(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[int, Clock]:
+    """Compare each rank with the median of all instead of with a neighbour, where a group has enough ranks for one."""
+    common = [one.on_common_clock(clocks) for one in times]
+    refined = dict(clocks)
+    for rank, residual in ends_about_median(common, least_ranks=_ENOUGH_FOR_MEDIAN).items():
+        middle, uncertainty_ns = find_median(residual)
+        refined[rank] = replace(
+            clocks[rank], offset_ns=clocks[rank].offset_ns + round(middle), uncertainty_ns=uncertainty_ns
+        )
+    return refined
+
+
+def _choose(
+    times: Sequence[GroupTimes], estimated: Mapping[int, Clock], machines: Sequence[Sequence[int]]
+) -> dict[int, Clock]:
+    """Correct the fewest machines, largest first, that leave at most twice the spread of ends that all would leave."""
+    furthest_ns = {rank: _most_ahead_ns(times, rank, clock) for rank, clock in estimated.items()}
+    order = sorted(machines, key=lambda members: max(furthest_ns[rank] for rank in members), reverse=True)
+
+    def apply(number: int) -> dict[int, Clock]:
+        corrected = {rank for members in order[:number] for rank in members}
+        return {
+            rank: clock if rank in corrected else Clock(uncertainty_ns=clock.uncertainty_ns)
+            for rank, clock in estimated.items()
+        }
+
+    enough_ns = {
+        rank: max(spread_ns / _HELPS, RESOLUTION_NS) for rank, spread_ns in _ends_spread(times, estimated).items()
+    }
+
+    def is_enough(number: int) -> bool:
+        return all(spread_ns <= enough_ns[rank] for rank, spread_ns in _ends_spread(times, apply(number)).items())
+
+    return apply(bisect.bisect_left(range(len(order)), x=True, key=is_enough))
+
+
+def _most_ahead_ns(times: Sequence[GroupTimes], rank: int, clock: Clock) -> int:
+    """Give how much a correction moves anything of a rank at most."""
+    own = [one.end_ns[one.there[:, one.ranks.index(rank)], one.ranks.index(rank)] for one in times if rank in one.ranks]
+    ends = np.concatenate(own) if own else np.zeros(0, dtype=np.int64)
+    return int(np.abs(ends - clock.to_common(ends)).max(initial=0))
+
+
+def _ends_spread(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[int, float]:
+    """Return for each rank the worst over its groups of the median of last end less first end.
+
+    Not the median over all its collectives: where most stay on the machine (tensor parallel, experts), no clock of a
+    machine would be seen to be off.
+    """
+    spreads: dict[int, float] = {}
+    for one in times:
+        rows = ends_together(one) & (one.there.sum(axis=1) > 1)
+        common = one.on_common_clock(clocks)
+        spread_ns = common.last(common.end_ns) - common.first(common.end_ns)
+        for column, rank in enumerate(one.ranks):
+            own = spread_ns[rows & one.there[:, column]]
+            if len(own):
+                spreads[rank] = max(spreads.get(rank, 0.0), float(np.median(own)))
+    return spreads
+
+
+def _describe_unknown(times: Sequence[GroupTimes], clocks: Clocks) -> list[str]:
+    """Say of which collectives nobody knows who was last, as nothing tells how far clocks are apart."""
+    apart: set[int] = set()
+    count = 0
+    for one in times:
+        there = one.without(clocks.out_of_step).there
+        rows = waits_for_all(one) & (there.sum(axis=1) > 1) & ~clocks.can_compare_rows(one)
+        count += int(rows.sum())
+        apart.update(rank for rank, is_in in zip(one.ranks, there[rows].any(axis=0).tolist(), strict=True) if is_in)
+    if not count:
+        return []
+    why = (
+        "they are not of one machine, as far as their traces say, and have no collective in common that all leave"
+        " together; an all-to-all is none"
+    )
+    what = f"who was last in {count_things(count, 'collective')}, and who waited, is not known"
+    return [f"{name_ranks(apart)}: nothing tells how far their clocks are apart ({why}), so {what}"]
+
+
+def _describe_torn(torn: Iterable[Sequence[int]], hosts: Mapping[int, Host]) -> list[str]:
+    return [
+        f"{name_ranks(members)}: all of host {hosts[members[0]].name}, as their traces say, but their collectives do"
+        " not end together on one clock; each is taken to have its own (do containers on several machines bear one"
+        " name?)"
+        for members in torn
+    ]
+
+
+def _describe(clocks: Mapping[int, Clock], stray: set[int]) -> list[str]:
+    corrected: dict[Clock, list[int]] = defaultdict(list)
+    for rank, clock in clocks.items():
+        if clock.offset_ns or clock.drift:
+            corrected[clock].append(rank)
+    notes = [_describe_correction(ranks, clock) for clock, ranks in corrected.items()]
+    if len(notes) > _MOST_NOTES:
+        apart_ns = max(abs(clock.offset_ns) for clock in corrected)
+        count = sum(len(ranks) for ranks in corrected.values())
+        notes = [f"the clocks of {count} ranks are up to {format_ns(apart_ns)} off; corrected, by ends of collectives"]
+    if stray:
+        notes.append(
+            f"{name_ranks(stray)}: not in step with the others, collectives end on one rank"
+            " before they begin on another; are the traces of one moment of one job? Nothing is said about skew there"
+        )
+    return notes
+
+
+def _describe_correction(ranks: Sequence[int], clock: Clock) -> str:
+    whose = "its clock" if len(ranks) == 1 else "their clock"
+    side = "ahead of" if clock.offset_ns > 0 else "behind"
+    rate = "gains" if clock.drift > 0 else "loses"
+    drift = f" and {rate} {format_ns(abs(clock.drift) * NS_PER_S)} a second" if clock.drift else ""
+    doubt = f"within {format_ns(clock.uncertainty_ns or 0)}, from the ends of collectives"
+    off = f"{format_ns(abs(clock.offset_ns))} {side} the others' ({doubt}){drift}"
+    return f"{name_ranks(ranks)}: {whose} is {off}; corrected"

@@ -1,0 +1,217 @@
+"""Ranks that cannot be compared with the others, though their traces are there: copies, other runs, clocks far off.
+
+What is said over ranks (who waited for whom, what is skew) rests on the traces being of one moment of one run. Where
+something speaks against that, a sentence says what, and nothing over ranks is said of those ranks::
+
+    rank 0   A A B        rank 0   A A B            rank 0   |A A B|
+    rank 1   A A B        rank 1   A C B            rank 1                 |A A B|
+    to the ns: a copy     number 2 is another one   its clock would be off by more than its trace lasts
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, TypeVar
+
+import numpy as np
+
+from dtbench.base.units import format_ns, name_ranks
+from dtbench.base.vocabulary import Operation
+from dtbench.traces.ranks.clocks.clocks import Clocks
+from dtbench.traces.ranks.groups import GroupEvents, find_groups
+from dtbench.traces.timeline import RankTimeline
+
+_OF_STEP: Final = 0.5  # of a step, the most by which an alignment may be unsure
+_OF_NUMBERS: Final = 0.5  # of the numbers that a rank shares, the most that may stand for something else there
+_NO_ACCIDENT: Final = 32  # events; no two ranks take so many at the same nanoseconds
+_OF_EQUAL_SIZE: Final = (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
+"""Whose size is the same on all ranks of a group."""
+
+_OF_ANOTHER: Final = "by what the trace itself says it is another rank's; nothing over ranks is said there"
+_COPIES: Final = (
+    "one and the same trace, to the nanosecond; whose it is cannot be told, so nothing over ranks is said of these;"
+    " give each rank's own"
+)
+_OTHER_PROGRAM: Final = (
+    "under the same numbers of the same process groups, collectives of another operation or size than the others' are"
+    " found; are these traces of another run? Nothing over ranks is said there"
+)
+
+_Said = TypeVar("_Said", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Misfits:
+    """What speaks against comparing some ranks.
+
+    Attributes:
+        ranks: of which nothing may be said over ranks.
+        strangers: those of them that are not, or not surely, of the same run.
+        notes: why, a sentence each.
+    """
+
+    ranks: frozenset[int] = frozenset()
+    strangers: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+def find_mistaken(timelines: Sequence[RankTimeline], misnumbered: Collection[int]) -> Misfits:
+    """Find the ranks whose trace is, or may be, another rank's.
+
+    Args:
+        timelines: distinct ranks, each of a file of its own.
+        misnumbered: those whose traces say that they are another's.
+    """
+    copies = _find_copies([one for one in timelines if one.rank not in misnumbered])
+    notes = [f"{name_ranks(misnumbered)}: {_OF_ANOTHER}"] if misnumbered else []
+    notes += [f"{name_ranks(ranks)}: {_COPIES}" for ranks in copies]
+    strangers = frozenset(misnumbered).union(*copies)
+    return Misfits(strangers, strangers, tuple(notes))
+
+
+def find_misfits(timelines: Sequence[RankTimeline], clocks: Clocks, mistaken: Misfits) -> Misfits:
+    """Find the ranks that cannot be compared with the others.
+
+    Args:
+        timelines: distinct ranks.
+        clocks: of all of them, as the ends of their collectives say.
+        mistaken: those that are known already.
+    """
+    strangers = set(mistaken.strangers)
+    strangers |= _differing({one.rank: one.world_size for one in timelines if one.world_size is not None})
+    programs = _find_other_programs([one for one in timelines if one.rank not in strangers])
+    notes = [f"{name_ranks(programs)}: {_OTHER_PROGRAM}"] if programs else []
+    compared = _compared([one for one in timelines if one.rank not in strangers | programs], clocks)
+    far, far_notes = _find_far(compared, clocks)
+    unsure, unsure_notes = _find_unsure(compared, clocks)
+    strangers |= programs | far
+    return Misfits(
+        frozenset(strangers | unsure), frozenset(strangers), (*mistaken.notes, *notes, *far_notes, *unsure_notes)
+    )
+
+
+def _find_copies(timelines: Sequence[RankTimeline]) -> list[list[int]]:
+    """Find ranks whose traces are the same to the nanosecond.
+
+    Of few events two ranks may have the same by chance, or by whoever drew them, unless neither says its rank.
+    """
+    found: dict[tuple[bytes, object], list[int]] = defaultdict(list)
+    for timeline in timelines:
+        events = sum(len(one.span.starts_ns) for one in timeline.collectives)
+        is_telling = timeline.said_rank is None or events + len(timeline.compute_starts_ns) >= _NO_ACCIDENT
+        if events:
+            found[_digest(timeline), None if is_telling else timeline.rank].append(timeline.rank)
+    return [ranks for ranks in found.values() if len(ranks) > 1]
+
+
+def _digest(timeline: RankTimeline) -> bytes:
+    """Return what is the same in copies of one trace, whatever stands around the events."""
+    spans = [one.span for one in timeline.collectives]
+    said = [(one.operation, one.size_bytes, one.issue_ns) for one in timeline.collectives]
+    times = [timeline.compute.starts_ns, timeline.compute.ends_ns, timeline.compute_starts_ns]
+    times += [side for span in spans for side in (span.starts_ns, span.ends_ns)]
+    digest = blake2b(repr(said).encode(), digest_size=16)
+    digest.update(np.concatenate(times).tobytes())
+    return digest.digest()
+
+
+def _differing(said: Mapping[int, _Said]) -> set[int]:
+    """Return the ranks that say something else than most; all, where no answer has the most."""
+    counts = Counter(said.values()).most_common(2)
+    if len(counts) < 2:
+        return set()
+    is_tie = counts[0][1] == counts[1][1]
+    return {rank for rank, one in said.items() if is_tie or one != counts[0][0]}
+
+
+def _find_other_programs(timelines: Sequence[RankTimeline]) -> set[int]:
+    """Find ranks whose numbered collectives are others than those that most ranks have under these numbers."""
+    by_rank = {one.rank: one for one in timelines}
+    shared: Counter[int] = Counter()
+    other: Counter[int] = Counter()
+    for group in find_groups(timelines):
+        if group.ranks:  # else one name may stand for several groups
+            for of_ranks in _read_calls(group, by_rank):
+                shared.update(of_ranks.keys())
+                other.update(_differing(of_ranks))
+    return {rank for rank, count in other.items() if count > _OF_NUMBERS * shared[rank]}
+
+
+def _read_calls(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Iterator[dict[int, str]]:
+    """Give for each number that several ranks have what each of them did under it."""
+    called: dict[int, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for rank, events in group.events.items():
+        collectives = by_rank[rank].collectives
+        for one in (collectives[event] for event in events.tolist()):
+            if one.seq is not None:
+                size_bytes = one.size_bytes if one.operation in _OF_EQUAL_SIZE else None
+                called[one.seq][rank].append(f"{one.operation} {size_bytes}")
+    for of_ranks in called.values():
+        if len(of_ranks) > 1:
+            yield {rank: ", ".join(sorted(calls)) for rank, calls in of_ranks.items()}
+
+
+def _compared(timelines: Sequence[RankTimeline], clocks: Clocks) -> list[RankTimeline]:
+    """Return the ranks whose clocks were compared; none where all are on one clock."""
+    known = [
+        one
+        for one in timelines
+        if clocks.by_rank[one.rank].uncertainty_ns is not None and one.rank not in clocks.out_of_step
+    ]
+    hosts = {one.host for one in known}
+    are_equal = not any(clocks.by_rank[one.rank].offset_ns for one in known)
+    is_one_clock = len(hosts) == 1 and None not in hosts and are_equal
+    return [] if is_one_clock or len(known) < 2 else known
+
+
+def _find_far(timelines: Sequence[RankTimeline], clocks: Clocks) -> tuple[set[int], list[str]]:
+    """Find the ranks whose clock would be off by more than their trace lasts."""
+    bases = [one.base_ns for one in timelines]
+    bases_ns = [0 if None in bases else base or 0 for base in bases]
+    ahead_ns = [clocks.by_rank[one.rank].offset_ns + base for one, base in zip(timelines, bases_ns, strict=True)]
+    middle_ns = sorted(ahead_ns)[(len(ahead_ns) - 1) // 2] if ahead_ns else 0
+    far = {
+        one.rank: abs(ahead - middle_ns)
+        for one, ahead in zip(timelines, ahead_ns, strict=True)
+        if abs(ahead - middle_ns) > _extent_ns(one)
+    }
+    if not far:
+        return set(), []
+    clock = "its clock" if len(far) == 1 else "their clocks"
+    off = f"{clock} would be up to {format_ns(max(far.values()))} off, longer than the trace"
+    why = "these may be traces of another run as well; nothing over ranks is said there"
+    return set(far), [f"{name_ranks(far)}: {off}, and {why}"]
+
+
+def _find_unsure(timelines: Sequence[RankTimeline], clocks: Clocks) -> tuple[set[int], list[str]]:
+    """Find the ranks of which it is known to half a step at best how far their clock is off."""
+    unsure = {
+        one.rank: doubt_ns
+        for one in timelines
+        if (doubt_ns := clocks.by_rank[one.rank].uncertainty_ns or 0) > _OF_STEP * _step_ns(one)
+    }
+    if not unsure:
+        return set(), []
+    clock = "its clock is" if len(unsure) == 1 else "their clocks are"
+    known = f"how far {clock} off is known within {format_ns(max(unsure.values()))} only, more than half a step"
+    why = "who waited for whom cannot be told, and nothing over ranks is said there"
+    return set(unsure), [f"{name_ranks(unsure)}: {known}; {why}"]
+
+
+def _step_ns(timeline: RankTimeline) -> float:
+    """Return the median step; the whole trace where there is none."""
+    lengths = [step.length_ns for step in timeline.steps if step.length_ns]
+    return float(np.median(lengths)) if lengths else float(_extent_ns(timeline))
+
+
+def _extent_ns(timeline: RankTimeline) -> int:
+    """Return how long a trace lasts: its collectives, its steps or its compute, whichever is longest."""
+    spans = [(one.start_ns, one.end_ns) for one in timeline.collectives if len(one.span.starts_ns)]
+    steps = [(step.start_ns, step.end_ns) for step in timeline.steps]
+    compute = list(zip(timeline.compute.starts_ns[:1].tolist(), timeline.compute.ends_ns[-1:].tolist(), strict=True))
+    return max(_length_ns(one) for one in (spans, steps, compute))
+
+
+def _length_ns(spans: Sequence[tuple[int, int]]) -> int:
+    return max(end for _, end in spans) - min(start for start, _ in spans) if spans else 0

@@ -1,0 +1,218 @@
+"""Sends and receives that belong together, and how long a receive stood still: a pipeline's bubble.
+
+::
+
+    stage 0 sends        [....====]         .  the sender is there, the receiver is not
+    stage 1 receives  [~~~~~~~====]         ~  bubble: the receiver waits, nothing is sent yet
+
+Over gloo a rank is there from when it issued, and waits from when its thread stood still; see ``gloo_sends.py``.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dtbench.base.vocabulary import Operation
+from dtbench.traces.ranks.align import ABSENT, Series, line_up
+from dtbench.traces.ranks.clocks.clocks import Clocks
+from dtbench.traces.ranks.clocks.times import Clock
+from dtbench.traces.ranks.groups import GroupEvents, find_groups
+from dtbench.traces.timeline import RankTimeline
+from dtbench.traces.who.collectives import Collective
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One send and its receive.
+
+    Attributes:
+        group: name of the process group on the sender.
+        sender: global rank.
+        send: index into the sender's collectives.
+        receiver: global rank.
+        receive: index into the receiver's collectives.
+        size_bytes: payload; None where neither side says.
+        bubble_ns: how long the receive waited for its send to begin, inside its span; None: the ranks are not in step,
+            or nothing tells how far their clocks are apart.
+        blocked_ns: how long the send waited for its receive to begin; None likewise.
+        sent_ns: when the sender was there, on the common clock; None likewise.
+        received_ns: when the receiver was there; None likewise.
+        is_comparable: it is known how far the clocks of the two ranks are apart.
+    """
+
+    group: str
+    sender: int
+    send: int
+    receiver: int
+    receive: int
+    size_bytes: int | None
+    bubble_ns: int | None
+    blocked_ns: int | None
+    sent_ns: int | None = None
+    received_ns: int | None = None
+    is_comparable: bool = True
+
+
+@dataclass(frozen=True)
+class Partner:
+    """The other end of a send or receive.
+
+    Attributes:
+        rank: global rank.
+        start_ns: from when on it was there, on this rank's clock.
+        waited_ns: how long this rank waited for that.
+    """
+
+    rank: int
+    start_ns: int
+    waited_ns: int
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """All sends and receives.
+
+    Attributes:
+        matched: in order of the sender and its events.
+        alone: by rank, number of sends and receives whose other end is not there, or not said.
+    """
+
+    matched: tuple[Transfer, ...]
+    alone: Mapping[int, int]
+
+
+def match_transfers(timelines: Sequence[RankTimeline], clocks: Clocks) -> Transfers:
+    """Match sends with receives by (group, peer, order), holes allowed.
+
+    Args:
+        timelines: distinct ranks.
+        clocks: theirs, as the collectives say; sends and receives themselves say nothing about clocks.
+    """
+    by_rank = {timeline.rank: timeline for timeline in timelines}
+    matched: list[Transfer] = []
+    alone: dict[int, int] = defaultdict(int)
+    for group in find_groups(timelines, point_to_point=True):
+        pairs = _pair_group(group, by_rank)
+        for rank, events in group.events.items():
+            alone[rank] += len(events) - sum(rank in (sender, receiver) for sender, _, receiver, _ in pairs)
+        matched += [_measure(group.name, pair, by_rank, clocks) for pair in pairs]
+    ordered = sorted(matched, key=lambda one: (one.sender, one.send))
+    return Transfers(tuple(ordered), {rank: count for rank, count in sorted(alone.items()) if count})
+
+
+def _pair_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list[tuple[int, int, int, int]]:
+    """Give (sender, send, receiver, receive) of every pair."""
+    sends: dict[tuple[int, int], list[int]] = defaultdict(list)
+    receives: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for rank, events in group.events.items():
+        for event in events.tolist():
+            one = by_rank[rank].collectives[event]
+            if one.peer is not None and one.operation is Operation.SEND:
+                sends[rank, one.peer].append(event)
+            elif one.peer is not None:
+                receives[one.peer, rank].append(event)
+    pairs = []
+    for (sender, receiver), own in sends.items():
+        others = receives[sender, receiver]
+        if others:
+            found = _pair_in_order(by_rank[sender], by_rank[receiver], own, others)
+            pairs += [(sender, send, receiver, receive) for send, receive in found]
+    return pairs
+
+
+def _pair_in_order(
+    sender: RankTimeline, receiver: RankTimeline, sends: Sequence[int], receives: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Pair the sends to one peer with its receives; times decide only where one side lacks some."""
+    mine, others = _series(sender, sends), _series(receiver, receives)
+    if np.array_equal(mine.token, others.token):
+        return list(zip(sends, receives, strict=True))
+    rows = line_up([mine, others])
+    return [(sends[send], receives[receive]) for send, receive in rows[(rows != ABSENT).all(axis=1)].tolist()]
+
+
+def _series(timeline: RankTimeline, events: Sequence[int]) -> Series:
+    collectives = [timeline.collectives[event] for event in events]
+    return Series(
+        token=np.array([-1 if one.size_bytes is None else one.size_bytes for one in collectives], dtype=np.int64),
+        start_ns=np.array([one.start_ns for one in collectives], dtype=np.int64),
+        end_ns=np.array([one.end_ns for one in collectives], dtype=np.int64),
+        waits_for_all=np.ones(len(collectives), dtype=np.bool_),
+    )
+
+
+def _measure(
+    group: str, pair: tuple[int, int, int, int], by_rank: Mapping[int, RankTimeline], clocks: Clocks
+) -> Transfer:
+    sender, send, receiver, receive = pair
+    sending, receiving = by_rank[sender].collectives[send], by_rank[receiver].collectives[receive]
+    is_device = by_rank[sender].is_device
+    sent_ns, *send_ns = _on_common_clock(_moments_of(sending, is_device=is_device), sender, clocks)
+    received_ns, *receive_ns = _on_common_clock(_moments_of(receiving, is_device=is_device), receiver, clocks)
+    is_astray = any(
+        clocks.astray.has(rank, one.start_ns, one.end_ns) for rank, one in ((sender, sending), (receiver, receiving))
+    )
+    is_on_one_clock = any({sender, receiver} <= machine for machine in clocks.machines)
+    is_told = clocks.can_compare(sender, receiver) and (is_on_one_clock or not is_astray)
+    is_in_step = is_told and sent_ns < receive_ns[1]
+    return Transfer(
+        group=group,
+        sender=sender,
+        send=send,
+        receiver=receiver,
+        receive=receive,
+        size_bytes=receiving.size_bytes if sending.size_bytes is None else sending.size_bytes,
+        bubble_ns=_before(receive_ns, sent_ns) if is_in_step else None,
+        blocked_ns=_before(send_ns, received_ns) if is_in_step else None,
+        sent_ns=sent_ns if is_in_step else None,
+        received_ns=received_ns if is_in_step else None,
+        is_comparable=clocks.can_compare(sender, receiver),
+    )
+
+
+def _moments_of(one: Collective, *, is_device: bool) -> tuple[int, int, int]:
+    """Give when a rank was there, and from when until when it stood still if the other was not."""
+    there_ns = one.start_ns if is_device or one.issue_ns is None else one.issue_ns
+    return there_ns, *find_standing(one, is_device=is_device)
+
+
+def find_standing(one: Collective, *, is_device: bool) -> tuple[int, int]:
+    """Return from when until when the rank of a send or receive stood still, if the other end was not there."""
+    if is_device or one.first_wait_ns is None or one.first_wait_end_ns is None:
+        return one.start_ns, one.end_ns
+    return one.first_wait_ns, one.first_wait_end_ns
+
+
+def _on_common_clock(moments_ns: Sequence[int], rank: int, clocks: Clocks) -> list[int]:
+    common: list[int] = clocks.by_rank.get(rank, Clock()).to_common(np.array(moments_ns, dtype=np.int64)).tolist()
+    return common
+
+
+def find_partners(transfers: Transfers, clocks: Clocks) -> dict[int, dict[int, "Partner"]]:
+    """Give, by rank and index of its send or receive, who was at the other end and from when on.
+
+    Only of ranks whose clocks can be compared: of one machine, or by collectives that they have in common.
+    """
+    found: dict[int, dict[int, Partner]] = defaultdict(dict)
+    for one in transfers.matched:
+        if one.sent_ns is None or one.received_ns is None:
+            continue
+        found[one.receiver][one.receive] = Partner(
+            one.sender, _own_ns(one.sent_ns, one.receiver, clocks), one.bubble_ns or 0
+        )
+        found[one.sender][one.send] = Partner(
+            one.receiver, _own_ns(one.received_ns, one.sender, clocks), one.blocked_ns or 0
+        )
+    return dict(found)
+
+
+def _own_ns(common_ns: int, rank: int, clocks: Clocks) -> int:
+    """Give a moment of the common clock on a rank's own; the drift of one transfer is nothing."""
+    shift_ns = int(clocks.by_rank.get(rank, Clock()).to_common(np.array([common_ns]))[0]) - common_ns
+    return common_ns - shift_ns
+
+
+def _before(span_ns: Sequence[int], other_start_ns: int) -> int:
+    return min(max(other_start_ns - span_ns[0], 0), span_ns[1] - span_ns[0])

@@ -1,0 +1,346 @@
+"""How much of a collective is waiting for the last rank to come, and how much is transfer.
+
+::
+
+    rank 0   [wwwwwwwtttt]        w  skew_wait: until the last rank has begun
+    rank 1        [wwtttt]        t  transfer: from then on
+    rank 2          [tttt]        the last one waits for nobody
+
+All wait for rank 2 alone only from when rank 1 has begun: had rank 2 been in time, they would wait for rank 1. Where
+others begin hardly before the last, it is not one rank that is late, but several.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from dtbench.base.vocabulary import GIVEN_BY_ROOT, Operation
+from dtbench.traces.ranks.align import ABSENT, ENDS_APART_NS
+from dtbench.traces.ranks.awaiting import find_awaiting
+from dtbench.traces.ranks.bandwidth import algorithm_bandwidth, bus_factor
+from dtbench.traces.ranks.clocks.clocks import Clocks
+from dtbench.traces.ranks.clocks.in_step import find_impossible
+from dtbench.traces.ranks.clocks.lost import LostStarts, find_lost_starts
+from dtbench.traces.ranks.clocks.times import GroupTimes, ends_together
+from dtbench.traces.ranks.match import MatchedGroup, Matches
+from dtbench.traces.time.intervals import Bools, Ints
+from dtbench.traces.timeline import RankTimeline
+
+_MOST_DOUBT: Final = 0.25  # of the time that the rank that waited longest was in a collective
+_NEVER: Final = np.iinfo(np.int64).max // 4
+_TOGETHER: Final = 0.1  # part of the longest wait by which ranks begin apart that come late together
+_MOSTLY: Final = 0.5  # part of a wait from which it is told for whom it was
+
+
+@dataclass(frozen=True)
+class GroupSkew:
+    """Skew of the collectives of one group.
+
+    Attributes:
+        group: which collectives.
+        is_astray: shape ``(m,)``: clocks of some ranks were not then as they are taken to be (``astray.py``), or may be
+            off by much of the time that it took.
+        there: shape ``(m, r)``: that rank has the event, is in step and not astray.
+        is_launched: shape ``(m, r)``: its trace has only the launch, which stands for the start, and the end of the
+            others for its end; see ``lost.py``.
+        awaits: shape ``(m, r)``: that rank surely waits for the last one; see ``awaiting.py``.
+        is_known: shape ``(m,)``: at least two ranks have it, one of them surely waits for the last, the times are
+            possible, and how far their clocks are apart is known.
+        last_column: shape ``(m,)``, column of the rank that began last; ``ABSENT`` where two did, as far as clocks
+            tell, or several came late together, or it is not known.
+        is_late: shape ``(m, r)``: that rank began last, or before it by less than a part of the longest wait; none
+            where clocks may be off by as much as these and the others are apart.
+        apart_ns: shape ``(m,)``, from when all others had begun, as far as their beginning is waited for, to when the
+            last rank began: what the others waited for those that were late alone.
+        last_ns: shape ``(m,)``, when the last rank began, on the common clock.
+        last_start_ns: shape ``(m, r)``, when the last rank began, on each rank's own clock.
+        wait_ns: shape ``(m, r)``, ``max over ranks (start) - own start``, clipped to the span; no wait of who does not
+            await the last.
+        span_ns: shape ``(m, r)``, first start to last end.
+        lag_ns: shape ``(m, r)``, how much later than the first rank it left, where data took no part of that; 0 where
+            it may have, or clocks do not tell.
+        handed_on_ns: shape ``(m, r)``, the part of its wait that the last rank may only have handed on, once
+            ``handed_on.py`` has found it.
+        untold_ns: shape ``(m, r)``, the part of that of which no trace tells whether the last rank waited so long.
+
+    Where the group is not whole, waits are lower bounds: the rank that is not seen may have been later. Entries that
+    are not ``is_known``, or neither there nor launched, mean nothing.
+    """
+
+    group: MatchedGroup
+    is_astray: Bools
+    there: Bools
+    is_launched: Bools
+    awaits: Bools
+    is_known: Bools
+    last_column: Ints
+    is_late: Bools
+    apart_ns: Ints
+    last_ns: Ints
+    last_start_ns: Ints
+    wait_ns: Ints
+    span_ns: Ints
+    lag_ns: Ints
+    handed_on_ns: Ints
+    untold_ns: Ints
+
+    @property
+    def begins(self) -> Bools:
+        """Shape ``(m, r)``: when that rank began is known, if only by its launch."""
+        return np.asarray(self.there | self.is_launched, dtype=np.bool_)
+
+    @property
+    def has_all_ranks(self) -> bool:
+        """Whether every rank of the group is compared, though single events may be lost."""
+        return self.group.is_complete and bool(self.begins.any(axis=0).all())
+
+    @property
+    def begins_everywhere(self) -> Bools:
+        """Shape ``(m,)``: of every rank of the group it is known when it began."""
+        return np.asarray(self.begins.all(axis=1) & self.group.is_complete, dtype=np.bool_)
+
+    @property
+    def leaves_out(self) -> Bools:
+        """Shape ``(m,)``: every rank of the group has it, and one is not in step, of which nothing is said."""
+        return np.asarray(self.group.is_whole & ~self.begins_everywhere, dtype=np.bool_)
+
+    @property
+    def own_ns(self) -> Ints:
+        """Shape ``(m, r)``: the part of its wait that was for those that were late alone, and not handed on by them."""
+        return np.clip(np.minimum(self.wait_ns, self.apart_ns[:, None]) - self.handed_on_ns, 0, None)
+
+    @property
+    def is_whole(self) -> Bools:
+        """Shape ``(m,)``: every rank of the group is there."""
+        return np.asarray(self.there.all(axis=1) & self.group.is_complete, dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class CollectiveSkew:
+    """One collective of one rank against the others of its group; None and NaN where it cannot be known.
+
+    Attributes:
+        last_start_ns: when the last rank of the whole group began, on this rank's clock.
+        skew_wait_ns: how long this rank waited for it, inside its own span.
+        transfer_ns: the rest of its span; adds up with ``skew_wait_ns``.
+        is_last: whether this rank was the one that the others waited for.
+        own_ns: the part of ``skew_wait_ns`` that was for the last rank alone: no other was late as well, and it did not
+            only hand it on; see ``handed_on.py``.
+        untold_ns: the part of ``skew_wait_ns``, where it is most, that the last rank may only have handed on from ranks
+            of which no trace, or no clock, tells when they came; else 0.
+        last_rank: the rank that most of it was for alone; None also where several came last together.
+        lag_ns: how much later than the first rank its thread left, where data took no part of that; else 0.
+        algbw: bytes per second over ``transfer_ns``; NaN also where that is more than data took.
+        busbw: algbw with nccl-tests' factor.
+    """
+
+    last_start_ns: int | None = None
+    skew_wait_ns: int | None = None
+    own_ns: int = 0
+    untold_ns: int = 0
+    transfer_ns: int | None = None
+    is_last: bool | None = None
+    last_rank: int | None = None
+    lag_ns: int | None = None
+    algbw: float = math.nan
+    busbw: float = math.nan
+
+
+def measure_skew(
+    matches: Matches, times: Sequence[GroupTimes], clocks: Clocks, timelines: Sequence[RankTimeline]
+) -> list[GroupSkew]:
+    """Measure the skew of every matched group.
+
+    Args:
+        matches: the groups.
+        times: of each of them, as ``read_times`` gives them.
+        clocks: of all ranks.
+        timelines: distinct ranks; say what was launched and not seen.
+    """
+    by_rank = {timeline.rank: timeline for timeline in timelines}
+    found = []
+    for group, own in zip(matches.groups, times, strict=True):
+        is_astray = clocks.astray.covers(own, clocks.machines)
+        common = own.on_common_clock(clocks.by_rank).without(clocks.out_of_step).only(~is_astray)
+        lost = find_lost_starts(group, common, by_rank, clocks)
+        doubts_ns = _find_doubts(common, clocks)
+        is_unsure = _is_unsure(common, doubts_ns)
+        awaits = find_awaiting(group, common, _find_last(common, lost)[1], by_rank)
+        is_possible = ~find_impossible(common.only(awaits), clocks.by_rank, common.last(common.start_ns))
+        is_possible &= clocks.can_compare_rows(common) & ~is_unsure
+        skew = replace(
+            _measure_group(group, (own, common), lost, awaits, is_possible),
+            is_astray=np.asarray(is_astray.any(axis=1) | is_unsure, dtype=np.bool_),
+        )
+        is_told = skew.lag_ns > (ENDS_APART_NS + doubts_ns + _find_longest_lags(common))[:, None]
+        lag_ns = np.where(is_told, skew.lag_ns, 0)
+        is_late = skew.is_late & (skew.apart_ns > doubts_ns)[:, None]
+        last_column = _keep_certain(skew, common, clocks)
+        found.append(replace(skew, last_column=last_column, is_late=is_late, lag_ns=lag_ns))
+    return found
+
+
+def _find_last(common: GroupTimes, lost: LostStarts) -> tuple[Ints, Bools]:
+    """Return when each rank began, and who began last; both of shape ``(m, r)``."""
+    begins_ns = np.where(lost.is_known, lost.start_ns, common.start_ns)
+    begins = common.there | lost.is_known
+    last_ns = np.where(begins, begins_ns, np.iinfo(np.int64).min).max(axis=1)
+    return begins_ns, np.asarray(begins & (begins_ns == last_ns[:, None]), dtype=np.bool_)
+
+
+def _measure_group(
+    group: MatchedGroup,
+    own_and_common: tuple[GroupTimes, GroupTimes],
+    lost: LostStarts,
+    awaits: Bools,
+    is_possible: Bools,
+) -> GroupSkew:
+    times, common = own_and_common
+    begins_ns, is_last = _find_last(common, lost)
+    several = common.there.sum(axis=1) > 1
+    is_known = several & awaits.any(axis=1) & is_possible
+    last_ns = np.where(several, np.where(is_last, begins_ns, np.iinfo(np.int64).min).max(axis=1), 0)
+    is_last &= several[:, None]
+    lasted_ns = common.last(common.end_ns)[:, None] - lost.start_ns
+    span_ns = np.where(lost.is_known, lasted_ns, times.end_ns - times.start_ns)
+    late_ns = last_ns[:, None] - begins_ns
+    wait_ns = np.clip(late_ns, 0, span_ns)
+    is_late, apart_ns = _find_late(common, lost.is_known, awaits, is_last, late_ns)
+    return GroupSkew(
+        group=group,
+        is_astray=np.zeros(len(several), dtype=np.bool_),
+        there=common.there,
+        is_launched=lost.is_known,
+        awaits=awaits,
+        is_known=is_known,
+        last_column=np.where(is_known & (is_late.sum(axis=1) == 1), is_last.argmax(axis=1), ABSENT),
+        is_late=is_late & is_known[:, None],
+        apart_ns=apart_ns,
+        last_ns=last_ns,
+        last_start_ns=times.start_ns + late_ns,
+        wait_ns=wait_ns,
+        span_ns=span_ns,
+        lag_ns=np.where(common.there, common.end_ns - common.first(common.end_ns)[:, None], 0),
+        handed_on_ns=np.zeros_like(span_ns),
+        untold_ns=np.zeros_like(span_ns),
+    )
+
+
+def _find_late(
+    common: GroupTimes, is_launched: Bools, awaits: Bools, is_last: Bools, late_ns: Ints
+) -> tuple[Bools, Ints]:
+    """Return who came last or hardly before, shape ``(m, r)``, and how much later than all others, shape ``(m,)``.
+
+    Of what a root gives to the others only the root is waited for.
+    """
+    begins = common.there | is_launched
+    longest_ns = np.where(begins & awaits, late_ns, 0).max(axis=1)
+    is_given = np.isin(common.operation, list(GIVEN_BY_ROOT))
+    is_awaited = np.where(is_given[:, None], is_last, begins)
+    is_late = is_last | (is_awaited & (late_ns <= _TOGETHER * longest_ns[:, None]))
+    return np.asarray(is_late, dtype=np.bool_), np.where(is_awaited & ~is_late, late_ns, _NEVER).min(axis=1)
+
+
+def _find_longest_lags(common: GroupTimes) -> Ints:
+    """Return by how much later than the first a rank may leave each collective because data still goes to it.
+
+    Of a barrier not at all. Of a sum every byte goes twice around all ranks, so that what a slow link still brings to
+    one when the first has all of it takes no longer than everything had taken: two ranks are the worst case. Of a
+    gather a slow link may keep one rank alone, for any time.
+
+    Returns:
+        Shape ``(m,)``.
+    """
+    took_ns = np.maximum(common.first(common.end_ns) - common.last(common.start_ns), 0)
+    is_barrier = common.operation == Operation.BARRIER
+    return np.where(is_barrier, 0, np.where(common.operation == Operation.ALL_REDUCE, took_ns, _NEVER)).astype(np.int64)
+
+
+def _is_unsure(common: GroupTimes, doubts_ns: Ints) -> Bools:
+    """Tell of which collectives clocks may be off by so much of the time they took that it says nothing who waited.
+
+    Returns:
+        Shape ``(m,)``.
+    """
+    took_ns = np.where(common.there, common.end_ns - common.start_ns, 0).max(axis=1)
+    return np.asarray((doubts_ns > ENDS_APART_NS) & (doubts_ns > _MOST_DOUBT * took_ns), dtype=np.bool_)
+
+
+def _find_doubts(common: GroupTimes, clocks: Clocks) -> Ints:
+    """Return the most by which the clocks of two ranks of each collective may be off; 0 where one machine has it.
+
+    Returns:
+        Shape ``(m,)``.
+    """
+    machine_of = {rank: place for place, members in enumerate(clocks.machines) for rank in members}
+    places = np.array([machine_of.get(rank, -1 - rank) for rank in common.ranks], dtype=np.int64)
+    uncertain_ns = np.array([clocks.by_rank[rank].uncertainty_ns or 0 for rank in common.ranks], dtype=np.int64)
+    lowest = np.where(common.there, places, np.iinfo(np.int64).max).min(axis=1)
+    is_apart = (common.there & (places != lowest[:, None])).any(axis=1)  # several machines have it
+    doubts_ns = np.sort(np.where(common.there, uncertain_ns, 0), axis=1)[:, -2:].sum(axis=1)
+    return np.asarray(np.where(is_apart, doubts_ns, 0), dtype=np.int64)
+
+
+def _keep_certain(skew: GroupSkew, common: GroupTimes, clocks: Clocks) -> Ints:
+    """Return the column of the rank that began last, ``ABSENT`` where doubt about clocks leaves it open.
+
+    That is, where the last of the others began no longer before it than the clocks of the two may be off, for which
+    also speaks by how much later it left what all leave together.
+    """
+    kept = skew.last_column.copy()
+    together = common.there & ends_together(common)[:, None]
+    for column in np.unique(kept[kept != ABSENT]).tolist():
+        rows = np.flatnonzero(skew.last_column == column)
+        doubts_ns = clocks.doubts_ns(skew.group.ranks[column], skew.group.ranks)
+        is_other = skew.begins[rows] & (np.arange(len(doubts_ns)) != column)
+        after_ns = common.end_ns[rows, column][:, None] - common.end_ns[rows]
+        tells = together[rows] & together[rows, column][:, None] & (doubts_ns > 0) & (after_ns > ENDS_APART_NS)
+        doubts_ns = doubts_ns + np.where(tells, after_ns + ENDS_APART_NS, 0)
+        kept[rows[(is_other & (skew.wait_ns[rows] <= doubts_ns)).any(axis=1)]] = ABSENT
+    return kept
+
+
+def describe_collectives(
+    skews: Sequence[GroupSkew], timelines: Sequence[RankTimeline]
+) -> dict[int, tuple[CollectiveSkew, ...]]:
+    """Give, by rank, one entry per collective of its timeline, in the same order.
+
+    Only collectives that every rank of the group has are described: with a rank missing, nobody knows who was last.
+    """
+    by_rank = {timeline.rank: timeline for timeline in timelines}
+    found = {rank: [CollectiveSkew()] * len(timeline.collectives) for rank, timeline in by_rank.items()}
+    for skew in skews:
+        for row in np.flatnonzero(skew.is_known & skew.is_whole).tolist():
+            for column, rank in enumerate(skew.group.ranks):
+                index = int(skew.group.index[row, column])
+                found[rank][index] = _describe(skew, row, column, by_rank[rank])
+    return {rank: tuple(entries) for rank, entries in found.items()}
+
+
+def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) -> CollectiveSkew:
+    last_column = int(skew.last_column[row])
+    is_last, last_rank = (None, None) if last_column < 0 else (last_column == column, skew.group.ranks[last_column])
+    if not skew.awaits[row, column]:
+        return CollectiveSkew(is_last=is_last, last_rank=last_rank)
+    index = int(skew.group.index[row, column])
+    one = timeline.collectives[index]
+    wait_ns = int(skew.wait_ns[row, column])
+    own_ns, untold_ns = int(skew.own_ns[row, column]), int(skew.untold_ns[row, column])
+    transfer_ns = int(skew.span_ns[row, column]) - wait_ns
+    lag_ns = int(skew.lag_ns[row, column]) if timeline.is_woken_for(index) else 0
+    algbw = algorithm_bandwidth(one.size_bytes, None if lag_ns else transfer_ns)
+    return CollectiveSkew(
+        last_start_ns=int(skew.last_start_ns[row, column]),
+        skew_wait_ns=wait_ns,
+        transfer_ns=transfer_ns,
+        is_last=is_last,
+        own_ns=own_ns,
+        untold_ns=untold_ns if untold_ns >= _MOSTLY * wait_ns else 0,
+        last_rank=None if own_ns < _MOSTLY * wait_ns else last_rank,
+        lag_ns=lag_ns,
+        algbw=algbw,
+        busbw=algbw * bus_factor(one.operation, len(skew.group.ranks)),
+    )

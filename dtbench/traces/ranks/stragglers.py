@@ -1,0 +1,281 @@
+"""Who the others wait for: how often each rank is last, and how much of communication is waiting for the last."""
+
+import math
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dtbench.base.units import count_things, format_fraction, format_ns, name_ranks
+from dtbench.traces.ranks.align import ABSENT
+from dtbench.traces.ranks.handed_on import Caused, sum_caused
+from dtbench.traces.ranks.match import Matches
+from dtbench.traces.ranks.skew import GroupSkew
+from dtbench.traces.time.overlap import divide
+from dtbench.traces.timeline import RankTimeline
+
+
+@dataclass(frozen=True)
+class RankWaiting:
+    """What one rank waited, and was waited for, over all collectives whose skew is known.
+
+    Attributes:
+        rank: global rank.
+        collectives: number of them, and of those in which it waits for nobody and was last.
+        last: how often this rank alone began last, by more than clocks may be off, in groups of which every rank is
+            compared; None: it is in no such.
+        comm_ns: sum of their spans.
+        skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this, and
+            None where it waited for none that was.
+        caused_wait_ns: sum over the others of how long they waited for it alone, from when the last but it had begun,
+            as far as it did not only hand on what it had waited itself (``handed_on.py``); None: likewise, and where
+            all of it may have been handed on from ranks that were not seen.
+    """
+
+    rank: int
+    collectives: int
+    last: int | None
+    comm_ns: int
+    skew_wait_ns: int | None
+    caused_wait_ns: int | None
+
+    @property
+    def wait_fraction(self) -> float:
+        """Part of its communication that is waiting for the last rank; NaN without communication or where not known."""
+        return divide(self.skew_wait_ns, self.comm_ns)
+
+
+@dataclass(frozen=True)
+class LateTogether:
+    """Ranks that came last together, so that none of them alone is waited for.
+
+    Attributes:
+        ranks: at least two.
+        collectives: in how many.
+        caused_wait_ns: sum over the others of how long they waited for these alone.
+    """
+
+    ranks: tuple[int, ...]
+    collectives: int
+    caused_wait_ns: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The waiting of all ranks.
+
+    Attributes:
+        ranks: in order of rank; those with a collective whose skew is known.
+        collectives: how many such collectives there are.
+        partial: how many of them not every rank of the group has, or may have: their waits are lower bounds.
+        left_out: how many of these every rank has, and one is left out of what is said over ranks.
+        launched: events that a trace lost, and that are counted from their launches.
+        unknown: how many matched collectives say nothing about skew.
+        alone: events of single ranks that were found in no other trace: of them nothing is said.
+        astray: how many of the unknown ran when clocks were not as they are taken to be.
+        is_size_told: some trace tells how many ranks there are.
+        handed_on_ns: sum of waits for ranks that had been delayed by waiting themselves, or may have been.
+        untold_ns: the part of that of which no trace tells whether they waited so long.
+        together: ranks that came last together, those first that were waited for longest.
+        outside: where anything ran in steps, how many whose skew is known ran outside all: of them nothing is said.
+    """
+
+    ranks: tuple[RankWaiting, ...]
+    collectives: int
+    partial: int
+    launched: int
+    unknown: int
+    alone: int = 0
+    left_out: int = 0
+    astray: int = 0
+    is_size_told: bool = True
+    handed_on_ns: int = 0
+    untold_ns: int = 0
+    together: tuple[LateTogether, ...] = ()
+    outside: int | None = None
+
+    @property
+    def wait_fraction(self) -> float:
+        """Part of all ranks' communication that is waiting for the last rank; where some are not seen, at least this.
+
+        NaN without communication, and where nobody waited for a rank that was seen and some were not.
+        """
+        waits_ns = [one.skew_wait_ns for one in self.ranks if one.skew_wait_ns is not None]
+        return divide(
+            sum(waits_ns) if any(waits_ns) or not self.partial else None, sum(one.comm_ns for one in self.ranks)
+        )
+
+    @property
+    def straggler(self) -> RankWaiting | None:
+        """The rank that the others waited longest for; None: for none alone, or one that was not seen may be it."""
+        worst = max(self.ranks, key=lambda one: one.caused_wait_ns or 0, default=None)
+        return worst if worst is not None and worst.caused_wait_ns else None
+
+
+def sum_waiting(
+    skews: Sequence[GroupSkew], matches: Matches, timelines: Sequence[RankTimeline], may_hand_on: Set[int]
+) -> Waiting:
+    """Sum the skew of all collectives by rank; where any rank has steps, of those that one of these issued.
+
+    Args:
+        skews: of every matched group.
+        matches: the groups.
+        timelines: distinct ranks; say what was issued in steps.
+        may_hand_on: ranks that meet others elsewhere, whose delays they may hand on.
+    """
+    if not any(timeline.steps for timeline in timelines):
+        return _sum_all(skews, matches, may_hand_on)
+    inside = _keep_steps(skews, timelines)
+    outside = _count_known(skews) - _count_known(inside)
+    found = _sum_all(inside, matches, may_hand_on)
+    return replace(found, unknown=found.unknown - outside, outside=outside)
+
+
+def _keep_steps(skews: Sequence[GroupSkew], timelines: Sequence[RankTimeline]) -> list[GroupSkew]:
+    """Take what ran outside the steps of all its ranks as not known."""
+    in_step = {
+        timeline.rank: np.array([step is not None for step in timeline.step_of], dtype=np.bool_)
+        for timeline in timelines
+    }
+    kept = []
+    for skew in skews:
+        index = skew.group.index
+        columns = [in_step[rank][index[:, column]] for column, rank in enumerate(skew.group.ranks)]
+        is_inside = (np.stack(columns, axis=1) & (index != ABSENT)).any(axis=1)
+        kept.append(
+            replace(
+                skew,
+                is_known=skew.is_known & is_inside,
+                last_column=np.where(is_inside, skew.last_column, ABSENT),
+                is_late=skew.is_late & is_inside[:, None],
+                handed_on_ns=np.where(is_inside[:, None], skew.handed_on_ns, 0),
+                untold_ns=np.where(is_inside[:, None], skew.untold_ns, 0),
+            )
+        )
+    return kept
+
+
+def _count_known(skews: Sequence[GroupSkew]) -> int:
+    return sum(int(skew.is_known.sum()) for skew in skews)
+
+
+def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]) -> Waiting:
+    ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
+    sums = np.zeros((len(ranks), 4), dtype=np.int64)
+    caused = sum_caused(skews, may_hand_on)
+    may_miss: set[int] = set()
+    can_be_last: set[int] = set()
+    for skew in skews:
+        rows = [ranks.index(rank) for rank in skew.group.ranks]
+        known = skew.begins & skew.awaits & skew.is_known[:, None]
+        takes_part = skew.begins & skew.is_known[:, None]
+        is_last = takes_part & skew.has_all_ranks & (skew.last_column[:, None] == np.arange(len(rows)))
+        waits_ns = np.where(known, skew.wait_ns, 0)
+        is_partial = np.any(known & ~skew.begins_everywhere[:, None], axis=0).tolist()
+        may_miss.update(rank for rank, misses in zip(skew.group.ranks, is_partial, strict=True) if misses)
+        can_be_last.update(skew.group.ranks if skew.has_all_ranks else ())
+        sums[rows, 0] += (known | is_last).sum(axis=0)
+        sums[rows, 1] += is_last.sum(axis=0)
+        sums[rows, 2] += np.where(known, skew.span_ns, 0).sum(axis=0)
+        sums[rows, 3] += waits_ns.sum(axis=0)
+    return Waiting(
+        ranks=tuple(
+            _make(rank, row, caused, can_be_last=rank in can_be_last, may_miss=rank in may_miss)
+            for rank, row in zip(ranks, sums.tolist(), strict=True)
+            if row[0]
+        ),
+        collectives=_count_known(skews),
+        partial=sum(int((skew.is_known & ~skew.begins_everywhere).sum()) for skew in skews),
+        launched=sum(int((skew.is_launched & skew.is_known[:, None]).sum()) for skew in skews),
+        unknown=sum(len(group.index) for group in matches.groups) - _count_known(skews),
+        alone=sum(matches.alone.values()),
+        left_out=sum(int((skew.is_known & skew.leaves_out).sum()) for skew in skews),
+        astray=sum(int((skew.is_astray & ~skew.is_known).sum()) for skew in skews),
+        is_size_told=matches.is_size_told,
+        handed_on_ns=caused.handed_on_ns,
+        untold_ns=sum(caused.untold_ns.values()),
+        together=_rank_together(caused),
+    )
+
+
+def _rank_together(caused: Caused) -> tuple[LateTogether, ...]:
+    found = [LateTogether(ranks, count, caused.waited_ns[ranks]) for ranks, count in caused.together.items() if count]
+    return tuple(sorted(found, key=lambda one: (-one.caused_wait_ns, one.ranks)))
+
+
+def _make(rank: int, sums: Sequence[int], caused: Caused, *, can_be_last: bool, may_miss: bool) -> RankWaiting:
+    """Put together what is known of one rank; where it cannot be last it is not known who was."""
+    collectives, last, comm_ns, skew_wait_ns = sums
+    caused_wait_ns = caused.waited_ns[rank,] or (None if caused.untold_ns[rank] else 0)
+    return RankWaiting(
+        rank=rank,
+        collectives=collectives,
+        last=last if can_be_last else None,
+        comm_ns=comm_ns,
+        skew_wait_ns=None if may_miss and not skew_wait_ns else skew_wait_ns,
+        caused_wait_ns=caused_wait_ns if can_be_last else None,
+    )
+
+
+def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
+    """Say who waits for whom; nothing where no ranks can be compared."""
+    if not waiting.collectives:
+        what = f"{count_things(waiting.astray, 'collective')} that ranks have in common, clocks disagree by too much"
+        return (f"who waits for whom is not known: in {what}",) if waiting.astray else ()
+    without = f", without {waiting.alone} that could not be found in any other trace" if waiting.alone else ""
+    without += f", without {waiting.outside} outside all steps" if waiting.outside else ""
+    without += f", without {waiting.astray} in which clocks disagree" if waiting.astray else ""
+    over = f"({count_things(waiting.collectives, 'collective')}{without})"
+    are_all = not (without or waiting.unknown)
+    comm = f"the {'' if are_all else 'compared '}communication of {count_things(len(waiting.ranks), 'rank')}"
+    if math.isnan(waiting.wait_fraction):
+        sentences = [f"how much of {comm} is waiting for the last rank to begin is not known {over}"]
+    else:
+        share = f"{'at least ' if waiting.partial else ''}{format_fraction(waiting.wait_fraction)}"
+        sentences = [f"{share} of {comm} is waiting for the last of them to begin {over}"]
+    worst = waiting.straggler
+    if worst is not None:
+        sentences.append(
+            f"rank {worst.rank} is last in {worst.last} of {worst.collectives}; the others wait"
+            f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks"
+        )
+    sentences += _describe_together(waiting, least_ns=0 if worst is None else worst.caused_wait_ns or 0)
+    if waiting.handed_on_ns:
+        is_more = worst is not None or bool(waiting.together)
+        whole = f"for {format_ns(waiting.handed_on_ns)}{' more' if is_more else ''}, summed over ranks, they wait"
+        before = "may only hand on how long they waited for others before"
+        sentences.append(f"{whole} for ranks that {before}: that is counted for none")
+    return (*sentences, *_describe_partial(waiting), *_describe_launched(waiting))
+
+
+def _describe_together(waiting: Waiting, least_ns: int) -> list[str]:
+    """Say which ranks came last together, where these were waited for longer than any one."""
+    late = next(iter(waiting.together), None)
+    if late is None or late.caused_wait_ns <= least_ns:
+        return []
+    who = f"{name_ranks(late.ranks)} come last together in {late.collectives} of {waiting.collectives}"
+    return [f"{who}; the others wait {format_ns(late.caused_wait_ns)} for them, summed over ranks"]
+
+
+def _describe_partial(waiting: Waiting) -> list[str]:
+    sentences = []
+    unseen = waiting.partial - waiting.left_out
+    if unseen and not waiting.is_size_told:
+        what = f"{count_things(unseen, 'collective')} may be of more ranks than are here, as no trace says of how many"
+        sentences.append(f"{what}: who was last there is not known")
+    elif unseen:
+        are = "is not seen on every rank of its" if unseen == 1 else "are not seen on every rank of their"
+        sentences.append(f"{count_things(unseen, 'collective')} {are} group: who was last there is not known")
+    if waiting.left_out:
+        are = "is also" if waiting.left_out == 1 else "are also"
+        what = f"{count_things(waiting.left_out, 'collective')} {are} of a rank that is compared with no other"
+        sentences.append(f"{what} (see the notes): who was last there is not known")
+    return sentences
+
+
+def _describe_launched(waiting: Waiting) -> list[str]:
+    if not waiting.launched:
+        return []
+    are = "is in no trace, and counted from its launch"
+    are = are if waiting.launched == 1 else "are in no trace, and counted from their launches"
+    return [f"{waiting.launched} of their kernels {are}"]

@@ -1,0 +1,113 @@
+"""Whether the values of a launch's tables can be: within their bounds, and their parts add up to their wholes.
+
+Every column of numbers is decided here, the one place; a test holds every table of ``tables.py`` against it.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import pandas as pd
+
+from dtbench.base.vocabulary import Cause
+
+
+class Bounds(NamedTuple):
+    """The least and the most that a column can hold; infinite: it has no such bound."""
+
+    least: float
+    most: float = math.inf
+
+
+_ANY: Final = Bounds(-math.inf)
+_AMOUNT: Final = Bounds(0)
+_FRACTION: Final = Bounds(0, 1)
+_AT_LEAST_ONE: Final = Bounds(1)
+
+_AMOUNTS: Final = ("_ns", "_bytes")
+"""Ends of the names of lengths and sizes, which are never negative; points on a clock are below."""
+_BY_NAME: Final[Mapping[str, Bounds]] = {
+    **dict.fromkeys(("start_ns", "end_ns", "issue_ns", "first_wait_ns"), _ANY),  # points on some clock
+    **dict.fromkeys(("rank", "step", "count", "unsized", "calls"), _AMOUNT),
+    **dict.fromkeys(("seq", "last_rank"), _ANY),  # as the process group counts; any rank of the job, see ``run_data``
+    **dict.fromkeys(("group_size", "alone_count", "under_count"), _AT_LEAST_ONE),
+    **dict.fromkeys(("algbw", "busbw", "algbw_at_least", "busbw_at_least", "ratio"), _AMOUNT),
+    **dict.fromkeys(("stolen_fraction", "taken_fraction"), _FRACTION),
+}
+_OF_TABLE: Final[Mapping[tuple[str, str], Bounds]] = {
+    ("steps", "duration_ns"): _AT_LEAST_ONE,
+    ("overlap", "step_ns"): _AT_LEAST_ONE,
+}
+_PARTS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+    "overlap": {
+        "comm_ns": ("hidden_comm_ns", "exposed_comm_ns"),
+        "step_ns": ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"),
+    },
+    "purposes": {"comm_ns": ("hidden_ns", "exposed_ns")},
+    "groups": {"comm_ns": ("hidden_ns", "exposed_ns")},
+    "collectives": {"exposed_ns": tuple(f"exposed_{cause}_ns" for cause in Cause)},
+    "gaps": {
+        "gap_ns": ("comm_wait_ns", "host_wait_ns", "launch_gap_ns", "other_ns"),
+        "other_ns": (
+            *("beside_compute_ns", "beside_comm_ns", "beside_copy_ns"),
+            *("launch_unknown_ns", "trace_end_ns", "unexplained_ns"),
+        ),
+    },
+}
+"""By table, columns that the sum of others is."""
+_AT_MOST: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
+    "collectives": (("exposed_skew_ns", "skew_wait_ns"), ("start_ns", "end_ns")),
+    "comm_waits": (("start_ns", "end_ns"),),
+    "probes": (("exposed_ns", "total_ns"),),
+    "gaps": (("host_sync_ns", "host_wait_ns"),),
+    "lanes": (("compute_ns", "busy_ns"), ("comm_ns", "busy_ns"), ("copy_ns", "busy_ns")),
+    "purposes": (("unsized", "count"),),
+    "groups": (("unsized", "count"),),
+}
+"""By table, columns that are no more than another, which is not before it."""
+
+
+def find_bounds(name: str, column: str) -> Bounds | None:
+    """Return what a column of numbers can hold; None: it is none of a table's.
+
+    Args:
+        name: of the table, as ``tables.py`` has it in small letters.
+        column: of it.
+    """
+    found = _OF_TABLE.get((name, column)) or _BY_NAME.get(column)
+    return found or (_AMOUNT if column.endswith(_AMOUNTS) else None)
+
+
+def find_impossible(name: str, table: pd.DataFrame) -> str | None:
+    """Return what a table says that cannot be, of the first such row; None: all of it can be, or is not known.
+
+    Args:
+        name: of the table, as ``tables.py`` has it in small letters.
+        table: with whichever of its columns.
+    """
+    for column, is_odd, why in _find_odd(name, table):
+        if is_odd.any():  # skips what is not known
+            return _tell(table[is_odd.fillna(value=False).astype("bool")].iloc[0], column, why)
+    return None
+
+
+def _find_odd(name: str, table: pd.DataFrame) -> Iterator[tuple[str, "pd.Series[bool]", str]]:
+    """Give columns, which of their rows cannot be, NA where that is not known, and why, if more than the value is."""
+    for column in map(str, table):
+        least, most = find_bounds(name, column) or _ANY
+        if math.isfinite(least):
+            yield column, table[column] < least, ""
+        if math.isfinite(most):
+            yield column, table[column] > most, ""
+    for whole, parts in _PARTS.get(name, {}).items():
+        if {whole, *parts} <= {*table}:
+            is_another = table[whole] != table[list(parts)].sum(axis=1, skipna=False)
+            yield whole, is_another, f", and {' + '.join(parts)} is another"
+    for column, most_column in _AT_MOST.get(name, ()):
+        if {column, most_column} <= {*table}:
+            yield column, table[column] > table[most_column], f", more than its {most_column}"
+
+
+def _tell(row: "pd.Series[int]", column: str, why: str) -> str:
+    step = f"step {row['step']} of " if "step" in row else ""
+    return f"{column} of {step}rank {int(row['rank'])} is {row[column]}{why}, which cannot be"

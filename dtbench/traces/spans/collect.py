@@ -1,0 +1,262 @@
+"""From analysed traces to what a picture of them shows: reads every trace once more, one at a time.
+
+An analysis keeps collectives and unions, never single kernels; those are read here, for the steps that are asked for.
+Exposed time is the difference of the same two unions that the account is made from, so that what is drawn adds up to
+what is counted.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from dtbench.base.errors import TraceError
+from dtbench.base.units import format_ns, name_ranges
+from dtbench.traces.garbage import without_collection
+from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.rank.analysis import TraceAnalysis
+from dtbench.traces.rank.file import TraceFile, read_parts
+from dtbench.traces.spans.place import Place, place_ranks
+from dtbench.traces.spans.stage_work import StageWork, find_stage_work
+from dtbench.traces.spans.work import Work, find_work
+from dtbench.traces.time.coverage import Window
+from dtbench.traces.time.intervals import Bools, Intervals, Ints, clip, intersect, subtract, unite_all
+
+MOST_SPANS: Final = 200_000
+"""Spans of one picture; a document of them is some ten megabytes."""
+
+
+@dataclass(frozen=True)
+class StepRange:
+    """Steps by their numbers, both ends included."""
+
+    first: int
+    last: int
+
+    def __contains__(self, step: int) -> bool:
+        return self.first <= step <= self.last
+
+
+@dataclass(frozen=True)
+class RankSpans:
+    """What is drawn of one rank; all times on its own clock.
+
+    Attributes:
+        analysis: of its trace.
+        place: how its times become those of the picture.
+        window: what is drawn.
+        steps: places in the analysis' steps of those that are drawn, in order.
+        work: compute and copies that overlap the window, as long as they are.
+        collectives: places in the analysis' collectives of those that overlap the window, in order of start.
+        exposed: when communication runs and compute does not, inside the window, as far as compute was recorded.
+        stages: what a pipeline's stages computed, of what overlaps the window.
+    """
+
+    analysis: TraceAnalysis
+    place: Place
+    window: Window
+    steps: tuple[int, ...]
+    work: Work
+    collectives: tuple[int, ...]
+    exposed: Intervals
+    stages: tuple[StageWork, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """Of the job."""
+        return self.analysis.rank
+
+    @property
+    def step_windows(self) -> list[tuple[int, Window]]:
+        """Number and window of each step that is drawn."""
+        timeline = self.analysis.timeline
+        return [(timeline.step_numbers[index], timeline.steps[index]) for index in self.steps]
+
+    def __len__(self) -> int:
+        return len(self.work) + len(self.collectives)
+
+
+@dataclass(frozen=True)
+class JobSpans:
+    """What is drawn of a job.
+
+    Attributes:
+        ranks: in order.
+        origin_ns: where the picture's time begins, on the common clock.
+        steps: numbers of all steps of the traces, rising.
+        shown: of those that are drawn, rising; empty: the traces have none, and are drawn as a whole.
+        matches: by rank and place in its collectives, a number that the same collective has on every rank.
+        notes: what is not drawn, or not where it was, a sentence each.
+    """
+
+    ranks: tuple[RankSpans, ...]
+    origin_ns: int
+    steps: tuple[int, ...]
+    shown: tuple[int, ...]
+    matches: Mapping[tuple[int, int], int]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """One rank before it has a place: everything it did, and all that may be drawn of it."""
+
+    analysis: TraceAnalysis
+    work: Work
+    stages: tuple[StageWork, ...]
+
+    def window_of(self, steps: tuple[int, ...]) -> Window:
+        """Give from the first to the last of some steps; without any, all that the trace holds."""
+        windows = [self.analysis.timeline.steps[index] for index in steps] or [self._extent()]
+        return Window(windows[0].start_ns, max(windows[-1].end_ns, windows[0].start_ns + 1))
+
+    def _extent(self) -> Window:
+        spans = [one.span for one in self.analysis.collectives if len(one.span.starts_ns)]
+        starts = [self.work.start_ns, *(span.starts_ns for span in spans)]
+        ends = [self.work.end_ns, *(span.ends_ns for span in spans)]
+        return Window(int(np.concatenate(starts).min()), int(np.concatenate(ends).max()))
+
+    @cached_property
+    def _borders(self) -> Ints:
+        """Start and end of every collective, shape ``(n, 2)``; both the same where its span was not found."""
+        borders = [(one.start_ns, one.end_ns) for one in self.analysis.collectives]
+        return np.array(borders, dtype=np.int64).reshape(-1, 2)
+
+    def collectives_in(self, window: Window) -> tuple[int, ...]:
+        """Give those that overlap a window, in order of start."""
+        starts, ends = self._borders.T
+        found = np.flatnonzero((starts < window.end_ns) & (ends > window.start_ns) & (ends > starts))
+        return tuple(found[np.argsort(starts[found], kind="stable")].tolist())
+
+    def _is_in(self, window: Window) -> Bools:
+        return np.asarray((self.work.start_ns < window.end_ns) & (self.work.end_ns > window.start_ns))
+
+    def work_in(self, window: Window) -> Work:
+        """Give compute and copies that overlap a window."""
+        return self.work.keep(self._is_in(window))
+
+    def count_in(self, window: Window) -> int:
+        """Count the spans that overlap a window."""
+        return int(self._is_in(window).sum()) + len(self.collectives_in(window))
+
+
+def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_spans: int = MOST_SPANS) -> JobSpans:
+    """Collect every span of some steps of a job.
+
+    Args:
+        traces: as analysed.
+        steps: which; None: as many as fit, from the first on; traces without steps are drawn as a whole.
+        most_spans: how many spans may be drawn; what is left out of steps that were asked for are the shortest.
+
+    Raises:
+        TraceError: a trace cannot be read again, or has no such step.
+    """
+    every = sorted({number for one in traces.analyses for number in one.timeline.step_numbers})
+    wanted = [number for number in every if steps is None or number in steps]
+    if steps is not None and not wanted:
+        there = f"they have {name_ranges(every)}" if every else "they have no steps at all"
+        raise TraceError(f"the traces have no step {name_ranges(sorted({steps.first, steps.last}))}: {there}")
+    found = [_read_rank(one, file) for one, file in zip(traces.analyses, traces.files, strict=True)]
+    shown = wanted if steps is not None else _choose_steps(found, wanted, most_spans)
+    fits_not = steps is None and len(shown) < len(every)
+    notes = [f"steps {name_ranges(shown)} of {name_ranges(every)} are drawn: all are too many"] if fits_not else []
+    drawn, absent = _leave_out_stepless(found, shown)
+    thinned, lost = _thin(drawn, shown, most_spans)
+    return _put_together(traces, thinned, every=every, shown=shown, notes=[*notes, *absent, *lost])
+
+
+def _read_rank(analysis: TraceAnalysis, file: TraceFile) -> _Rank:
+    with without_collection():
+        trace = read_parts(file)[0].trace
+        work = find_work(trace, file.patterns)
+        return _Rank(analysis, work, find_stage_work(trace, analysis.timeline, work))
+
+
+def _places_of(analysis: TraceAnalysis, shown: Sequence[int]) -> tuple[int, ...]:
+    return tuple(index for index, number in enumerate(analysis.timeline.step_numbers) if number in shown)
+
+
+def _choose_steps(ranks: Sequence[_Rank], wanted: Sequence[int], most_spans: int) -> list[int]:
+    """Take steps from the first on while their spans over all ranks fit; at least one."""
+    total = 0
+    shown: list[int] = []
+    for number in wanted:
+        for rank in ranks:
+            places = _places_of(rank.analysis, (number,))
+            if places:
+                total += rank.count_in(rank.window_of(places))
+        if shown and total > most_spans:
+            break
+        shown.append(number)
+    return shown
+
+
+def _leave_out_stepless(ranks: Sequence[_Rank], shown: Sequence[int]) -> tuple[list[_Rank], list[str]]:
+    """Leave out ranks that have none of the steps, where there are any."""
+    if not shown:
+        return list(ranks), []
+    kept = [rank for rank in ranks if _places_of(rank.analysis, shown)]
+    lacking = [rank.analysis.rank for rank in ranks if not _places_of(rank.analysis, shown)]
+    return kept, [f"rank {rank} is not drawn: its trace has no step {name_ranges(shown)}" for rank in lacking]
+
+
+def _thin(ranks: Sequence[_Rank], shown: Sequence[int], most_spans: int) -> tuple[list[_Rank], list[str]]:
+    """Leave out the shortest compute and copies, so that at most so many spans are left beside the collectives."""
+    cut = [replace(rank, work=rank.work_in(rank.window_of(_places_of(rank.analysis, shown)))) for rank in ranks]
+    lengths = np.concatenate([rank.work.end_ns - rank.work.start_ns for rank in cut])
+    if len(lengths) <= most_spans:
+        return cut, []
+    largest_lost = len(lengths) - most_spans - 1
+    least_ns = int(np.partition(lengths, largest_lost)[largest_lost])
+    kept = [replace(rank, work=rank.work.keep(rank.work.end_ns - rank.work.start_ns > least_ns)) for rank in cut]
+    lost = len(lengths) - sum(len(rank.work) for rank in kept)
+    note = (
+        f"{lost} of {len(lengths)} spans of compute and copies, those of {format_ns(least_ns)} and shorter, are not"
+        " drawn; they are in every number"
+    )
+    return kept, [note]
+
+
+def _put_together(
+    traces: TraceSet, ranks: Sequence[_Rank], *, every: Sequence[int], shown: Sequence[int], notes: Sequence[str]
+) -> JobSpans:
+    windows = {rank.analysis.rank: rank.window_of(_places_of(rank.analysis, shown)) for rank in ranks}
+    places, origin_ns, place_notes = place_ranks(windows, traces.over_ranks)
+    return JobSpans(
+        ranks=tuple(_draw_rank(rank, windows[rank.analysis.rank], places, shown) for rank in ranks),
+        origin_ns=origin_ns,
+        steps=tuple(every),
+        shown=tuple(shown),
+        matches=_number_matches(traces),
+        notes=(*notes, *place_notes),
+    )
+
+
+def _draw_rank(rank: _Rank, window: Window, places: Mapping[int, Place], shown: Sequence[int]) -> RankSpans:
+    one = rank.analysis
+    exposed = subtract(unite_all(*(collective.span for collective in one.collectives)), one.timeline.compute)
+    if one.timeline.recorded is not None:
+        exposed = intersect(exposed, one.timeline.recorded)
+    return RankSpans(
+        analysis=one,
+        place=places[one.rank],
+        window=window,
+        steps=_places_of(one, shown),
+        work=rank.work_in(window),
+        collectives=rank.collectives_in(window),
+        exposed=clip(exposed, window.start_ns, window.end_ns),
+        stages=tuple(done for done in rank.stages if done.start_ns < window.end_ns and done.end_ns > window.start_ns),
+    )
+
+
+def _number_matches(traces: TraceSet) -> dict[tuple[int, int], int]:
+    numbered = {}
+    number = 0
+    for group in traces.over_ranks.matches.groups:
+        for row in np.flatnonzero(group.there.any(axis=1)).tolist():
+            for column in np.flatnonzero(group.there[row]).tolist():
+                numbered[group.ranks[column], int(group.index[row, column])] = number
+            number += 1
+    return numbered

@@ -1,0 +1,1 @@
+"""Whose a collective is, and what for: purposes, owners, buckets, bytes."""

@@ -1,0 +1,99 @@
+"""DDP's buckets, in a trace that DDP left its ranges in: which all-reduces they are, and where one backward ends.
+
+::
+
+    DDP.forward   ├──┤               ├──┤
+    engine              ▒▒▒▒▒▒▒▒           ▒▒▒▒▒▒▒▒
+    all-reduce             b0  b1             b0  b1
+
+Hooks of gradients that anybody may register reduce gradients, too; without DDP those are no buckets.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from dtbench.base.units import name_ranges
+from dtbench.base.vocabulary import UNUSED_MAP, Operation, Purpose
+from dtbench.traces.kinds.categories import DEVICE_RANGE
+from dtbench.traces.time.intervals import Ints
+from dtbench.traces.trace import Trace
+from dtbench.traces.who.collectives import Collective, find_regions
+from dtbench.traces.who.payload import is_integer
+from dtbench.traces.who.purposes import is_fsdps, is_functional
+from dtbench.traces.who.strategy import DDP_FORWARD, Strategy, find_strategies
+
+_BUCKET: Final = "bucket "
+
+
+def find_forward_starts(trace: Trace) -> Ints:
+    """Give when each forward of DDP began on the host, rising; whatever backward comes next counts buckets anew."""
+    is_forward = trace.is_named(lambda name: name == DDP_FORWARD) & ~trace.is_one_of((DEVICE_RANGE,))
+    return np.sort(trace.start_ns[is_forward])
+
+
+def name_buckets(
+    trace: Trace, collectives: Sequence[Collective], steps: Sequence[int | None]
+) -> tuple[Collective, ...]:
+    """Name DDP's buckets ``bucket 0``, ``bucket 1``, ... in order of issue, where no owner is known.
+
+    They are counted anew in each step, in each backward that the trace has a range of, and after each forward of DDP.
+    Among them may be its map of unused parameters, which is integers.
+
+    Args:
+        trace: the events.
+        collectives: of the trace.
+        steps: index of the step that issued each; None: none did.
+    """
+    if Strategy.DDP not in find_strategies(trace):
+        return tuple(collectives)
+    borders_ns = np.sort(np.concatenate((find_regions(trace).starts_ns, find_forward_starts(trace))))
+    named = list(collectives)
+    next_bucket: Counter[tuple[int, int]] = Counter()
+    for index in sorted(range(len(named)), key=lambda i: named[i].issue_ns or 0):
+        collective, step = named[index], steps[index]
+        if not is_reducers(collective) or collective.owner or step is None:
+            continue
+        if is_integer(collective.dtype):
+            named[index] = replace(collective, owner=UNUSED_MAP)
+        else:
+            backward = int(borders_ns.searchsorted(collective.issue_ns or 0, side="right"))
+            named[index] = replace(collective, owner=f"{_BUCKET}{next_bucket[step, backward]}")
+            next_bucket[step, backward] += 1
+    return tuple(named)
+
+
+def describe_uneven_buckets(
+    collectives: Sequence[Collective], steps: Sequence[int | None], numbers: Sequence[int]
+) -> str | None:
+    """Say in which steps more or fewer buckets were reduced than in most, so that they may be numbered otherwise.
+
+    None: in all that reduced any were as many. The trace may lack one, or DDP have laid them out anew.
+
+    Args:
+        collectives: of the trace, with buckets named.
+        steps: index of the step that issued each; None: none did.
+        numbers: of the steps.
+    """
+    counts = Counter(
+        step
+        for one, step in zip(collectives, steps, strict=True)
+        if step is not None and one.owner.startswith(_BUCKET) and is_reducers(one)
+    )
+    often = Counter(counts.values())
+    if len(often) < 2:
+        return None
+    usual = max(often, key=lambda count: (often[count], count))
+    odd = sorted(numbers[step] for step, count in counts.items() if count != usual)
+    where = f"step{'s' if odd[1:] else ''} {name_ranges(odd)}"
+    than = f"than the {usual} of other steps: a number may stand for another bucket there"
+    return f"{where} reduced fewer or more buckets {than}"
+
+
+def is_reducers(collective: Collective) -> bool:
+    """Tell of a collective, in a trace of DDP, whether its reducer issued it."""
+    is_sum = collective.purpose is Purpose.GRAD_REDUCE and collective.operation is Operation.ALL_REDUCE
+    return is_sum and not any(is_fsdps(name) or is_functional(name) for name in collective.above)

@@ -1,0 +1,218 @@
+"""The steps after PROFILED that estimate exposed communication once more, by taking it away and by timing waits.
+
+Where the process group is wrapped, over gloo or behind a link: blocks of steps in arms, then steps for DDP's own
+logger. Over NCCL alone the logger only: a Python frame before every collective would cost what is being measured. On
+CUDA no clock of the host sees a wait: streams wait, and the trace shows their gaps.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from statistics import median
+
+from torch.nn.parallel import DistributedDataParallel
+
+from dtbench.base.vocabulary import Arm, DeviceKind, Purpose
+from dtbench.machine.disturbance import add_lost
+from dtbench.plan.plan import Plan
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.journal import JournalWriter
+from dtbench.store.records.arms import ArmBlock, ArmSteps
+from dtbench.store.records.rank import Receipt
+from dtbench.worker.extras.exposure.arm_loop import BLOCK_STEPS, ArmLoop, Block, Witness, order_blocks
+from dtbench.worker.extras.exposure.arm_receipt import Evidence, make_arm_receipt
+from dtbench.worker.extras.exposure.backward_end import BackwardEnd
+from dtbench.worker.extras.exposure.ddp_logger import LoggedBackwards, sampling_every_step
+from dtbench.worker.extras.exposure.still_weights import hold_weights, sum_weights
+from dtbench.worker.extras.exposure.wait_clock import WaitClock
+from dtbench.worker.loop.clock import StepClock
+from dtbench.worker.loop.steps import FindTaken, know_nothing_taken
+from dtbench.worker.loop.train import TrainStep
+from dtbench.worker.models.batches import Batches
+from dtbench.worker.network.carrier import Carrier, carry_objects
+from dtbench.worker.recording.recorder import Recorder
+
+LOGGED_STEPS = 10
+"""At most, for DDP's own logger."""
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """What came of it; ``receipts`` is empty where no arms ran."""
+
+    steps: ArmSteps
+    receipts: tuple[Receipt, ...]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a rank has for these steps.
+
+    Attributes:
+        first: number of the first of them, past all other steps.
+        say: told of the milestone and its detail.
+        wants_again: told what others had of the machine in each step of a block, and how long all took, ns; says
+            whether to run it again. Collective.
+        find_taken: as ``steps.Phases`` has it.
+    """
+
+    scenario: Scenario
+    plan: Plan
+    batches: Batches
+    first: int
+    recorder: Recorder
+    journal: JournalWriter
+    clock: StepClock
+    carrier: Carrier
+    say: Callable[[str, str], None]
+    wants_again: Callable[[Sequence[float], int], bool]
+    find_taken: FindTaken = know_nothing_taken
+
+    def estimate(self, step: TrainStep) -> Estimated | None:
+        """Run the arms that the scenario asks for, and DDP's logger; None where it wants nothing but the trace.
+
+        Collective: every rank runs the same blocks. The weights stay as they are.
+        """
+        exposure = self.scenario.measure.exposure
+        if set(exposure) <= {"trace"}:
+            return None
+        model = step.parallel.model
+        arms = choose_arms(exposure, self.plan.device, waits_in_cpp=isinstance(model, DistributedDataParallel))
+        numbers = itertools.count(self.first)
+        before = sum_weights(step.parallel.parameters)
+        estimated = Estimated(ArmSteps(blocks=(), counts=()), ())
+        with hold_weights(step):
+            if arms:
+                loop = self._make_loop(step, numbers)
+                estimated = self._compare(loop, arms, lambda: sum_weights(step.parallel.parameters) == before)
+            if "wait" in exposure and isinstance(model, DistributedDataParallel):
+                logged_ns = self._run_logged(step, model, numbers)
+                estimated = replace(estimated, steps=estimated.steps.model_copy(update={"logged_ns": logged_ns}))
+        return estimated
+
+    def _make_loop(self, step: TrainStep, numbers: "itertools.count[int]") -> ArmLoop:
+        waits, end = WaitClock(), None
+        waits_in_cpp = isinstance(step.parallel.model, DistributedDataParallel)
+        if waits_in_cpp and self.plan.device is DeviceKind.CPU:
+            end = BackwardEnd(waits, step.parallel.read_sync)
+            step = replace(step, run_backward=end.run_backward)
+        return ArmLoop(
+            step=step,
+            batches=[self.batches.make(self.first + place) for place in range(1 + BLOCK_STEPS)],
+            numbers=numbers,
+            recorder=self.recorder,
+            journal=self.journal,
+            clock=self.clock,
+            carrier=self.carrier,
+            witness=Witness(waits, end),
+        )
+
+    def _compare(self, loop: ArmLoop, arms: tuple[Arm, ...], has_held: Callable[[], bool]) -> Estimated:
+        """Count a step of each arm, then let the arms take turns."""
+        order = order_blocks(arms, self.plan.measured_steps)
+        self.say("estimating exposure", f"{len(order)} blocks of {BLOCK_STEPS} steps: {', '.join(arms)}")
+        waits = loop.witness.waits
+        if self.plan.device is DeviceKind.CPU:
+            self.carrier.tell = waits.note
+        with ExitStack() as patches:
+            patches.enter_context(waits.installed())
+            patches.enter_context(carry_objects(self.carrier))
+            counts = tuple(loop.count(arm) for arm in arms)
+            waits.seen = waits.unseen = 0
+            blocks = [self._run_block(loop, arm) for arm in order]
+        evidence = Evidence(
+            exposure=self.scenario.measure.exposure,
+            counts=counts,
+            nan_arms=frozenset(block.arm for block in blocks if block.has_nan),
+            held_weights=has_held(),
+            objects=self.carrier.objects,
+            seen=waits.seen,
+            unseen=waits.unseen,
+        )
+        ends = loop.witness.end is not None
+        records = self._note_taken(blocks, record_blocks(blocks, ends=ends))
+        return Estimated(ArmSteps(blocks=records, counts=counts), (make_arm_receipt(evidence),))
+
+    def _note_taken(self, blocks: Sequence[Block], records: Sequence[ArmBlock]) -> tuple[ArmBlock, ...]:
+        """Add what other processes had of the cores in each step, as far as it was seen."""
+        starts_ns = [ns for block in blocks for ns in block.start_ns]
+        taken = iter(self.find_taken(starts_ns, [ns for block in blocks for ns in block.step_ns]))
+        return tuple(
+            record.model_copy(update={"taken_fraction": tuple(next(taken) for _ in record.step_ns)})
+            for record in records
+        )
+
+    def _run_block(self, loop: ArmLoop, arm: Arm) -> Block:
+        """Run a block, and again where other guests of the machine left too little of it."""
+        block = loop.run_block(arm)
+        while self.wants_again(self._find_lost(block), sum(block.step_ns)):
+            block = loop.run_block(arm)
+        return block
+
+    def _find_lost(self, block: Block) -> list[float]:
+        """Return what others had in each step, as far as it is seen by now and somebody waits for them to go."""
+        if not self.scenario.measure.quiet_timeout_s:
+            return list(block.stolen_fraction)
+        return add_lost(block.stolen_fraction, self.find_taken(block.start_ns, block.step_ns))
+
+    def _run_logged(
+        self, step: TrainStep, model: DistributedDataParallel, numbers: "itertools.count[int]"
+    ) -> tuple[int, ...]:
+        logged = LoggedBackwards(model, step.parallel.read_sync)
+        watched = replace(step, run_backward=logged.run_backward)
+        steps = 1 + min(self.plan.measured_steps, LOGGED_STEPS)
+        self.say("reading DDP's logger", f"{steps} steps")
+        batch = self.batches.make(self.first)
+        with sampling_every_step(model):
+            for _ in range(steps):
+                self.journal.enter_step(None, next(numbers), time.time_ns())
+                self.recorder.begin_step()
+                watched.run(batch)
+        return logged.exposed_ns(steps)
+
+
+def choose_arms(exposure: Sequence[str], device: DeviceKind, *, waits_in_cpp: bool) -> tuple[Arm, ...]:
+    """Give the arms that these estimates need, in the order in which they first take turns.
+
+    Where DDP waits in C++, waits need arm ``removed`` too: what its copies cost when there is nothing to wait for.
+    """
+    if "ablation" in exposure:
+        return (Arm.FULL, Arm.REMOVED, Arm.SERIAL)
+    if device is DeviceKind.CUDA:
+        return ()
+    return (Arm.FULL, Arm.REMOVED) if waits_in_cpp else (Arm.FULL,)
+
+
+def record_blocks(blocks: Sequence[Block], *, ends: bool) -> tuple[ArmBlock, ...]:
+    """Give blocks as recorded.
+
+    Args:
+        blocks: in the order in which they ran.
+        ends: backward ends in DDP's finalisation, which is a wait for gradients, less what it takes without any wait:
+            the median of arm ``removed``.
+    """
+    copies_ns = (
+        round(median([ns for block in blocks if block.arm is Arm.REMOVED for ns in block.end_ns])) if ends else 0
+    )
+    return tuple(
+        ArmBlock(
+            arm=block.arm,
+            step_ns=block.step_ns,
+            wait_ns=_sum_waits(block, copies_ns, ends=ends),
+            stolen_fraction=block.stolen_fraction,
+        )
+        for block in blocks
+    )
+
+
+def _sum_waits(block: Block, copies_ns: int, *, ends: bool) -> dict[Purpose, tuple[int, ...]]:
+    if block.arm is not Arm.FULL:
+        return {}
+    steps = [dict(stood) for stood in block.stood_ns]
+    if ends:
+        for stood, end_ns in zip(steps, block.end_ns, strict=True):
+            stood[Purpose.GRAD_REDUCE] = stood.get(Purpose.GRAD_REDUCE, 0) + max(0, end_ns - copies_ns)
+    purposes = sorted({purpose for stood in steps for purpose in stood})
+    return {purpose: tuple(stood.get(purpose, 0) for stood in steps) for purpose in purposes}

@@ -1,0 +1,104 @@
+"""The machine and the software of a run, with secrets left out; and what keeps a rank from outliving its launcher."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+import torch
+import torch.distributed as dist
+
+from dtbench.base.redaction import redact_value, redact_variables
+from dtbench.base.torch_versions import is_tested_torch, spell_tested_torch
+from dtbench.machine.processes import die_with_parent
+from dtbench.scenario.schema.scenario import VARIABLE_PREFIXES, Scenario
+from dtbench.store.layout import LAUNCHER_VARIABLE
+from dtbench.store.records.rank import Receipt
+from dtbench.store.records.run import Environment
+from dtbench.worker.machine.accelerator import describe_devices
+from dtbench.worker.receipts import compare
+
+_PACKAGES = ("dtbench", "torch", "numpy", "triton", "transformers")
+_SET_BY_TORCH = ("TORCHINDUCTOR_CACHE_DIR",)
+"""torch writes it when its compiler is imported, with the user's name in it."""
+
+
+def read_environment() -> Environment:
+    """Describe where this process runs."""
+    has_nccl = torch.cuda.is_available() and dist.is_nccl_available()  # NCCL is CUDA's, RCCL ROCm's
+    return Environment(
+        host=platform.node(),
+        system=platform.platform(),
+        processor=_processor(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        memory_bytes=psutil.virtual_memory().total,
+        python=sys.version.split()[0],
+        torch=torch.__version__,
+        cuda=torch.version.cuda,
+        hip=torch.version.hip,
+        nccl=".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,
+        packages=_packages(),
+        devices=describe_devices(),
+        variables=find_variables(os.environ),
+        notes=tuple(_notes()),
+    )
+
+
+def read_environment_receipts(scenario: Scenario) -> tuple[Receipt, ...]:
+    """Say whether this process has the variables and the interpreter that the scenario asks for."""
+    variables = [_compare_variable(name, value) for name, value in scenario.env.items()]
+    if scenario.python is None:
+        return tuple(variables)
+    asked = Path(shutil.which(scenario.python) or scenario.python).absolute()  # not resolved: a venv's is a link
+    return (*variables, compare("python", scenario.python, sys.executable, expected=str(asked)))
+
+
+def _compare_variable(name: str, value: str) -> Receipt:
+    receipt = compare(f"env.{name}", value, os.environ.get(name))
+    hidden = {side: redact_value(name, getattr(receipt, side)) for side in ("asked", "got")}
+    return receipt.model_copy(update=hidden)
+
+
+def find_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Give the variables that tune what is measured, secrets hidden; where a cache lies tunes nothing."""
+    named = {key: value for key, value in environment.items() if key.startswith(VARIABLE_PREFIXES)}
+    return redact_variables({key: value for key, value in named.items() if key not in _SET_BY_TORCH})
+
+
+def die_with_launcher() -> None:
+    """Die when the launcher does, so that a killed launcher leaves no rank behind."""
+    die_with_parent()
+    launcher = os.environ.get(LAUNCHER_VARIABLE)
+    if launcher is not None and sys.platform == "linux" and int(launcher) != os.getppid():
+        raise SystemExit("the launcher was gone before this rank had started")
+
+
+def _notes() -> list[str]:
+    if is_tested_torch(torch.__version__):
+        return []
+    outside = f"torch {torch.__version__} is outside the tested range {spell_tested_torch()}"
+    return [f"{outside}: private functions may have moved; `dtbench doctor --torch` names what differs"]
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _processor() -> str:
+    """Name the processor; ``platform.processor`` is empty on most Linux systems."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123 - not a path of ours
+            names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,1 @@
+"""A person's own training loop, measured like dtbench's: same phases, same files, no scenario and no plan."""

@@ -1,0 +1,308 @@
+"""The page in a headless Chromium that reaches nothing but the server: every tab, by mouse and keyboard."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+import dtbench
+from dtbench.base.units import format_ns
+from dtbench.base.vocabulary import Phase
+from dtbench.report.page import sentences
+from dtbench.report.page.estimates import agreement_sentence, dispute_sentences, estimates_section
+from dtbench.runs.run import summarize_run
+from dtbench.store.journal import JournalWriter
+from dtbench.store.layout import RunFolder
+from dtbench.traces.rows.tabulate import TABLES
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Dialog, FrameLocator, Page, Route
+
+    from tests.report.tb_plugin.conftest import AddRun
+
+CHROMIUM = shutil.which("chromium")
+TRACE = Path(__file__).parents[2] / "traces" / "recorded" / "ddp_2ranks_rank0.json.gz"
+RUN = "quickstart/20260101T120000-aaaa"
+OTHER = "quickstart/20260102T120000-bbbb"
+PATIENCE_MS = 90_000
+
+# Static plugins and ours, so that the page is the same wherever the entry point is installed; ends with its input.
+SERVE = """
+import sys
+from tensorboard import default, program
+from dtbench.report.tb_plugin.plugin import BoardPlugin
+board = program.TensorBoard(plugins=[*default.get_static_plugins(), BoardPlugin])
+board.configure(argv=[None, "--logdir", sys.argv[1], "--port", "0", "--host", "localhost"])
+print(board.launch(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    if CHROMIUM is None:
+        pytest.skip("no chromium: `apt-get install chromium` brings it")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def address(logdir: Path) -> Iterator[str]:
+    """Serve the log directory; give the page's address."""
+    command = [sys.executable, "-c", SERVE, str(logdir)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.stdin.close()
+            server.terminate()
+            server.wait(timeout=60)
+
+
+class Opened:
+    """The page, and everything that went wrong on it."""
+
+    def __init__(self, page: "Page", address: str) -> None:
+        self.page, self.troubles = page, list[str]()
+        page.set_default_timeout(PATIENCE_MS)
+        page.route("**/*", lambda route: self._pass(route, address))
+        page.on("requestfailed", lambda request: self.troubles.append(f"failed: {request.url} {request.failure}"))
+        page.on("console", lambda said: self.troubles.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
+        page.on("dialog", self._dismiss)
+        page.goto(f"{address}#dtbench")
+        self.board: FrameLocator = page.frame_locator('iframe[src*="name=dtbench"]')
+
+    def _dismiss(self, dialog: "Dialog") -> None:
+        self.troubles.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _pass(self, route: "Route", address: str) -> None:
+        """Let requests to the server through, and no other."""
+        if route.request.url.startswith((address, "data:", "blob:")):
+            route.continue_()
+            return
+        self.troubles.append(f"outside: {route.request.url}")
+        route.abort()
+
+    def open(self, tab: str) -> None:
+        self.board.get_by_role("tab", name=tab).click()
+        self.board.locator(f'[role=tab][aria-selected=true]:text-is("{tab}")').wait_for()
+
+    def text(self, selector: str) -> str:
+        """Give the words of the first element, as soon as it is there."""
+        return self.board.locator(selector).first.inner_text()
+
+    def rows(self, selector: str) -> list[list[str]]:
+        """Give the words of a table's cells, as soon as it has rows."""
+        self.board.locator(f"{selector} tbody tr").first.wait_for()
+        script = "table => [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent))"
+        rows: list[list[str]] = self.board.locator(selector).first.evaluate(script)
+        return rows
+
+
+@pytest.fixture
+def open_page(browser: "Browser", address: str) -> "Iterator[Callable[[], Opened]]":
+    pages: list[Opened] = []
+
+    def open_it() -> Opened:
+        pages.append(Opened(browser.new_page(viewport={"width": 1400, "height": 900}), address))
+        return pages[-1]
+
+    yield open_it
+    for opened in pages:
+        opened.page.close()
+
+
+def give_trace(run: Path) -> None:
+    """Let a run have the trace of one rank of its first cell, and no tables but those made from it."""
+    launch = RunFolder(run).launch("ddp", 0)
+    for table in TABLES:
+        launch.derived_table(table.name).unlink(missing_ok=True)
+    launch.traces.mkdir()
+    shutil.copy(TRACE, launch.trace(0, 1))
+
+
+def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    change(record)
+    path.write_text(json.dumps(record), encoding="utf-8")
+
+
+def test_every_tab_opens_without_networking_and_shows_the_tables_numbers(
+    logdir: Path, open_page: "Callable[[], Opened]"
+) -> None:
+    give_trace(logdir / RUN)
+    shown = open_page()
+    cell = summarize_run(logdir / RUN).cells[0]
+    assert shown.text('[data-cell="ddp"] .answer') == f"Exposed: {sentences.answer_sentence(cell)}"
+    assert shown.text('[data-cell="ddp"] .tile-words') == format_ns(cell.step_time.median)
+    assert shown.board.locator('[data-cell="ddp"] .chart [data-part="exposed_comm_ns"]').count() == len(cell.ranks)
+
+    shown.open("Overlap")
+    table = dtbench.load_run(logdir / RUN).overlap.query("cell == 'ddp'")
+    exposed_ms = f"{cell.ranks[0].exposed_comm_ns / 1e6:.1f}"
+    assert exposed_ms in shown.rows(".table table")[0]
+    shown.board.get_by_label("A bar per").select_option("step")
+    shown.board.locator(".bar-label", has_text=f"step {table['step'].iloc[-1]}").wait_for()
+    assert shown.board.locator(".bar").count() == table["step"].nunique()
+
+    shown.open("Collectives")
+    collectives = dtbench.load_run(logdir / RUN).collectives.query("cell == 'ddp'").reset_index(drop=True)
+    first = collectives.sort_values("exposed_ns", ascending=False, kind="stable").iloc[0]
+    assert format_ns(first["exposed_ns"]) in shown.rows("table.rows")[0]
+    shown.board.locator("table.rows tbody tr").first.click()
+    assert shown.text(".details h3") == f"{first['owner']}'s all-reduce"
+    assert shown.text(".details dd") == first["owner"]
+
+    shown.board.get_by_role("button", name="Show in the timeline").click()
+    shown.board.locator(".timeline-box canvas").first.wait_for()
+    shown.board.locator(".sentence", has_text=str(first["owner"])).wait_for()
+    assert shown.troubles == []
+
+
+def test_the_overview_says_whether_estimates_agree_and_shows_them(
+    logdir: Path, add_estimates: "Callable[[Path], None]", open_page: "Callable[[], Opened]"
+) -> None:
+    add_estimates(logdir / RUN)
+    shown = open_page()
+    cell = next(one for one in summarize_run(logdir / RUN).cells if one.name == "fsdp2_tp")
+    assert cell.exposure is not None
+    card = '[data-cell="fsdp2_tp"]'
+    assert shown.text(f"{card} .estimates dd").endswith(agreement_sentence(cell.exposure))
+    section = estimates_section(cell.exposure)
+    table = shown.board.locator(f"{card} .table", has_text=section.title)
+    assert table.locator("tbody tr").first.locator("td").all_inner_texts() == list(section.rows[0])
+    shown.board.locator(f"{card} dd", has_text=dispute_sentences(cell.exposure)[0]).first.wait_for()
+    assert shown.troubles == []
+
+
+def test_two_runs_are_compared_in_the_words_of_the_command(
+    logdir: Path, add_run: "AddRun", open_page: "Callable[[], Opened]"
+) -> None:
+    from dtbench.comparison.run import compare_paths
+
+    add_run(logdir, OTHER)
+    shown = open_page()
+    shown.open("Compare")
+    sides = [str(logdir / name / "cells" / "ddp") for name in (RUN, OTHER)]
+    sentence = compare_paths(*sides, results=logdir).sentence
+    assert shown.text(".answer") == sentence
+    chosen = shown.board.get_by_label("Candidate").input_value()
+    shown.board.get_by_label("Candidate").select_option(json.dumps([RUN, "ddp"], separators=(",", ":")))
+    shown.board.locator(".empty", has_text="choose two different cells or runs").wait_for()
+    shown.board.get_by_label("Candidate").select_option(chosen)
+    assert shown.text(".answer") == sentence
+    assert shown.troubles == []
+
+
+def test_the_comparison_follows_the_chosen_run_and_begins_with_its_first_cell(
+    logdir: Path, add_run: "AddRun", open_page: "Callable[[], Opened]"
+) -> None:
+    add_run(logdir, OTHER)
+    shown = open_page()
+    shown.open("Compare")
+    baseline, candidate = (shown.board.get_by_label(side) for side in ("Baseline", "Candidate"))
+    assert json.loads(baseline.input_value()) == [RUN, "ddp"]
+    shown.open("Overview")
+    shown.board.locator("[data-field=run] select").select_option(RUN)
+    shown.board.locator(".run-id", has_text=Path(RUN).name).wait_for()
+    shown.open("Compare")
+    shown.board.locator(".answer").first.wait_for()
+    assert [json.loads(side.input_value()) for side in (baseline, candidate)] == [[RUN, "ddp"], [RUN, "fsdp2_tp"]]
+    assert shown.troubles == []
+
+
+def test_tabs_and_rows_are_reached_by_keyboard(open_page: "Callable[[], Opened]") -> None:
+    shown = open_page()
+    shown.board.get_by_role("tab", name="Overview").focus()
+    shown.page.keyboard.press("ArrowRight")
+    assert shown.text("[role=tab][aria-selected=true]") == "Overlap"
+    shown.page.keyboard.press("End")
+    assert shown.text("[role=tab][aria-selected=true]") == "Compare"
+    shown.open("Collectives")
+    shown.board.get_by_label("Show").select_option("owner")
+    shown.board.locator("table.rows th", has_text="count").wait_for()
+    owner = shown.rows("table.rows")[0][0]
+    shown.board.locator("table.rows tbody tr").first.focus()
+    shown.page.keyboard.press("Enter")
+    shown.board.locator("button.chip").wait_for()
+    assert {row[2] for row in shown.rows("table.rows")} == {owner}
+    shown.board.get_by_role("button", name="time").click()
+    shown.board.locator('th[aria-sort="descending"]', has_text="time").wait_for()
+    assert shown.troubles == []
+
+
+def test_names_that_contain_markup_appear_as_text(logdir: Path, open_page: "Callable[[], Opened]") -> None:
+    cell, owner, question = "<img src=x onerror=alert(1)>", "<b onclick=alert(2)>mine", "<script>alert(3)</script>?"
+    run = logdir / RUN
+    (run / "cells" / "ddp").rename(run / "cells" / cell)
+    change_json(run / "run.json", lambda record: record.update(name="<i>scenario", question=question))
+    change_json(run / "run.json", lambda record: record["cells"][0].update(name=cell))
+    change_json(run / "run.json", lambda record: record.pop("checklist"))  # of the cell's old name
+    change_json(run / "cells" / cell / "launch0" / "launch.json", lambda record: record.update(cell=cell))
+    change_json(run / "env.json", lambda record: record.update(host="<svg onload=alert(4)>"))
+    path = RunFolder(run).launch(cell, 0).derived_table("collectives")
+    table = pd.read_parquet(path)
+    table["owner"] = owner
+    table.to_parquet(path)
+    shown = open_page()
+    assert shown.text(".question") == question
+    assert "<svg onload=alert(4)>" in shown.text(".place")
+    assert shown.text(".cell h3").startswith(cell)
+    assert "<i>scenario" in shown.text("h2")
+    shown.open("Collectives")
+    assert shown.rows("table.rows")[0][2] == owner
+    shown.board.locator("table.rows tbody tr").first.click()
+    assert shown.text(".details dd") == owner
+    for tab in ("Overlap", "Compare"):
+        shown.open(tab)
+        shown.board.locator("main select option", has_text="rank" if tab == "Overlap" else cell).first.wait_for(
+            state="attached"
+        )
+    assert shown.board.locator("main img, main script, main svg[onload], main b[onclick]").count() == 0
+    assert shown.troubles == []
+
+
+def test_a_run_in_progress_is_followed_to_its_end(logdir: Path, open_page: "Callable[[], Opened]") -> None:
+    run = logdir / RUN
+    change_json(run / "run.json", lambda record: record.update(status="running", ended_unix_ns=None))
+    launch, aside = RunFolder(run).launch("fsdp2_tp", 0), logdir.parent / "aside"
+    launch.path.rename(aside)
+    with JournalWriter(launch.journal(0), rank=0, pid=1, capacity=10) as journal:
+        journal.begin(time.time_ns())
+        journal.enter_step(Phase.MEASURED, 9, time.time_ns())
+    shown = open_page()
+    shown.board.locator(".progress", has_text="1 of 2 launches have ended").wait_for()
+    shown.board.locator(".progress dd", has_text="MEASURED 0 of 8 steps").wait_for()
+    assert shown.text('[data-cell="fsdp2_tp"] .problem').startswith("This cell is not finished")
+    shutil.rmtree(launch.path)
+    aside.rename(launch.path)
+    change_json(run / "run.json", lambda record: record.update(status="complete", ended_unix_ns=2))
+    shown.board.locator(".status-complete").wait_for()
+    shown.board.locator('[data-cell="fsdp2_tp"] .chart').wait_for()
+    assert shown.troubles == []
+
+
+def test_what_cannot_be_read_is_a_sentence_on_the_page(logdir: Path, open_page: "Callable[[], Opened]") -> None:
+    path = logdir / RUN / "cells/ddp/launch0/collectives.parquet"
+    shown = open_page()
+    shown.open("Timeline")
+    shown.board.locator(".error", has_text="no trace is there").wait_for()
+    path.write_bytes(b"no parquet")
+    shown.open("Collectives")
+    shown.board.locator(".error", has_text="not a readable table").wait_for()
+    assert [line for line in shown.troubles if "status of 500" not in line] == []

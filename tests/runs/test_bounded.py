@@ -1,0 +1,114 @@
+"""A cell's step time against its closed form, from both sides."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dtbench.plan.plan import Machine, make_plan
+from dtbench.runs.cell.bounded import bound_cell
+from dtbench.runs.summary import CellSummary, Interval
+from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.records.run import RunStatus
+
+MS = 1_000_000
+NAN = float("nan")
+LINK = {"kind": "emulated", "latency_us": 12_000.0, "bandwidth_gb_per_s": 0.1048576}
+TIMED = {"kind": "timed", "layers": 12, "forward_ms": 0.0, "backward_ms": 20.0}
+
+
+def interval(median: float) -> Interval:
+    return Interval(median=median, low=NAN, high=NAN, quartile1=NAN, quartile3=NAN, count=4)
+
+
+@pytest.fixture
+def cell(scenario: Callable[..., Scenario]) -> Callable[..., CellSummary]:
+    """Twelve blocks of 20 ms in buckets of 1 MiB on a link of 12 ms and 10 ms for each MiB: 284 ms."""
+
+    def make(step_ms: float, cpu_ms: float = 5.0, **sections: Any) -> CellSummary:
+        parallel = {"kind": "ddp", "replicas": 2, "bucket_cap_mb": 1.0}
+        asked = scenario(**{"model": TIMED, "network": LINK, "parallel": parallel, **sections})
+        return CellSummary(
+            name="cell",
+            status=RunStatus.COMPLETE,
+            reason=None,
+            scenario=asked,
+            plan=make_plan(asked, Machine(cpu_cores=2, cuda_devices=0)),
+            launches=(0,),
+            step_time=interval(step_ms * MS),
+            launch_medians_ns=(step_ms * MS,),
+            profiler_cost=interval(NAN),
+            time_to_first_step_ns=NAN,
+            tokens_per_second=NAN,
+            model_flops_utilization=NAN,
+            memory=None,
+            cpu_ns_per_step=cpu_ms * MS,
+            hidden_fraction=NAN,
+            exposed_step_fraction=NAN,
+            purposes=(),
+            ranks=(),
+            receipts=(),
+            warmup=None,
+            correctness=None,
+            losses=(),
+            unread_events=0,
+            unknown_names=(),
+            trace_paths=(),
+            notes=(),
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "is_inside", "words"),
+    [
+        (283.9, False, "OUTSIDE, below 284 ms to"),
+        (284.0, True, "inside its closed form's bounds, 284 ms to"),
+        (300.0, True, "expected 28"),
+        (300.5, True, "inside"),  # 284 + 5 of the host, and 4 % of that
+        (300.7, False, "OUTSIDE, above 284 ms to 301 ms"),
+    ],
+)
+def test_a_step_outside_its_bounds_is_told_on_either_side(
+    cell: Callable[..., CellSummary], step_ms: float, is_inside: object, words: str
+) -> None:
+    held = bound_cell(cell(step_ms), cores=2)
+    assert held is not None
+    assert held.is_inside is is_inside
+    assert words in held.sentence
+    assert held.low_ns == 284 * MS
+    assert held.low_ns < held.expected_ns < held.high_ns
+
+
+def test_time_of_the_host_is_stretched_where_ranks_share_cores(cell: Callable[..., CellSummary]) -> None:
+    alone, shared, unknown = (bound_cell(cell(290, cpu_ms=30), cores=cores) for cores in (2, 1, None))
+    assert alone is not None
+    assert shared is not None
+    assert abs(shared.high_ns - alone.high_ns - 30 * MS * 1.04) <= 1
+    assert unknown == alone
+
+
+@pytest.mark.parametrize("sections", [{"network": {"kind": "real"}}, {"model": {"dim": 64}}])
+def test_what_has_no_known_cost_is_held_against_nothing(
+    cell: Callable[..., CellSummary], sections: dict[str, Any]
+) -> None:
+    mlp = {"kind": "mlp", "layers": 2, "dim": 64, "hidden_dim": 64}
+    asked = {"model": mlp} if "model" in sections else sections
+    assert bound_cell(cell(290, **asked), cores=2) is None
+
+
+def test_a_run_without_steps_is_neither_inside_nor_outside(cell: Callable[..., CellSummary]) -> None:
+    held = bound_cell(cell(NAN, NAN), cores=2)
+    assert held is not None
+    assert held.is_inside is None
+    assert math.isnan(held.expected_ns)
+    assert "no MEASURED step" in held.sentence
+
+
+def test_what_has_no_closed_form_says_why(cell: Callable[..., CellSummary]) -> None:
+    held = bound_cell(cell(290, parallel={"kind": "ddp", "replicas": 2, "find_unused_parameters": True}), cores=2)
+    assert held is not None
+    assert held.is_inside is None
+    assert held.sentence.startswith("no closed form: parallel.find_unused_parameters")

@@ -1,0 +1,233 @@
+"""What ranks and launches do not say of what others do: counted, and nothing is judged without it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dtbench.base.vocabulary import Phase, Purpose
+from dtbench.report.page.sentences import (
+    agreeing_words,
+    answer_sentence,
+    cell_notes,
+    check_word,
+    correctness_words,
+    first_step_words,
+    memory_words,
+    wait_sentence,
+)
+from dtbench.runs.cell.plan_notes import is_linked
+from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.run import summarize_run
+from dtbench.store.layout import RunFolder
+from dtbench.store.records.run import RunStatus
+from dtbench.store.write import write_table
+from tests.known import known
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Callable[[str], RunFolder]:
+    return lambda name: RunFolder(shutil.copytree(RESULTS / name, tmp_path / "run"))
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_a_rank_without_the_canarys_result_is_missed(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+    edit(run.launch("ddp", 0).path / "ranks" / "rank1.json", lambda rank: rank.update(canary=None))
+    cell = summarize_run(run.path).cells[0]
+    assert cell.rank_doubts == ("launch0: rank 1 says nothing of the canary",)
+    answer = answer_sentence(cell)
+    assert answer is not None
+    assert answer.endswith("; not judged: launch0: rank 1 says nothing of the canary")
+    assert "launch0: rank 1 says nothing of the canary" in cell_notes(cell)
+
+
+def test_launches_that_were_not_held_against_a_single_process_are_named(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example_sweep")
+    for launch in (1, 3):
+        path = run.launch("micro_batches-1", launch).path / "ranks" / "rank0.json"
+        edit(path, lambda rank: rank.update(correctness=None))
+    cell = next(cell for cell in summarize_run(run.path).cells if cell.name == "micro_batches-1")
+    said = "launch1, launch3: no result of the check against a single process, which others have"
+    assert cell.rank_doubts == (said,)
+    assert said in cell_notes(cell)
+
+
+def test_a_cell_of_which_no_launch_was_held_against_a_single_process_is_not_judged(
+    copy: Callable[[str], RunFolder],
+) -> None:
+    run = copy("example")
+    edit(run.launch("ddp", 0).path / "ranks" / "rank0.json", lambda rank: rank.update(correctness=None))
+    cell = summarize_run(run.path).cells[0]
+    said = "launch0: no result of the check against a single process, which its scenario asks for"
+    assert cell.rank_doubts == (said,)
+    assert check_word(cell) == "not judged"
+    assert "not there" in correctness_words(cell)
+    edit(run.path / "run.json", lambda record: record["cells"][0]["scenario"]["correctness"].update(enabled=False))
+    assert summarize_run(run.path).cells[0].rank_doubts == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"exposure": ["trace", "ablation"]}, "ranks 0-1 say nothing of steps without communication"),
+        ({"probes": ["_data_parallel_utils.sync_grad_hook"]}, "ranks 0-1 say nothing of the functions under study"),
+    ],
+)
+def test_what_a_scenario_asks_of_every_rank_is_missed_where_none_tells_it(
+    copy: Callable[[str], RunFolder], asked: dict[str, object], said: str
+) -> None:
+    run = copy("example")
+    edit(run.path / "run.json", lambda record: record["cells"][0]["scenario"]["measure"].update(asked))
+    assert summarize_run(run.path).cells[0].rank_doubts == (f"launch0: {said}",)
+
+
+def test_what_records_tell_says_whose_are_there(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example_sweep")
+    cell = run.path / "cells" / "micro_batches-1"
+    (cell / "launch0" / "ranks" / "rank1.json").unlink()
+
+    def tell() -> tuple[str, str]:
+        found = next(one for one in summarize_run(run.path).cells if one.name == cell.name)
+        return memory_words(found), first_step_words(found)
+
+    launches = len([*cell.glob("launch*")])
+    assert all(f"of {2 * launches - 1} of {2 * launches} rank records: " in words for words in tell())
+    for record in cell.glob("launch*/ranks/rank1.json"):
+        record.unlink()
+    assert all(words.startswith("of rank 0 alone, of 2: ") for words in tell())
+
+
+def test_a_run_that_was_stopped_before_its_last_launch_is_incomplete(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example_sweep")
+    edit(run.path / "run.json", lambda record: record.update(status="running", ended_unix_ns=None))
+    assert summarize_run(run.path).status is RunStatus.COMPLETE
+    edit(run.path / "run.json", lambda record: [cell["scenario"].update(repeat=5) for cell in record["cells"]])
+    summary = summarize_run(run.path)
+    assert summary.status is RunStatus.RUNNING
+    assert known(summary.reason).startswith("incomplete: ")
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "said"),
+    [
+        ("purposes", lambda rows: rows.drop(columns="count"), "it has no column `count`"),
+        ("purposes", lambda rows: pd.concat([rows, rows]), "of rank 0 twice"),
+        ("overlap", lambda rows: pd.concat([rows, rows]), "of rank 0 twice"),
+        ("groups", lambda rows: pd.concat([rows, rows.iloc[:1]]), "of rank 0 twice"),
+        ("lanes", lambda rows: pd.concat([rows, rows.iloc[:1]]), "of rank 0 twice"),
+        ("gaps", lambda rows: pd.concat([rows, rows.iloc[:1]]), "of rank 0 twice"),
+        ("collectives", lambda rows: pd.concat([rows, rows.iloc[:1]]), "of rank 0 twice"),
+        ("steps", lambda rows: rows.assign(duration_ns=0), "is 0, which cannot be"),
+        ("steps", lambda rows: rows.assign(duration_ns=-rows["duration_ns"]), "which cannot be"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused_in_a_sentence(
+    copy: Callable[[str], RunFolder], table: str, change: Callable[[pd.DataFrame], pd.DataFrame], said: str
+) -> None:
+    run = copy("example")
+    path = run.launch("ddp", 0).path / f"{table}.parquet"
+    rows = pd.read_parquet(path)
+    changed = change(rows)
+    changed.attrs = rows.attrs
+    write_table(path, changed)
+    cell = next(cell for cell in summarize_run(run.path).cells if cell.name == "ddp")
+    assert said in cell.unreadable[0]
+    assert "no step was profiled" not in " ".join(cell.notes)
+
+
+def test_where_the_backend_was_slower_than_the_link_times_are_not_the_links(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+    linked = next(cell for cell in summarize_run(run.path).cells if is_linked(cell))
+    receipts = tuple(
+        one.model_copy(update={"got": "real"}) if one.knob == "network.kind" else one for one in linked.receipts
+    )
+    assert any("emulated link" in note for note in cell_notes(linked))
+    slower = linked.model_copy(update={"receipts": receipts})
+    assert not is_linked(slower)
+    assert not any("what the emulated link says" in note for note in cell_notes(slower))
+
+
+def test_a_disturbed_profiled_step_is_in_no_table_and_counted(copy: Callable[[str], RunFolder]) -> None:
+    """Of three steps, two of which others left alone: half are enough to answer by."""
+    run = copy("example")
+    launch = run.launch("ddp", 0)
+    steps = pd.read_parquet(launch.steps)
+    write_table(launch.steps, steps.assign(stolen_fraction=0.9 * (steps["step"] == 17)))
+    (data,) = read_run_data(run.path, cell="ddp").cells
+    tables = data.launches[0].tables.tables
+    assert {name for name, rows in tables.items() if "step" in rows and (rows["step"] == 17).any()} == set()
+    cell = summarize_run(run.path).cells[0]
+    assert cell.left_out_steps == {Phase.PROFILED: 1}
+    assert "launch0: 1 PROFILED step is left out: other guests had 2.0 % of the cores or more in it" in cell_notes(cell)
+    assert not cell.disturbed
+
+
+@pytest.mark.parametrize(
+    ("lost", "ranks", "said"),
+    [
+        ("receipts", (0, 1), "ranks 0-1 say nothing of the knobs"),
+        ("receipts", (1,), "rank 1 says nothing of the knobs"),
+        ("traffic", (0, 1), "ranks 0-1 say nothing of the collectives issued"),
+        ("traffic", (1,), "rank 1 says nothing of the collectives issued"),
+        ("canary", (0, 1), "ranks 0-1 say nothing of the canary"),
+    ],
+)
+def test_what_every_rank_must_tell_is_missed_where_none_tells_it(
+    copy: Callable[[str], RunFolder], lost: str, ranks: tuple[int, ...], said: str
+) -> None:
+    run = copy("example")
+    for rank in ranks:
+        edit(
+            run.launch("ddp", 0).path / "ranks" / f"rank{rank}.json",
+            lambda record: record.update({lost: None if lost == "canary" else []}),
+        )
+    cell = summarize_run(run.path).cells[0]
+    assert cell.rank_doubts == (f"launch0: {said}",)
+    assert f"launch0: {said}" in cell_notes(cell)
+    assert check_word(cell) == "not judged"
+    assert agreeing_words(cell).startswith("n/a" if not cell.receipts else "49 knobs")
+
+
+def test_a_cell_whose_files_are_gone_is_not_said_to_have_never_ended(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example_sweep")
+    shutil.rmtree(run.path / "cells" / "micro_batches-2")
+    cell = next(cell for cell in summarize_run(run.path).cells if cell.name == "micro_batches-2")
+    assert cell.launches == ()
+    assert all("has no files, though" in sentence for sentence in cell.unreadable.values())
+    assert len(cell.unreadable) == 4
+    assert cell.reason == cell.unreadable[0]
+    assert wait_sentence(cell, Purpose.GRAD_REDUCE) == "n/a: all of its launches are left out"
+    assert {first_step_words(cell), agreeing_words(cell)} == {"n/a: the records that would tell are not there"}
+
+
+def test_a_launch_of_a_failed_run_that_has_no_files_was_not_deleted(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+    failed = {"status": "failed", "reason": "rank 1 raised", "ended_unix_ns": 1}
+    edit(run.launch("ddp", 0).launch, lambda launch: launch.update(status="failed", reason="rank 1 raised"))
+    edit(run.run, lambda record: (record.update(failed), record["cells"][0].update(launches=[0, 1])))
+    cell = summarize_run(run.path).cells[0]
+    assert (cell.status, cell.reason) == (RunStatus.FAILED, "rank 1 raised")
+    assert not cell.unreadable
+    run.launch("ddp", 0).launch.unlink()
+    shutil.rmtree(run.launch("ddp", 0).path)
+    assert summarize_run(run.path).cells[0].reason == "launch launch0 did not begin, or its files are gone"
+
+
+def test_a_launch_without_its_record_may_have_ended(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+    run.launch("ddp", 0).launch.unlink()
+    assert known(summarize_run(run.path).cells[0].reason) == (
+        "launch launch0 has no record of its end: it was killed, or the record is gone"
+    )

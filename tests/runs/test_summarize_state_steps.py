@@ -1,0 +1,73 @@
+"""Steps around a load and beside saves: the slowest rank of each counts, and the cost is what training lost."""
+
+import math
+from typing import Any
+
+import pytest
+
+from dtbench.base.units import MIB
+from dtbench.runs.cell.summarize_state_steps import summarize_state_steps
+from dtbench.store.records.rank import RankRecord
+from dtbench.store.records.state import StateStepsRecord
+
+
+def make_rank(rank: int, **changes: Any) -> RankRecord:
+    told: dict[str, Any] = {
+        "before_ns": (10, 10, 12),
+        "load_ns": 500,
+        "first_ns": 40,
+        "after_ns": (11, 11),
+        "alone_ns": (10, 10, 10, 10),
+        "blocked_ns": (100, 100),
+        "beside_ns": (20, 10, 20, 10),
+        "in_flight": 2,
+        "saved_ns": (130, 130),
+        "file_bytes": 2 * MIB,
+        "mismatched": 0,
+    }
+    steps = StateStepsRecord.model_validate({**told, **changes})
+    fields: dict[str, Any] = {"rank": rank, "state_steps": steps}
+    return RankRecord.model_construct(**fields)
+
+
+def test_a_save_costs_what_it_blocks_and_by_how_much_its_steps_are_longer() -> None:
+    found = summarize_state_steps([[make_rank(0), make_rank(1)]])
+    assert found is not None
+    assert (found.before_ns, found.load_ns, found.first_ns, found.after_ns) == (10, 500, 40, 11)
+    assert (found.alone_ns, found.beside_ns, found.blocked_ns, found.saved_ns) == (10, 15, 100, 130)
+    assert (found.steps, found.in_flight, found.file_bytes, found.mismatched) == (2, 1, 2 * MIB, 0)
+    assert found.cost_ns == 100 + (10 + 0 + 10 + 0) / 2
+    assert found.cost_ns_per_mib == found.cost_ns / 2
+
+
+def test_steps_beside_a_save_that_are_those_alone_cost_nothing_more_than_it_blocks() -> None:
+    """A burst in every second step, with or without a save: a mean held against a median would be 45 of 90."""
+    steps = (10, 100) * 3
+    found = summarize_state_steps([[make_rank(0, alone_ns=steps, beside_ns=steps, blocked_ns=(7, 7, 7))]])
+    assert found is not None
+    assert (found.cost_ns, found.cost_low_ns, found.cost_high_ns) == pytest.approx((7, 7, 7))
+
+
+@pytest.mark.parametrize(("alone_ns", "blocked_ns"), [((10, 10, 90, 90), (1, 1)), ((10, 10), (1,))])
+def test_a_cost_whose_interval_holds_zero_or_that_has_none_is_not_told(
+    alone_ns: tuple[int, ...], blocked_ns: tuple[int, ...]
+) -> None:
+    rank = make_rank(0, alone_ns=alone_ns, beside_ns=alone_ns[::-1], blocked_ns=blocked_ns)
+    found = summarize_state_steps([[rank]])
+    assert found is not None
+    assert math.isnan(found.cost_ns)
+    assert math.isnan(found.cost_ns_per_mib)
+    assert len(blocked_ns) == 1 or found.cost_low_ns < 0 < found.cost_high_ns
+
+
+def test_the_slowest_rank_of_each_step_counts_and_wrong_keys_of_all() -> None:
+    slow = make_rank(1, first_ns=90, beside_ns=(10, 50, 20, 10), blocked_ns=(300, 50), mismatched=3)
+    found = summarize_state_steps([[make_rank(0), slow]])
+    assert found is not None
+    assert (found.first_ns, found.blocked_ns, found.mismatched) == (90, 200, 3)
+    assert found.cost_ns == 200 + (10 + 40 + 10 + 0) / 2
+
+
+def test_ranks_that_trained_around_nothing_tell_nothing() -> None:
+    fields: dict[str, Any] = {"rank": 0}
+    assert summarize_state_steps([[RankRecord.model_construct(**fields)], []]) is None

@@ -1,0 +1,88 @@
+"""Sends and receives of a pipeline."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dtbench.base.vocabulary import Operation
+from dtbench.traces.ranks.clocks.clocks import Clocks
+from dtbench.traces.ranks.clocks.times import Clock
+from dtbench.traces.ranks.point_to_point import match_transfers
+from dtbench.traces.timeline import RankTimeline
+
+SENDS = [(0, 30), (100, 130), (250, 270), (300, 330)]
+RECEIVES = [(10, 30), (40, 130), (260, 270), (270, 330)]
+IN_STEP = Clocks({0: Clock(), 1: Clock()}, islands=(frozenset({0, 1}),))
+
+
+def make(jobs: Any, rank: int, spans: Sequence[tuple[int, int]], sizes: Sequence[int], **facts: Any) -> RankTimeline:
+    operation, peer = (Operation.SEND, 1) if rank == 0 else (Operation.RECV, 0)
+    made: RankTimeline = jobs.timeline(
+        rank,
+        [
+            jobs.collective(
+                start * 1_000,
+                end * 1_000,
+                **{"operation": operation, "peer": peer, "group": "0", "size_bytes": size, **facts},
+            )
+            for (start, end), size in zip(spans, sizes, strict=True)
+        ],
+    )
+    return made
+
+
+def test_a_receive_that_waits_for_its_send_is_a_bubble(jobs: Any) -> None:
+    found = match_transfers([make(jobs, 0, SENDS, [8] * 4), make(jobs, 1, RECEIVES, [8] * 4)], IN_STEP)
+    assert [(one.send, one.receive, one.bubble_ns, one.blocked_ns) for one in found.matched] == [
+        (0, 0, 0, 10_000),
+        (1, 1, 60_000, 0),
+        (2, 2, 0, 10_000),
+        (3, 3, 30_000, 0),
+    ]
+    assert found.alone == {}
+
+
+@pytest.mark.parametrize("lost", range(4))
+@pytest.mark.parametrize("sizes", [[8, 8, 8, 8], [8, 16, 8, 32]])
+def test_a_lost_send_spoils_no_other_pair(jobs: Any, lost: int, sizes: list[int]) -> None:
+    sender = make(jobs, 0, SENDS, sizes)
+    found = match_transfers([jobs.drop(sender, lost), make(jobs, 1, RECEIVES, sizes)], IN_STEP)
+    assert [one.receive for one in found.matched] == [index for index in range(4) if index != lost]
+    assert found.alone == {1: 1}
+
+
+def test_pairs_of_other_groups_and_peers_do_not_mix(jobs: Any) -> None:
+    sender = make(jobs, 0, SENDS[:2], [8, 8])
+    other = [replace(one, group="7") for one in make(jobs, 0, SENDS[2:], [8, 8]).collectives]
+    sender = replace(sender, collectives=(*sender.collectives, *other))
+    receiver = make(jobs, 1, RECEIVES, [8] * 4)
+    moved = [replace(one, group=group) for one, group in zip(receiver.collectives, "7070", strict=True)]
+    found = match_transfers([sender, replace(receiver, collectives=tuple(moved))], IN_STEP)
+    assert {(one.group, one.send, one.receive) for one in found.matched} == {
+        ("0", 0, 1),
+        ("0", 1, 3),
+        ("7", 2, 0),
+        ("7", 3, 2),
+    }
+
+
+def test_without_a_known_peer_or_its_trace_nothing_is_matched(jobs: Any) -> None:
+    sender, receiver = make(jobs, 0, SENDS, [8] * 4, peer=None), make(jobs, 1, RECEIVES, [8] * 4)
+    found = match_transfers([sender, receiver], IN_STEP)
+    assert (found.matched, found.alone) == ((), {0: 4, 1: 4})
+    assert match_transfers([receiver], IN_STEP).alone == {1: 4}
+
+
+def test_ranks_out_of_step_have_pairs_and_no_bubbles(jobs: Any) -> None:
+    timelines = [make(jobs, 0, SENDS, [8] * 4), make(jobs, 1, RECEIVES, [8] * 4)]
+    found = match_transfers(timelines, replace(IN_STEP, out_of_step=frozenset({1})))
+    assert [one.bubble_ns for one in found.matched] == [None] * 4
+
+
+def test_bubbles_are_measured_on_the_common_clock(jobs: Any) -> None:
+    timelines = [make(jobs, 0, SENDS, [8] * 4), jobs.shift(make(jobs, 1, RECEIVES, [8] * 4), 70_000)]
+    clocks = Clocks({0: Clock(), 1: Clock(offset_ns=70_000)}, islands=IN_STEP.islands)
+    found = match_transfers(timelines, clocks)
+    assert [one.bubble_ns for one in found.matched] == [0, 60_000, 0, 30_000]

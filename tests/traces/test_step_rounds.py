@@ -1,0 +1,50 @@
+"""Steps that are no whole rounds of accumulation: a note says that means hold another share of the reduction."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dtbench.traces.job.foreign import analyze_traces
+
+NODE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+LESS = "hold less of it than a training does; record a multiple of"
+
+
+@pytest.mark.parametrize(
+    ("reduces", "said"),
+    [
+        ("0001", None),  # nobody knows whether it is each fourth
+        ("00010001", None),
+        ("01000100", None),
+        ("0001000100", f"one step in 4 reduces gradients, and 2 of the 10 that means go over: they {LESS} 4 steps"),
+        ("10101", "one step in 2 reduces gradients, and 3 of the 5 that means go over: they hold more of it than a"),
+        ("01010", f"one step in 2 reduces gradients, and 2 of the 5 that means go over: they {LESS} 2 steps"),
+        ("1111", None),
+        ("000", None),
+        ("0101000", None),  # an evaluation follows
+        ("0110", None),
+    ],
+)
+def test_steps_that_are_no_whole_rounds_are_said_to_be_none(
+    draw: Callable[..., Path], reduces: str, said: str | None
+) -> None:
+    def bars(spaces: int, *, of_all: bool = False) -> str:
+        return "".join(
+            f"{' ' * spaces}={' ' * (9 - spaces)}" if of_all or reduces[step] == "1" else " " * 10
+            for step in range(len(reduces))
+        )
+
+    steps = "\n".join(
+        f"step ProfilerStep#{5 + step} @1 |{' ' * (10 * step)}{'=' * 10}|" for step in range(len(reduces))
+    )
+    reductions = f"""
+        op {NODE}              @1 |{bars(3)}|
+        op c10d::allreduce_    @1 |{bars(3)}|
+        range gloo:all_reduce  @2 |{bars(4)}|
+    """
+    traces = analyze_traces(
+        [draw(f"{steps}\nop aten::mm @1 |{bars(1, of_all=True)}|{reductions if '1' in reduces else ''}".strip())]
+    )
+    found = [note for note in traces.notes if "reduces gradients" in note]
+    assert [said is not None and said in note for note in found] == ([True] if said else [])

@@ -1,0 +1,130 @@
+"""Collectives that were launched and whose kernels a device trace does not have."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dtbench.base.vocabulary import Operation
+from dtbench.report.page.trace_words import answer_lines, remark_lines
+from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.rank.analysis import analyze_trace
+from dtbench.traces.reader import read_trace
+from dtbench.traces.who.collectives import Launch
+
+
+def unseen(path: Path) -> tuple[Launch, ...]:
+    return analyze_trace(read_trace(path)).timeline.unseen
+
+
+def test_a_launch_whose_kernel_is_missing_says_what_it_was(draw: Callable[..., Path]) -> None:
+    path = draw("""
+        op record_param_comms            @1  | ====   ====      | {"Collective name": "allreduce", "Process Group Name": "7", "Seq": 12}
+        range nccl:all_reduce            @1  |  ==     ==       |
+        call cudaLaunchKernel            @1  |  a      bb       |
+        kernel ncclDevKernel_AllReduce   @s9 |     aaaa         |
+        """)  # fmt: skip  # noqa: E501
+    assert unseen(path) == (Launch(Operation.ALL_REDUCE, "7", 12, 9_000, 11_000),)
+
+
+def test_only_collectives_count_and_only_without_any_kernel(draw: Callable[..., Path]) -> None:
+    path = draw("""
+        op aten::mm                      @1  |==                |
+        range nccl:all_gather            @1  |   ======         |
+        call cudaLaunchKernel            @1  |a  b  c           |
+        call cudaEventRecord             @1  |    d             |
+        kernel ncclDevKernel_AllGather   @s9 |         ccc      |
+        """)
+    assert unseen(path) == ()
+
+
+def test_where_every_kernel_is_there_nothing_is_unseen(draw: Callable[..., Path]) -> None:
+    path = draw("""
+        range nccl:all_reduce            @1  | ====   ====      |
+        call cudaLaunchKernel            @1  |  a      b        |
+        kernel ncclDevKernel_AllReduce   @s9 |     aaaa  bb     |
+        """)
+    assert unseen(path) == ()
+
+
+SAID = '{"Collective name": "%s", "Process Group Name": "%s", "Group size": %d}'
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kernels", "count"),
+    [
+        (("allreduce", "0", 2), ("allreduce", "0", 2), "aa", 1),
+        (("allreduce", "0", 1), ("allreduce", "0", 1), "aa", 0),
+        (("allreduce", "0", 2), ("allreduce", "1", 2), "aa", 0),
+        (("allreduce", "0", 2), ("wait", "0", 2), "aa", 0),
+        (("allreduce", "0", 2), ("allreduce", "0", 2), "aa xx", 0),
+        (("allreduce", "0", 2), ("allreduce", "0", 2), "aa cc", 0),
+    ],
+    ids=["lost", "one rank", "another group", "a wait", "its launch alone is lost", "launched together at the end"],
+)
+def test_a_record_without_launch_and_kernel_is_lost_where_others_like_it_have_both(
+    draw: Callable[..., Path], first: tuple[str, str, int], second: tuple[str, str, int], kernels: str, count: int
+) -> None:
+    path = draw(f"""
+        op record_param_comms            @1  | ====              | {SAID % first}
+        op record_param_comms            @1  |       ====        | {SAID % second}
+        call cudaLaunchKernel            @1  |  a         c      |
+        kernel ncclDevKernel_AllReduce   @s9 |          {kernels:9}|
+        """)
+    assert unseen(path) == (Launch(None, "0", None, 7_000, 7_000),) * count
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp2", "fsdp2_tp"])
+def test_what_is_lost_is_counted_alike_with_and_without_its_launches(recorded: Path, tmp_path: Path, name: str) -> None:
+    content = json.loads(gzip.decompress((recorded / "two_ranks_one_gpu" / name / "rank0.json.gz").read_bytes()))
+    events = content["traceEvents"]
+    kernels = [one for one in events if one.get("name", "").startswith("ncclDevKernel")][1:9:2]
+    ids = {one["args"]["correlation"] for one in kernels}
+    for keeps_launches in (True, False):
+        content["traceEvents"] = [
+            one
+            for one in events
+            if one not in kernels
+            and (keeps_launches or one.get("cat") == "kernel" or one.get("args", {}).get("correlation") not in ids)
+        ]
+        path = tmp_path / "rank0.json"
+        path.write_text(json.dumps(content))
+        assert len(unseen(path)) == 4
+
+
+@pytest.mark.parametrize(("kernels", "seen_ns"), [("==   ===", []), ("==", [9_000]), ("", [3_000, 9_000])])
+def test_a_kernel_without_an_id_may_be_that_of_any_launch_before_it(
+    draw: Callable[..., Path], kernels: str, seen_ns: list[int]
+) -> None:
+    """The kernels are there; what is missing is the ids."""
+    path = draw(f"""
+        range nccl:all_reduce            @1  | ====   ====      |
+        call cudaLaunchKernel            @1  |a  b     c        |
+        kernel gemm                      @s7 | aa               |
+        kernel ncclDevKernel_AllReduce   @s9 |     {kernels:13}|
+        """)
+    assert [launch.start_ns for launch in unseen(path)] == seen_ns
+
+
+def test_kernels_without_ids_are_said_to_lack_those_and_to_be_there(draw: Callable[..., Path]) -> None:
+    traces = analyze_traces(
+        [
+            draw("""
+        step ProfilerStep#1              @1  |===================|
+        range nccl:all_reduce            @1  | ====   ====       |
+        call cudaLaunchKernel            @1  |a  b    c   d      |
+        kernel gemm                      @s7 | aa  ====       dd |
+        kernel ncclDevKernel_AllReduce   @s9 |     ==   ===      |
+        """)
+        ]
+    )
+    (one,) = traces.analyses
+    assert (one.unseen, one.lost.kernels, one.uncorrelated.without_id) == (0, 0, 3)
+    assert one.steps[0].overlap.comm_ns == 5_000
+    said = "\n".join((*answer_lines(traces), *remark_lines(traces)))
+    assert "3 that carry no id of their launch" in said
+    assert "at least" not in said
+    assert "not seen to run" not in said
+    assert "not in the trace" not in said
