@@ -86,7 +86,7 @@ def _serve_file(request: Request) -> Response:
 def _folders() -> tuple[Traversable, ...]:
     """Give where the page's files lie: beside this module, and the timeline, which other pages show too."""
     package = resources.files("dtbench.report")
-    return package / "board" / "static", package / "timeline"
+    return package / "tb_plugin" / "static", package / "timeline"
 
 
 def _respond(request: Request, document: object, status: int) -> Response:
