@@ -22,7 +22,12 @@
 Exit code 130 means that the user pressed Ctrl-C.
 """
 
+import errno
 from pathlib import Path
+from typing import Final
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where a disk, a quota or a file's limit is full."""
 
 
 class DtbenchError(Exception):

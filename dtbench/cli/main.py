@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from dtbench import __version__
-from dtbench.base.errors import DtbenchError
+from dtbench.base.errors import NO_ROOM, DtbenchError
 from dtbench.base.signals import EXIT_CTRL_C, heed_signals, ignore_signals
 from dtbench.cli import baseline
 from dtbench.cli.analyze import analyze
@@ -49,7 +49,6 @@ _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
 )
 """In the order of ``dtbench --help``. The modules import only typer at their top: ``--help`` imports them all."""
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MACHINE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EIO, errno.ESTALE)
 """What a file system refuses, whatever a program does."""
 _EXIT_PIPE = 141  # 128 + SIGPIPE, as shells have it
@@ -151,7 +150,7 @@ def _leave(exit_code: int) -> NoReturn:
 
 
 def _describe_failure(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
         where = error.filename or "the output"
         return f"{where}: cannot be written ({error.strerror}); make room, then run the same command again"
     if isinstance(error, OSError) and error.errno in _MACHINE and error.filename:

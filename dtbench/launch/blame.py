@@ -32,6 +32,7 @@ from dtbench.launch.watch import look
 from dtbench.store.journal import JournalView, RankState, name_unphased, read_journal
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records.run import LOG_FOLLOWS, EventLine, RankFailure
+from dtbench.store.write import find_no_room
 
 _LEFT: Final = "left without an error before its work was done"
 _LEFT_WITH: Final = "left with exit code {}"
@@ -74,11 +75,13 @@ class Blame:
         failures: culprits first, then in order of blame and time; empty: all went well.
         culprits: how many of them are named.
         why_several: why more than one is named.
+        no_room: why nothing more can be written where the ranks' logs lie; None: it can.
     """
 
     failures: tuple[RankFailure, ...]
     culprits: int = 0
     why_several: str = ""
+    no_room: str | None = None
 
     @property
     def sentence(self) -> str:
@@ -90,6 +93,8 @@ class Blame:
             said += f"; {self.why_several}"
         more = f"; {others} more ended with {'it' if len(named) == 1 else 'them'}" if others else ""
         lines = "".join(f"\n  | {line}" for line in first.last_lines)
+        if self.no_room and self.no_room not in lines:
+            more += f"; nothing more can be written beside its log ({self.no_room}): free some space"
         return f"{said}{more}" + (f"{LOG_FOLLOWS}{lines}" if lines else "; its log is empty")
 
 
@@ -120,7 +125,8 @@ def find_culprits(
         return Blame(())
     culprits = _find_first(ends)
     rest = sorted((end for end in ends if end not in culprits), key=lambda end: (end.kind, end.began_ns))
-    return Blame(tuple(end.failure for end in (*culprits, *rest)), len(culprits), _say_why_several(culprits))
+    failures = tuple(end.failure for end in (*culprits, *rest))
+    return Blame(failures, len(culprits), _say_why_several(culprits), find_no_room(folder.path))
 
 
 def _say_why_several(culprits: Sequence[_End]) -> str:

@@ -5,13 +5,15 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from dtbench.base.errors import StoreError
+from dtbench.base.errors import NO_ROOM, StoreError
 from dtbench.base.record import Record
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_PAGE: Final = 4096
 
 
 def write_record(path: Path, record: Record) -> None:
@@ -59,6 +61,19 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def find_no_room(folder: Path) -> str | None:
+    """Say why a folder takes no more bytes, by trying to write a page; None: it takes them, or something else is."""
+    temporary = folder / f".room.{os.getpid()}.tmp"
+    try:
+        temporary.write_bytes(bytes(_PAGE))
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno in NO_ROOM else None
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return None
 
 
 def half_written(writer: str) -> OSError:

@@ -1,5 +1,6 @@
 """A slice of the full disks; the whole is ``python -m tests.faults.disk_full``."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -7,8 +8,11 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
+from dtbench.launch.blame import find_culprits
 from dtbench.launch.forked.servers import can_fork
-from tests.faults.disk_full import ROOMY, ROWS, Try, can_mount, fill_once, small_disk
+from dtbench.launch.rank_processes import Ended
+from dtbench.store.layout import LaunchFolder
+from tests.faults.disk_full import PAGE, ROOMY, ROWS, Try, can_mount, fill_once, small_disk
 from tests.faults.rows import read_recorded
 
 pytestmark = [
@@ -27,6 +31,24 @@ def test_a_small_disk_is_full_and_goes_away(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with small_disk(tmp_path, ROOMY):
         (tmp_path / "file").write_bytes(b"x" * 10_000)
+
+
+@pytest.mark.parametrize("log", ["", "RuntimeError: what torch makes of it\n"])
+def test_a_rank_whose_last_words_had_no_room_ended_on_a_full_disk(tmp_path: Path, log: str) -> None:
+    with small_disk(tmp_path, f"size={16 * PAGE},nr_inodes=100"):
+        folder = LaunchFolder(tmp_path)
+        folder.logs.mkdir()
+        folder.log(0).write_text(log)
+        ended = Ended(0, 1, 10**9, was_told=False)
+        assert "space" not in find_culprits(folder, [ended], held_up={}, ranks=1).sentence
+        with contextlib.suppress(OSError), (tmp_path / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(PAGE))
+        said = find_culprits(folder, [ended], held_up={}, ranks=1).sentence
+        assert "; nothing more can be written beside its log (No space left on device): free some space" in said
+        assert (log.strip() or "its log is empty") in said
+        folder.log(0).unlink()
+        assert {path.name for path in tmp_path.iterdir()} == {"filler", folder.logs.name}
 
 
 @pytest.mark.quick("1", "2", "8")
