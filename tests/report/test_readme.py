@@ -16,8 +16,10 @@ def squeeze(line: str) -> str:
     return re.sub(r"[\s─]+", " ", line).strip()
 
 
-def test_the_answer_in_the_readme_is_the_one_that_its_trace_gives() -> None:
-    match = re.search(r"\(`(tests/\S+\.json\.gz)`\):\n\n```\n(.*?)```", README, re.DOTALL)
+@pytest.mark.parametrize("page", ["README.md", "docs/traces.md"])
+def test_the_answer_that_a_page_shows_is_the_one_that_its_trace_gives(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    match = re.search(r"\(`(tests/\S+\.json\.gz)`\):\n\n```\n(.*?)```", text, re.DOTALL)
     assert match is not None
     trace, answer = match.groups()
     assert str(dtbench.read_trace(ROOT / trace)).startswith(answer)
