@@ -147,6 +147,7 @@ def _write_launch(folder: LaunchFolder, cell: FakeCell, plan: Plan, index: int, 
             **dict.fromkeys(("comm_ns", "exposed_ns"), _sum_exposed(collectives, rank, planned.purpose)),
             "hidden_ns": 0,
             "wait_ns": 0,
+            "is_wait_least": False,
         }
         for rank in range(2)
         for planned in plan.traffic or ()

@@ -94,7 +94,7 @@ def test_small_traces_are_not_worth_a_process(
 
 MORTAL_WORKER = """
 import os, time
-from dtbench.traces import trace_file
+from dtbench.traces.rank import file as trace_file
 analyze = trace_file.analyze_file
 def die_of_rank_9(file):
     return {death} if file.rank == 9 else analyze(file)

@@ -243,7 +243,7 @@ def test_a_gaps_part_that_is_not_known_takes_no_step_out_of_the_means(
     sync_ns: tuple[int | None, int], unknown_ns: tuple[int, int], words: tuple[str, str]
 ) -> None:
     """The longest wait for the host is in the step of which it is not known whether it sat in a call."""
-    traces = analyze_traces([CASES.parent / "traces" / "one_hardware_queue" / "queue1" / "rank0.json"])
+    traces = analyze_traces([CASES.parent / "recorded" / "one_hardware_queue" / "queue1" / "rank0.json"])
     (one,) = traces.analyses
     account = one.accounts.steps[0]
     assert account.gaps is not None

@@ -13,7 +13,7 @@ from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rank.analysis import analyze_trace
 from dtbench.traces.reader import read_trace
 
-TRACES = Path(__file__).parent.parent / "traces" / "two_ranks_one_gpu"
+TRACES = Path(__file__).parent.parent / "recorded" / "two_ranks_one_gpu"
 
 
 def lose_launches(source: Path, path: Path) -> Path:
