@@ -256,12 +256,17 @@ def _count(path: Path) -> _Counted | None:
     shared = _collect(events, _is_operator)  # a process of its own where it lies on a device's lane
     spans = {lane: mine for lane, mine in _collect(events, _is_on_device).items() if lane not in shared}
     threads = _collect(events, _is_of_gloo)
+    kernels = _collect(events, _is_kernel)  # what is called so and is a copy is a copy
     return _Counted(
         events=_count_events(events),
         busy_ns={lane: _unite(mine) for lane, mine in spans.items()},
         gloo_ns={} if spans else {lane: _unite(mine) for lane, mine in threads.items()},
-        nccl_ns={lane: _unite([one for one in mine if one[2].startswith(_NCCL)]) for lane, mine in spans.items()},
+        nccl_ns={lane: _unite([one for one in kernels.get(lane, ()) if one[2].startswith(_NCCL)]) for lane in spans},
     )
+
+
+def _is_kernel(event: Mapping[str, Any]) -> bool:
+    return str(event.get("cat")) == "kernel"
 
 
 def _is_on_device(event: Mapping[str, Any]) -> bool:
