@@ -189,18 +189,13 @@ def summarize_purposes(
             table.loc[~has_account, "is_wait_least"] = False
             table.loc[~has_account, _TIMES] = pd.NA
         table["wait_ns"] = fill_waits(table)
-        row = _summarize(purpose, table, expected, possible.get(purpose), is_whole=is_whole)
+        issued = table[["count", "size_bytes"]].drop_duplicates()  # one row where all ranks' steps issued the same
+        row = _summarize(purpose, table, issued, expected, possible.get(purpose), is_whole=is_whole)
         rows.append(row.model_copy(update=_find_parts(table, told, overlap)))
         notes += _say_parts(rows[-1])
-        issued = _list_issued(table)
         if len(issued) > 1:
             notes.append(f"{purpose}: ranks or steps issued different collectives: {_spell(issued)}")
     return tuple(rows), [*notes, *_say_least(rows)]
-
-
-def _list_issued(table: pd.DataFrame) -> pd.DataFrame:
-    """Give what a purpose issued in a step, each once: one row, where every rank issued the same in every step."""
-    return table[["count", "size_bytes"]].drop_duplicates()
 
 
 def _find_parts(table: pd.DataFrame, told: pd.DataFrame, overlap: pd.DataFrame) -> dict[str, KnownPart | None]:
@@ -256,13 +251,13 @@ def _expect(purpose: Purpose, plan: Plan, ranks: Sequence[RankRecord]) -> Expect
 def _summarize(
     purpose: Purpose,
     table: pd.DataFrame,
+    issued: pd.DataFrame,
     expected: ExpectedTraffic | None,
     possible: OverlapPossible | None,
     *,
     is_whole: bool,
 ) -> PurposeSummary:
-    issued = _list_issued(table)
-    is_alike = len(issued) == 1  # every rank, every step
+    is_alike = len(issued) == 1
     if not is_alike:
         issued = table.loc[table["rank"] == table["rank"].min(), ["count", "size_bytes"]]
         issued = issued.value_counts(dropna=False).index.to_frame()  # of most steps first

@@ -202,9 +202,9 @@ def _find_put_off(starts: Ints, ends: Ints, could: Sequence[int | None], times: 
     """Return how much of what is exposed of each of a queue a rank made that came late to one before.
 
     What stood behind the one before had begun by as much sooner as that had ended sooner, though not before it could,
-    whatever lies between the two (a cast, a division): that follows the one before. What could run only after it, or of
-    which nobody knows since when, stood behind it where it began with its end. What of that ended some exposed time
-    before is spent: nothing that follows ends sooner by it again.
+    whatever lies between the two (a cast, a division): that follows the one before. So may that of which nobody knows
+    since when it could run. What could run only after it stood behind it where it began with its end. What of that
+    ended some exposed time before is spent: nothing that follows ends sooner by it again.
 
     Args:
         starts: in rising order.
@@ -216,7 +216,7 @@ def _find_put_off(starts: Ints, ends: Ints, could: Sequence[int | None], times: 
     busy_ns = free_ns = 0  # until when the queue was held, and had been
     unspent_ns = 0  # of what was waited, since the queue last stood still
     for start_ns, end_ns, could_ns, own in zip(starts.tolist(), ends.tolist(), could, times, strict=True):
-        stood = start_ns - busy_ns <= LAUNCH_BOUND_NS or (could_ns is not None and could_ns < busy_ns)
+        stood = could_ns is None or could_ns < busy_ns or start_ns - busy_ns <= LAUNCH_BOUND_NS
         most_ns = start_ns if could_ns is None else max(0, start_ns - could_ns)
         sooner_ns = min(busy_ns - free_ns, most_ns) if stood else 0
         unspent_ns = unspent_ns if stood else 0

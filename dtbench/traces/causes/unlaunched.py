@@ -40,13 +40,13 @@ def find_unlaunched(
         regions: what the training loop was doing when.
         collectives: of the trace, with ``ready_ns``.
     """
+    lanes = _find_lanes(trace, nesting, compute)
+    if not lanes:
+        return tuple(collectives)
     events, links = find_links(trace, nesting)
     earlier = events[links == Link.BEFORE_WINDOW]
-    works = [_Unlaunched.of(trace, nesting, compute, earlier, lane) for lane in _find_lanes(trace, nesting, compute)]
-    return tuple(
-        replace(one, unlaunched_ns=max(work.measure(one, regions) for work in works)) if works else one
-        for one in collectives
-    )
+    works = [_Unlaunched.of(trace, nesting, compute, earlier, lane) for lane in lanes]
+    return tuple(replace(one, unlaunched_ns=max(work.measure(one, regions) for work in works)) for one in collectives)
 
 
 def _find_lanes(trace: Trace, nesting: Nesting, compute: Bools) -> list[int]:

@@ -82,6 +82,31 @@ def test_what_lies_between_two_of_a_queue_does_not_make_it_free(draw: Callable[.
     assert traces.analyses[0].splits[1].by_cause == {Cause.QUEUED: 1000, Cause.UNKNOWN: 10_000}
 
 
+def test_one_of_which_nobody_knows_since_when_it_could_run_does_not_make_the_queue_free(
+    draw: Callable[..., Path],
+) -> None:
+    """The launch of the second is lost, 25 us after the first: 10 us were waited, 5 of them it may be exposed for."""
+    fast = f"""
+        step ProfilerStep#1             @1 |==============================================================|
+        call cudaLaunchKernel           @1 |ab de                                                         |
+        kernel gemm                     @7 |  a                                                           |
+        kernel ncclDevKernel_AllReduce  @8 |   bbbbbbbbbbbbbbbb                                           | {said(1)}
+        kernel ncclDevKernel_AllReduce  @8 |                                            ccccc             | {said(2)}
+        kernel ncclDevKernel_AllReduce  @8 |                                                 eeeeeeeeeee  | {said(3)}
+        kernel gemm                     @7 |    ddddddddddddddd                                           |
+        """
+    slow = f"""
+        step ProfilerStep#1             @1 |==============================================================|
+        call cudaLaunchKernel           @1 |abc e                                                         |
+        kernel gemm                     @7 |  aaaaaaaaaaaa                                                |
+        kernel ncclDevKernel_AllReduce  @8 |              bbbbb                                           | {said(1)}
+        kernel ncclDevKernel_AllReduce  @8 |                                            ccccc             | {said(2)}
+        kernel ncclDevKernel_AllReduce  @8 |                                                 eeeeeeeeeee  | {said(3)}
+        """
+    (_, _, third) = find_holders(analyze(draw, fast, slow).analyses[0].timeline, [14_000, 44_000, 49_000], [1000, 0, 0])
+    assert third.put_off_ns == 5000
+
+
 def test_it_is_unknown_and_the_late_rank_comes_first_where_one_was_not(draw: Callable[..., Path]) -> None:
     traces = reduce(draw, is_late=True)
     queued, unknown = traces.analyses[0].splits[1].parts
