@@ -444,17 +444,25 @@ def compilation_words(cell: CellSummary) -> str | None:
 
 def throughput_words(cell: CellSummary) -> str:
     """Give tokens per second of the whole job, of the launches that were timed."""
-    words = tokens_word(cell)
     if math.isnan(cell.tokens_per_second):
-        return words
-    told = f"{name_part(cell.timed_part)}{words} tokens/s"
-    if cell.scenario is not None:
-        return told
+        return throughput_word(cell)
+    return " ".join(filter(None, (f"{name_part(cell.timed_part)}{throughput_word(cell)}", throughput_scope(cell))))
+
+
+def throughput_word(cell: CellSummary) -> str:
+    """Give the number of ``throughput_words`` alone, with its unit."""
+    return tokens_word(cell) if math.isnan(cell.tokens_per_second) else f"{tokens_word(cell)} tokens/s"
+
+
+def throughput_scope(cell: CellSummary) -> str:
+    """Say what the number leaves out, a loop's time between its steps, and what it is with it; empty: nothing."""
+    if cell.scenario is not None or math.isnan(cell.tokens_per_second):
+        return ""
     if (between := cell.between_steps) is None or cell.plan.tokens_per_step is None:
-        return f"{told} in steps alone"
+        return "in steps alone"
     whole_ns = cell.step_time.median + between.between_ns  # of the same step as before, else slow ones lie between
     whole = format_count(cell.plan.tokens_per_step * NS_PER_S / whole_ns)
-    return f"{told} in steps alone, {whole} with what lies between them"
+    return f"in steps alone, {whole} with what lies between them"
 
 
 def tokens_word(cell: CellSummary) -> str:

@@ -151,12 +151,11 @@ def _answer(cell: CellSummary) -> str:
 
 def _tiles(cell: CellSummary) -> Iterator[Tile]:
     step = cell.step_time
-    scope = sentences.launches_words(cell)
-    yield Tile(
-        "step time", format_ns(step.median), f"95 % interval {sentences.range_words(step.low, step.high)} {scope}"
-    )
-    utilization = sentences.utilization_words(cell)
-    yield Tile("throughput", sentences.throughput_words(cell), f"MFU {utilization}")
+    timed = name_part(cell.timed_part)
+    interval = f"95 % interval {sentences.range_words(step.low, step.high)} {sentences.launches_words(cell)}"
+    yield Tile("step time", format_ns(step.median), f"{timed}{interval}")
+    scope = "".join(f"{words}; " for words in (sentences.throughput_scope(cell),) if words)
+    yield Tile("throughput", sentences.throughput_word(cell), f"{timed}{scope}MFU {sentences.utilization_words(cell)}")
     part = name_part(cell.part)
     shown = sentences.bound_below(cell, format_fraction(cell.exposed_step_fraction))
     yield Tile("exposed share", shown, f"{part}of the step, communication alone")

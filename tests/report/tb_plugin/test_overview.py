@@ -1,4 +1,4 @@
-"""The tab Overview of a cell whose training state went through stages."""
+"""The tab Overview: tiles of a cell, and the stages that its training state went through."""
 
 import math
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from dtbench.report.tb_plugin.overview import CellCard, make_overview
 from dtbench.report.tb_plugin.shapes import Tone
 from dtbench.runs.stage_summary import RaisedOnRank, StageSummary, StateStepsSummary
 from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.traces.known_part import KnownPart
 
 MS, MIB = 1_000_000.0, 1 << 20
 GATHER = StageSummary(
@@ -89,3 +90,14 @@ def test_what_a_load_and_a_save_cost_is_told_and_a_save_that_is_wrong_is_an_alar
     assert "what it costs training in all cannot be told (95 % interval -4.00 ms to 19.0 ms)" in save.words
     *_, wrong = card(stages=(GATHER,), state_steps=STEPS.model_copy(update={"mismatched": 3})).stage_facts
     assert (wrong.tone, "3 keys" in wrong.words) == (Tone.BAD, True)
+
+
+def test_a_tile_shows_a_number_and_says_below_of_what_it_is(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    part = KnownPart(steps=2, of_steps=8, counted="MEASURED steps")
+    cell = make_ddp().model_copy(update={"timed_part": part})
+    tiles = {tile.label: tile for tile in make_overview(make_run(cell), None).cells[0].tiles}
+    for label in ("step time", "throughput"):
+        assert tiles[label].words[0].isdigit(), tiles[label]
+        assert tiles[label].detail.startswith("of 2 of 8 MEASURED steps: "), tiles[label]
