@@ -76,7 +76,8 @@ def test_a_run_gives_the_tables_of_all_its_cells_and_launches() -> None:
     assert mine["exposed_comm_ns"].sum() / mine["step_ns"].sum() == pytest.approx(ddp.exposed_step_fraction)
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a clone in which something has run has runs
     with pytest.raises(StoreError, match="holds neither a run"):
         dtbench.load_run(tmp_path)
     with pytest.raises(StoreError, match="No file or folder is called"):
