@@ -25,6 +25,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import dtbench
+
 CPU_S: Final = 10
 """Of one try; no input of a fuzzer is larger than some hundred kB."""
 
@@ -125,7 +127,7 @@ def judge(fuzzer: Fuzzer, target: Path) -> Outcome:
 def describe_crash(error: BaseException) -> str:
     """Say what was raised, and by whom of dtbench."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "/dtbench/" in frame.filename] or frames
+    own = [frame for frame in frames if frame.filename.startswith(dtbench.__path__[0])] or frames
     where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in own[:-4:-1])
     return f"{type(error).__name__}: {str(error)[:200]} at {where}"
 
