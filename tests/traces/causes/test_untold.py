@@ -131,6 +131,26 @@ def test_no_cause_gets_surer_where_launches_are_lost(folder: Path, tries: int, c
         check_not_surer(explain(lost), whole)
 
 
+@pytest.mark.parametrize(
+    ("name", "rank", "place"),
+    [
+        ("fsdp2", 1, 43),  # of a gather: the next one's unit could have been asked for when that one's began to compute
+        ("fsdp2", 0, 238),  # likewise: the next one was issued late only by what came thereafter
+        ("fsdp2", 1, 154),  # of compute between two reductions: they did not become ready at once
+        ("fsdp2", 1, 181),  # of a fill of a buffer on a stream of its own: what stood launched may have needed it
+        ("fsdp2", 0, 9),  # of a copy after it: nobody had launched what could have hidden it
+        ("ddp", 1, 156),  # of the next reduction
+        ("fsdp2_tp", 1, 142),  # of the compute after it: nothing of its region was left to hide behind
+        ("fsdp2_tp", 0, 190),  # of the next compute: the host launched it when all was over, so that nobody waited
+    ],
+)
+def test_a_single_launch_decides(name: str, rank: int, place: int) -> None:
+    analyses, whole = analyze_job(TRACES / name)
+    trace = read_job(TRACES / name)[rank]
+    lost = analyze_trace(lose(trace, find_launches(trace)[place : place + 1]))
+    check_not_surer(explain([lost if at == rank else one for at, one in enumerate(analyses)]), whole)
+
+
 @pytest.mark.parametrize("name", ["host", "ddp", "skew"])
 def test_without_the_launches_of_one_thread_none_gets_surer_and_what_is_known_stays(name: str, tmp_path: Path) -> None:
     """The ids of the calls that are left still tell what queued; not that nothing was left to hide behind."""
