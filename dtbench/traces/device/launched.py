@@ -27,6 +27,7 @@ from dtbench.traces.time.intervals import Bools, Ints
 from dtbench.traces.trace import Trace
 
 _ROUNDED_NS: Final = 1_000  # traces before 2024 know whole microseconds
+_NEVER: Final = np.iinfo(np.int64).min // 2
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,10 @@ def _bound(earliest_ns: Ints, latest_ns: Ints, work: Ints, is_told: Bools) -> No
 
 
 def _bound_by_ids(trace: Trace, untold: Ints, earliest_ns: Ints, latest_ns: Ints) -> None:
-    """Put work between the calls of the ids below and above its own, where the ids of all calls rise with time."""
+    """Put work between the calls of the ids below and above its own, where the ids of all calls rise with time.
+
+    Nor may any of it have begun before the call of an id below its own.
+    """
     tied, ids = trace.correlation.events, trace.correlation.values
     is_call = trace.is_one_of(CALLS)[tied]
     order = np.argsort(ids[is_call], kind="stable")
@@ -110,6 +114,8 @@ def _bound_by_ids(trace: Trace, untold: Ints, earliest_ns: Ints, latest_ns: Ints
     untold, own_ids = untold[own_ids > 0], own_ids[own_ids > 0]
     from_ns = np.minimum.accumulate(called_ns[::-1])[::-1]
     place = called_ids.searchsorted(own_ids)
+    if np.any(np.append(_NEVER, until_ns)[place] - trace.start_ns[untold] > _ROUNDED_NS):  # it began before a lower id
+        return
     after, before = untold[place > 0], untold[place < len(called_ids)]
     earliest_ns[after] = np.maximum(earliest_ns[after], until_ns[place[place > 0] - 1] + 1)
     latest_ns[before] = np.minimum(latest_ns[before], from_ns[place[place < len(called_ids)]] - 1)

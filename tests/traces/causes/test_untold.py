@@ -233,6 +233,18 @@ def test_where_ids_do_not_rise_with_time_only_the_lane_tells(draw: Callable[...,
     assert (first_ns.tolist(), last_ns.tolist()) == ([6000, 6001, 8000], [6000, 7999, 8000])
 
 
+def test_an_id_that_cannot_be_of_its_time_tells_nothing(draw: Callable[..., Path]) -> None:
+    """A kernel that began before calls with lower ids: whatever gave it that, it did not count calls."""
+    path = draw("""
+        call cudaLaunchKernel           @1 |a     c           |
+        kernel gemm                     @7 |  aa              |
+        kernel fill                     @9 |    xx            |
+        kernel ncclDevKernel_AllReduce  @8 |       cccc       |
+        """)
+    first_ns, last_ns = analyze_trace(read_trace(path)).timeline.compute_launches_ns
+    assert (first_ns.tolist(), last_ns.tolist()) == ([0, -1], [0, 3999])
+
+
 def said(name: str, group: str, seq: int) -> str:
     sizes = {"In msg nelems": 1024, "Out msg nelems": 2048, "dtype": "Float"}
     return json.dumps({"Collective name": name, "Process Group Name": group, "Group size": 2, "Seq": seq, **sizes})
