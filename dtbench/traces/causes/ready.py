@@ -57,6 +57,7 @@ class Work:
         is_device: the host runs ahead of it; False: a launch is a start.
         is_late: which of the two.
         between_ns: shape ``(u, 2)``, between when each was launched of which that is not told.
+        untold_ends_ns: shape ``(u,)``, ends of these.
     """
 
     launches_ns: Ints
@@ -67,6 +68,7 @@ class Work:
     is_device: bool
     is_late: bool = False
     between_ns: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    untold_ends_ns: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def launched_before(self, time_ns: int) -> int | None:
         """Give the last one launched before a moment; None: none was."""
@@ -105,6 +107,7 @@ def device_work(trace: Trace, launched: Launched, compute: Bools, *, is_late: bo
     order = np.lexsort((trace.start_ns[events], launches_ns))
     events, launches_ns = events[order], launches_ns[order]
     on_main = trace.lane[events] == main
+    untold, between_ns = launched.find_untold(events)
     return Work(
         launches_ns=launches_ns[on_main],
         starts_ns=trace.start_ns[events[on_main]],
@@ -113,7 +116,8 @@ def device_work(trace: Trace, launched: Launched, compute: Bools, *, is_late: bo
         any_ends_ns=trace.end_ns[events],
         is_device=True,
         is_late=is_late,
-        between_ns=launched.find_open(events),
+        between_ns=between_ns,
+        untold_ends_ns=trace.end_ns[untold],
     )
 
 
@@ -167,15 +171,30 @@ def _produced_ns(work: Work, collective: Collective, issue_ns: int) -> int | Non
     copy into the collective's buffer, which stands behind the reduction before. Compute that ends after the collective
     started did not produce its input: then it is the last of the main stream that had ended by then.
     """
+    perhaps_ns: int | None = None
     if not any(name.startswith("FSDP::post_backward") for name in collective.above):
         place = int(work.any_launches_ns.searchsorted(issue_ns, side="left")) - 1
+        perhaps_ns = _perhaps_produced_ns(work, collective, issue_ns, place)
         if place >= 0 and (end_ns := int(work.any_ends_ns[place])) <= collective.start_ns:
-            return end_ns if work.is_device else min(end_ns, issue_ns)
+            return max(end_ns, perhaps_ns or end_ns) if work.is_device else min(end_ns, issue_ns)
     launched, ended = work.launched_before(issue_ns), work.ended_by(collective.start_ns)
     if launched is None or ended is None:
-        return None
+        return perhaps_ns
     end_ns = int(work.ends_ns[min(launched, ended)])
-    return end_ns if work.is_device else min(end_ns, issue_ns)
+    return max(end_ns, perhaps_ns or end_ns) if work.is_device else min(end_ns, issue_ns)
+
+
+def _perhaps_produced_ns(work: Work, collective: Collective, issue_ns: int, last: int) -> int | None:
+    """Return, early, the last end of compute that may have been launched after what is taken for the last; else None.
+
+    Of lanes of which nothing tells which of them launched last.
+    """
+    if work.is_late or not len(work.between_ns):
+        return None
+    last_ns = int(work.any_launches_ns[last]) if last >= 0 else np.iinfo(np.int64).min
+    may_be = (work.between_ns[:, 0] < issue_ns) & (work.between_ns[:, 1] > last_ns)
+    ends_ns = work.untold_ends_ns[may_be & (work.untold_ends_ns <= collective.start_ns)]
+    return int(ends_ns.max()) if len(ends_ns) else None
 
 
 def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequence[Collective]) -> dict[int, int]:

@@ -48,10 +48,10 @@ class Launched:
         """Return when each was launched if that was as late, or else as early, as it may have been."""
         return self.latest_ns if is_late else self.earliest_ns
 
-    def find_open(self, events: Ints) -> Ints:
-        """Return between when each of some events was launched of which that is not told, shape ``(u, 2)``."""
-        between_ns = np.stack((self.earliest_ns[events], self.latest_ns[events]), axis=1)
-        return between_ns[between_ns[:, 0] < between_ns[:, 1]]
+    def find_untold(self, events: Ints) -> tuple[Ints, Ints]:
+        """Return those of some events of which it is not told when they were launched, and between when, ``(u, 2)``."""
+        untold = events[self.earliest_ns[events] < self.latest_ns[events]]
+        return untold, np.stack((self.earliest_ns[untold], self.latest_ns[untold]), axis=1)
 
     def are_settled(self, events: Ints, first_ns: int) -> bool:
         """Tell whether all of some events have one moment, or surely come before the first that anybody asks for."""

@@ -245,6 +245,18 @@ def test_an_id_that_cannot_be_of_its_time_tells_nothing(draw: Callable[..., Path
     assert (first_ns.tolist(), last_ns.tolist()) == ([0, -1], [0, 3999])
 
 
+def test_compute_of_another_lane_may_have_been_launched_right_before_the_issue(draw: Callable[..., Path]) -> None:
+    """Neither the first moment at which that may have been, nor the last, is before the issue and after a's launch."""
+    path = draw("""
+        call cudaLaunchKernel           @1 |a c            |
+        kernel gemm                     @7 | aaaaa         |
+        kernel fill                     @9 |     ===       |
+        kernel ncclDevKernel_AllReduce  @8 |         cccc  |
+        """)
+    ways = analyze_trace(read_trace(path)).timeline.ways
+    assert [way[0].ready_ns for way in ways] == [8000, 6000]
+
+
 def said(name: str, group: str, seq: int) -> str:
     sizes = {"In msg nelems": 1024, "Out msg nelems": 2048, "dtype": "Float"}
     return json.dumps({"Collective name": name, "Process Group Name": group, "Group size": 2, "Seq": seq, **sizes})
