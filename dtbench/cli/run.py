@@ -109,14 +109,13 @@ def train(wish: Wish) -> Path:
     from dtbench.launch.local import WORKER
     from dtbench.launch.machine import read_machine
     from dtbench.launch.run import resume_scenario, run_scenario
-    from dtbench.scenario.schema.repeat import resolve_repeat
 
     cells = plan_cells(wish.file, read_machine())
     before = _find_unfinished(wish) if wish.resume else None
     if before is None and wish.caller is None:
         _hint_at_unfinished(wish)
     folders: list[Path] = []
-    repeat = resolve_repeat(cells[0].scenario)
+    repeat = cells[0].scenario.repeat
     most_launches = None if isinstance(repeat, int) else repeat.at_most
     with observe(folders.append, most_launches=most_launches) as screen:
         observer = screen

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from dtbench.base.errors import PlanError
 from dtbench.base.units import NS_PER_S
-from dtbench.scenario.schema.repeat import resolve_repeat
-from dtbench.scenario.schema.scenario import AutoRepeat
+from dtbench.scenario.schema.repeat import AutoRepeat
 from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_launch
 from dtbench.store.records.run import CellRecord, OwnLoopCell, RunRecord
@@ -39,7 +38,7 @@ def refuse_automatic(cells: Sequence[CellRecord]) -> None:
     Raises:
         PlanError: says what to do.
     """
-    if any(isinstance(resolve_repeat(cell.scenario), AutoRepeat) for cell in cells):
+    if any(isinstance(cell.scenario.repeat, AutoRepeat) for cell in cells):
         raise PlanError("`repeat: auto` looks at launches to decide on more; give a number with --set repeat=10")
 
 
@@ -48,7 +47,7 @@ def keep_launches(before: RunRecord, cells: tuple[CellRecord, ...]) -> tuple[Cel
     added = {cell.name: cell.launches for cell in before.cells if not isinstance(cell, OwnLoopCell)}
     return tuple(
         cell.model_copy(update={"launches": max(cell.launches, added.get(cell.name, ()), key=len)})
-        if isinstance(resolve_repeat(cell.scenario), AutoRepeat)
+        if isinstance(cell.scenario.repeat, AutoRepeat)
         else cell
         for cell in cells
     )

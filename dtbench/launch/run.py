@@ -36,8 +36,7 @@ from dtbench.launch.resume import keep_finished, refuse_other
 from dtbench.launch.watch import Progress
 from dtbench.plan.plan import Plan
 from dtbench.scenario.load import ScenarioFile
-from dtbench.scenario.schema.repeat import resolve_repeat
-from dtbench.scenario.schema.scenario import AutoRepeat
+from dtbench.scenario.schema.repeat import AutoRepeat
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run_folder
 from dtbench.store.lock import hold_run
 from dtbench.store.read import read_run
@@ -224,7 +223,7 @@ def _list_launches(run: _Run) -> Iterator[tuple[CellRecord, int]]:
 
 def _add_round(run: _Run) -> bool:
     """Add a launch to every cell, also to one that failed: resumed, it has as many as the others."""
-    rule = resolve_repeat(run.cells[0].scenario)
+    rule = run.cells[0].scenario.repeat
     cells = tuple(cell for cell in run.cells if cell.name not in run.failures)
     if not isinstance(rule, AutoRepeat) or not cells:
         return False

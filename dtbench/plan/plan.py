@@ -25,7 +25,6 @@ from dtbench.plan.traffic.tensor import count_data_ranks
 from dtbench.scenario.schema.ddp import Join
 from dtbench.scenario.schema.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.schema.network import EmulatedNetwork
-from dtbench.scenario.schema.presets import resolve_model
 from dtbench.scenario.schema.scenario import AdamW, Ddp, Fsdp1, Fsdp2, Parallel, Scenario, Sgd
 
 
@@ -189,13 +188,14 @@ def plan_for_check(scenario: Scenario) -> Plan:
 
 def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
     """Give scenario and plan of the single process that sees the whole batch, in float32 without autocast."""
+    asked = scenario.model_dump(mode="json")
     fields = {
-        **scenario.model_dump(mode="json"),
+        **asked,
         "parallel": _plan_alone(scenario.parallel),
         "precision": {"dtype": "float32"},
         "accumulation": {"micro_batches": 1},
         "network": {"kind": "real"},
-        "model": {**scenario.model.model_dump(mode="json"), **_plain_options(scenario.model)},
+        "model": {**asked["model"], **_plain_options(scenario.model)},
         "state_dict": None,
     }
     single = Scenario.model_validate_json(json.dumps(fields))
@@ -258,7 +258,7 @@ def count_flops(scenario: Scenario) -> int | None:
 
     None for a person's own model, and for a timed one: its time is given, whatever its products take.
     """
-    model, data = resolve_model(scenario.model), scenario.data
+    model, data = scenario.model, scenario.data
     match model:
         case Transformer():
             per_token = _transformer_flops(model, data.sequence_length)
@@ -344,8 +344,7 @@ def _choose_device(scenario: Scenario, machine: Machine) -> DeviceKind:
 
 
 def _refuse_too_many_layers(model: Model) -> None:
-    sizes = resolve_model(model)
-    layers = 0 if isinstance(sizes, Custom) else sizes.layers
+    layers = 0 if isinstance(model, Custom) else model.layers
     if layers > MOST_LAYERS:
         raise PlanError(f"model.layers={layers} is more than {MOST_LAYERS}; no plan is made for that")
 

@@ -13,6 +13,7 @@ from dtbench.base.errors import PredictionError
 from dtbench.base.vocabulary import Region
 from dtbench.plan.plan import Plan
 from dtbench.scenario.schema.model import Timed
+from dtbench.scenario.schema.presets import written_model
 from dtbench.scenario.schema.scenario import Scenario
 
 
@@ -67,8 +68,9 @@ def known_costs(scenario: Scenario, plan: Plan) -> dict[int, Costs]:
     """
     model = scenario.model
     if not isinstance(model, Timed):
+        kind = written_model(model).kind
         raise PredictionError(
-            f"nobody knows what model.kind={model.kind} costs; take model.kind=timed, or measure it without a link"
+            f"nobody knows what model.kind={kind} costs; take model.kind=timed, or measure it without a link"
         )
     costs = {rank: model.cost_ns(rank) for rank in range(plan.ranks)}
     return {

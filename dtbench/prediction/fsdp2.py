@@ -22,9 +22,8 @@ from dtbench.scenario.schema.scenario import Fsdp2, Scenario
 
 def make_fsdp2(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...], writer: ProgramWriter) -> Hooks:
     """Give what FSDP2 issues in a step."""
-    policy = parallel.mixed_precision
     gathered_bytes = gathered_unit_bytes(scenario, parallel, parameters)
-    reduced_bytes = DTYPE_BYTES[policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype]
+    reduced_bytes = DTYPE_BYTES[scenario.reduce_dtype]
     asked = parallel.reshard_after_forward
     units = {
         name: _Unit(

@@ -7,6 +7,7 @@ from dtbench.plan.plan import Plan
 from dtbench.scenario.schema.ddp import CommHook, CustomHook, Ddp, DdpMixedPrecision, Noop, PowerSgd
 from dtbench.scenario.schema.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.scenario.schema.presets import written_model
 from dtbench.scenario.schema.scenario import Fsdp2, Scenario
 
 
@@ -41,7 +42,7 @@ def _check_model(scenario: Scenario) -> Iterator[str]:
     if scenario.parallel.gather_weights is not None:
         yield "parallel.gather_weights waits inside hooks, in an order of autograd's own; leave it out"
     if scenario.parallel.tensor > 1 and not isinstance(model, Timed | Mlp):
-        kind = model.kind
+        kind = written_model(model).kind
         yield f"parallel.tensor over model.kind={kind} exchanges inside its blocks; model.kind=timed has a closed form"
 
 

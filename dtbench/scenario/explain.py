@@ -13,7 +13,8 @@ from pydantic_core import ErrorDetails
 
 from dtbench.base.record import Record
 from dtbench.scenario.mistakes import Mistake, OverridePlace, Place, find_nearest, join_words, shorten
-from dtbench.scenario.schema.scenario import MAPPING, NUMBER, WORD, Scenario
+from dtbench.scenario.schema.repeat import MAPPING, NUMBER, WORD
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.scenario.sweeps.variations import FILE_SECTIONS
 from dtbench.scenario.yaml.document import Items, Leaf, Node, Section
 from dtbench.scenario.yaml.expectation import (

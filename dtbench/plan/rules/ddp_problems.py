@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from dtbench.scenario.schema.ddp import Ddp, DdpMixedPrecision, Noop
 from dtbench.scenario.schema.model import Mlp, Transformer
-from dtbench.scenario.schema.presets import resolve_model
 from dtbench.scenario.schema.scenario import Scenario, Sgd
 
 
@@ -30,7 +29,7 @@ def find_ddp_problems(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
 
 def find_others_problems(scenario: Scenario) -> Iterator[str]:
     """Name what only DDP has, where there is another strategy."""
-    model = resolve_model(scenario.model)
+    model = scenario.model
     if scenario.data.iterations is not None:
         yield "data.iterations counts the iterations of DDP's ranks; with another strategy leave it out"
     if isinstance(model, Mlp) and model.unused_layers:
@@ -49,7 +48,7 @@ def _check_buckets(parallel: Ddp) -> Iterator[str]:
 def _check_unused(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
     if parallel.skip_all_reduce_unused_params and not parallel.find_unused_parameters:
         yield "parallel.skip_all_reduce_unused_params needs parallel.find_unused_parameters=true"
-    model = resolve_model(scenario.model)
+    model = scenario.model
     if not isinstance(model, Mlp) or not model.unused_layers:
         return
     if not (parallel.find_unused_parameters or parallel.static_graph or parallel.python_reducer) and parallel.wrap:
@@ -180,14 +179,14 @@ def _check_lifecycle(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
         yield "parallel.lifecycle is done to plain DDP; leave parallel.tensor and parallel.mixed_precision out"
     if scenario.model.compile is not None or scenario.accumulation.micro_batches > 1:
         yield "parallel.lifecycle is done to plain DDP; leave model.compile and accumulation out"
-    model = resolve_model(scenario.model)
+    model = scenario.model
     is_sparse = isinstance(model, Transformer) and model.sparse_embedding
     if "sparse_metadata" in parallel.lifecycle and not is_sparse:
         yield "parallel.lifecycle=sparse_metadata needs model.sparse_embedding=true"
 
 
 def _check_sparse(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
-    model, optimizer = resolve_model(scenario.model), scenario.optimizer
+    model, optimizer = scenario.model, scenario.optimizer
     if not isinstance(model, Transformer) or not model.sparse_embedding:
         return
     if not isinstance(optimizer, Sgd) or optimizer.momentum or optimizer.weight_decay or optimizer.fused:

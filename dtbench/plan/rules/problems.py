@@ -17,7 +17,6 @@ from dtbench.plan.traffic.parameters import is_under, known_parameters
 from dtbench.plan.traffic.tensor import count_data_ranks
 from dtbench.scenario.schema.model import Custom, Mlp, OperatorCheckpointing, Timed, Transformer
 from dtbench.scenario.schema.network import EmulatedNetwork
-from dtbench.scenario.schema.presets import resolve_model
 from dtbench.scenario.schema.scenario import AdamW, Cut, Ddp, Fsdp1, Fsdp2, Scenario
 
 SMALLEST_FLOAT16: Final = 2**-24
@@ -31,7 +30,7 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
     """Name every reason why these sizes and options cannot run anywhere."""
     data = scenario.data
     data_ranks = count_data_ranks(scenario.parallel)
-    yield from _check_model(resolve_model(scenario.model))
+    yield from _check_model(scenario.model)
     parts = data_ranks * scenario.accumulation.micro_batches
     if data.global_batch % parts:
         near = max(parts, data.global_batch // parts * parts)
@@ -191,7 +190,7 @@ def _check_needless(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
 
     The first block's input has no gradient; what is computed again needs its weights again.
     """
-    model = resolve_model(scenario.model)
+    model = scenario.model
     if not parallel.needless_in_backward or isinstance(model, Custom):
         return
     alone = model.mlp if isinstance(model, Timed) else model
@@ -222,7 +221,7 @@ def _check_tensor_parallel(scenario: Scenario, parallel: Cut) -> Iterator[str]:
 
 def _check_gathered(scenario: Scenario, parallel: Cut) -> Iterator[str]:
     """Name what cannot have its weights gathered over the tensor axis."""
-    asked, model = "parallel.gather_weights", resolve_model(scenario.model)
+    asked, model = "parallel.gather_weights", scenario.model
     if isinstance(parallel, Fsdp2):
         yield (
             f"{asked} is there to time sync_grad_hook, through which DDP and FSDP1 hand gradients of DTensors; FSDP2 "
@@ -243,7 +242,7 @@ def _check_gathered(scenario: Scenario, parallel: Cut) -> Iterator[str]:
 
 
 def _check_tensor_sizes(scenario: Scenario, parallel: Cut) -> Iterator[str]:
-    model = resolve_model(scenario.model)
+    model = scenario.model
     sizes = _cut_sizes(model)
     if parallel.gather_weights is not None and isinstance(model, Mlp | Timed):
         sizes["model.dim"] = model.dim
@@ -286,7 +285,7 @@ def _check_cut_options(model: Transformer | Mlp | Timed | Custom, parallel: Cut)
 
 
 def _check_tensor_company(scenario: Scenario, parallel: Cut) -> Iterator[str]:
-    model = resolve_model(scenario.model)
+    model = scenario.model
     if scenario.precision.autocast:
         instead = "leave precision.autocast out"
         if not isinstance(parallel, Ddp):

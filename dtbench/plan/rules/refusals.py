@@ -12,7 +12,6 @@ from dtbench.base.vocabulary import DeviceKind, Stage, StatePart
 from dtbench.plan.traffic.ddp import ddp_bucket_bytes
 from dtbench.plan.traffic.parameters import known_parameters
 from dtbench.scenario.schema.model import Transformer
-from dtbench.scenario.schema.presets import resolve_model
 from dtbench.scenario.schema.scenario import (
     AdamW,
     Bf16Compress,
@@ -78,7 +77,7 @@ def _fsdp1(scenario: Scenario) -> Fsdp1 | None:
 
 def _is_sharded_fsdp1(scenario: Scenario) -> bool:
     parallel = _fsdp1(scenario)
-    return parallel is not None and parallel.sharding_strategy != "NO_SHARD" and parallel.shards > 1
+    return parallel is not None and not parallel.is_whole
 
 
 def _asks_for(scenario: Scenario, part: StatePart, stage: Stage) -> bool:
@@ -99,7 +98,7 @@ def _moves_original_shapes(scenario: Scenario) -> bool:
     parallel = _fsdp1(scenario)
     if parallel is None or parallel.tensor == 1 or not parallel.use_orig_params:
         return False
-    return parallel.sharding_strategy == "NO_SHARD" or parallel.shards == 1
+    return parallel.is_whole
 
 
 def _accumulates(scenario: Scenario) -> bool:
@@ -126,7 +125,7 @@ def _compiles_with_small_buckets(scenario: Scenario) -> bool:
 
 
 def _compiles_cut_attention(scenario: Scenario) -> bool:
-    is_cut = scenario.parallel.tensor > 1 and isinstance(resolve_model(scenario.model), Transformer)
+    is_cut = scenario.parallel.tensor > 1 and isinstance(scenario.model, Transformer)
     return is_cut and scenario.model.compile is not None
 
 
@@ -157,19 +156,14 @@ def _divides_in_products(scenario: Scenario) -> bool:
     parallel = scenario.parallel
     if not isinstance(parallel, Fsdp2) or parallel.gradient_divide_factor in (None, parallel.shards):
         return False
-    return parallel.shards > 1 and not (parallel.force_sum_reduction or _reduces_in_float16(scenario, parallel))
+    return parallel.shards > 1 and not (parallel.force_sum_reduction or scenario.reduce_dtype == "float16")
 
 
 def _divides_twice(scenario: Scenario) -> bool:
     parallel = scenario.parallel
     if not isinstance(parallel, Fsdp2) or parallel.gradient_divide_factor in (None, 1.0):
         return False
-    return parallel.shards == 1 and (parallel.force_sum_reduction or _reduces_in_float16(scenario, parallel))
-
-
-def _reduces_in_float16(scenario: Scenario, parallel: Fsdp2) -> bool:
-    policy = parallel.mixed_precision
-    return (policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype) == "float16"
+    return parallel.shards == 1 and (parallel.force_sum_reduction or scenario.reduce_dtype == "float16")
 
 
 def _compiles_flat_units(scenario: Scenario) -> bool:
@@ -273,8 +267,7 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda s: bool(
             (parallel := _fsdp1(s))
             and parallel.mixed_precision.keep_low_precision_grads
-            and (parallel.mixed_precision.reduce_dtype or parallel.mixed_precision.param_dtype or s.precision.dtype)
-            != s.precision.dtype
+            and s.reduce_dtype != s.precision.dtype
             and isinstance(s.optimizer, AdamW)
         ),
         "torch.optim.AdamW cannot mix gradients of keep_low_precision_grads with parameters of another dtype",

@@ -138,8 +138,7 @@ def _find_reduced(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter
 
 def hooked_bytes(bucket: list[Parameter], scenario: Scenario, parallel: Ddp) -> tuple[int, ...]:
     """Give the bytes of each all-reduce that a bucket becomes; of a person's own hook nobody knows them."""
-    mixed = parallel.mixed_precision
-    element_bytes = DTYPE_BYTES[mixed.reduce_dtype or mixed.param_dtype or scenario.precision.dtype]
+    element_bytes = DTYPE_BYTES[scenario.reduce_dtype]
     shapes = [item.local_shape(parallel.tensor) for item in bucket]
     numel = sum(prod(shape) for shape in shapes)
     match parallel.comm_hook:

@@ -64,7 +64,7 @@ def _clip_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Iter
     if scenario.gradient_clip_norm is None:
         return
     if isinstance(parallel, Fsdp1):
-        if parallel.shards > 1 and parallel.sharding_strategy != "NO_SHARD":
+        if not parallel.is_whole:
             yield make_traffic(Purpose.OTHER, Axis.SHARD, Operation.ALL_REDUCE, 1, DTYPE_BYTES["float32"])
         return
     size_bytes = len(parameters) * DTYPE_BYTES[scenario.precision.dtype]

@@ -15,12 +15,10 @@ FLAT_PARAM_ALIGNMENT_BYTES: Final = 16  # torch/distributed/fsdp/_flat_param.py:
 
 def fsdp1_traffic(scenario: Scenario, parallel: Fsdp1, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
     """Gather each flat parameter and reduce its gradient; ``NO_SHARD``, or one rank along shard, only all-reduces."""
-    policy = parallel.mixed_precision
-    gathered_bytes = DTYPE_BYTES[policy.param_dtype or scenario.precision.dtype]
-    reduced_bytes = DTYPE_BYTES[policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype]
+    gathered_bytes, reduced_bytes = DTYPE_BYTES[scenario.gather_dtype], DTYPE_BYTES[scenario.reduce_dtype]
     syncs = count_syncs(scenario.accumulation)
     for unit, numel in flat_unit_elements(parameters, parallel, gathered_bytes).items():
-        if parallel.sharding_strategy == "NO_SHARD" or parallel.shards == 1:
+        if parallel.is_whole:
             yield reduce_gradients(Axis.SHARD, Operation.ALL_REDUCE, syncs, syncs * numel * reduced_bytes)
             continue
         padded = ceil(numel / parallel.shards) * parallel.shards

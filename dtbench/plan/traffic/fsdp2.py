@@ -12,8 +12,7 @@ from dtbench.scenario.schema.scenario import Accumulation, Fsdp2, Scenario
 
 def fsdp2_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
     """Gather each unit, reduce-scatter its gradients, and all-reduce the shards over the replicas."""
-    policy = parallel.mixed_precision
-    reduced_bytes = DTYPE_BYTES[policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype]
+    reduced_bytes = DTYPE_BYTES[scenario.reduce_dtype]
     accumulation = scenario.accumulation
     syncs = count_syncs(accumulation)
     units = padded_unit_elements(parameters, parallel)
@@ -62,11 +61,10 @@ def padded_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp2) -> 
 
 def gathered_unit_bytes(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...]) -> Counter[str]:
     """Give the bytes that one all-gather of each unit puts out; parameters of unlike dtypes are sent in one."""
-    policy, own = parallel.mixed_precision, scenario.precision.dtype
 
     def item_bytes(parameter: Parameter) -> int:
-        is_kept = is_under(parameter.name, policy.keep_dtype)
-        return DTYPE_BYTES[own if is_kept else policy.param_dtype or own]
+        is_kept = is_under(parameter.name, parallel.mixed_precision.keep_dtype)
+        return DTYPE_BYTES[scenario.precision.dtype if is_kept else scenario.gather_dtype]
 
     return _sum_units(parameters, parallel, item_bytes)
 

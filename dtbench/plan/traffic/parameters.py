@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import assert_never
 
-from dtbench.scenario.schema.model import Custom, Mlp, Model, Preset, Timed, Transformer
-from dtbench.scenario.schema.presets import resolve_model
+from dtbench.scenario.schema.model import Custom, Mlp, Model, Timed, Transformer
 
 
 @dataclass(frozen=True)
@@ -49,20 +48,17 @@ def known_parameters(model: Model) -> tuple[Parameter, ...] | None:
     return None if isinstance(model, Custom) else list_parameters(model)
 
 
-def list_parameters(model: Transformer | Mlp | Timed | Preset) -> tuple[Parameter, ...]:
+def list_parameters(model: Transformer | Mlp | Timed) -> tuple[Parameter, ...]:
     """Give the parameters in the order of ``named_parameters``, which is also the order of use in forward."""
-    sizes = resolve_model(model)
-    match sizes:
+    match model:
         case Transformer():
-            return _list_transformer(sizes)
+            return _list_transformer(model)
         case Mlp():
-            return _list_mlp(sizes)
+            return _list_mlp(model)
         case Timed():
-            return _list_mlp(sizes.mlp)
-        case Custom():
-            raise AssertionError("a preset is a transformer")
+            return _list_mlp(model.mlp)
         case _:
-            assert_never(sizes)
+            assert_never(model)
 
 
 def _list_transformer(model: Transformer) -> tuple[Parameter, ...]:

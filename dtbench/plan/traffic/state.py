@@ -211,8 +211,7 @@ def _fsdp1_tensor_stage(parallel: Fsdp1, stage: Stage, state: _State) -> list[St
 def _is_plain(parallel: Fsdp1, state: _State) -> bool:
     """Whether units are flat parameters in even shards of the model's own dtype, and of nothing else."""
     return (
-        parallel.shards > 1
-        and parallel.sharding_strategy != "NO_SHARD"
+        not parallel.is_whole
         and not parallel.use_orig_params
         and not parallel.cpu_offload
         and parallel.mixed_precision == Fsdp1MixedPrecision()

@@ -16,7 +16,6 @@ from dtbench.scenario.schema.model import (
     Timed,
     Transformer,
 )
-from dtbench.scenario.schema.presets import resolve_model
 from dtbench.scenario.schema.scenario import Ddp, DtypeName, Fsdp1, Fsdp2, Parallel, Scenario
 
 
@@ -33,7 +32,7 @@ def tensor_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Ite
     """Give the redistributions on the tensor axis; those of a person's own model are not known."""
     if scenario.parallel.tensor == 1:
         return ()
-    sizes = resolve_model(scenario.model)
+    sizes = scenario.model
     match sizes:
         case Transformer():
             return _transformer_traffic(scenario, sizes, parameters)
@@ -125,8 +124,8 @@ def _compute_dtype(scenario: Scenario) -> DtypeName:
     match scenario.parallel:
         case Ddp():
             return scenario.precision.dtype
-        case Fsdp1(mixed_precision=policy) | Fsdp2(mixed_precision=policy):
-            return policy.param_dtype or scenario.precision.dtype
+        case Fsdp1() | Fsdp2():
+            return scenario.gather_dtype
 
 
 def _cut(operation: Operation, count: int, size_bytes: int) -> PlannedTraffic:

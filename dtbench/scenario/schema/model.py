@@ -209,4 +209,7 @@ class Custom(ModelOptions):
     """What the function is called with, by name."""
 
 
-Model = Annotated[Transformer | Mlp | Timed | Preset | Custom, Discriminator("kind")]
+WrittenModel = Annotated[Transformer | Mlp | Timed | Preset | Custom, Discriminator("kind")]
+"""What a file may say."""
+Model = Transformer | Mlp | Timed | Custom
+"""What a cell has: a preset is a ``Transformer`` with its sizes (``dtbench.scenario.schema.presets``)."""
