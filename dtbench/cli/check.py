@@ -145,7 +145,7 @@ def _print_needs(file: "ScenarioFile") -> None:
     """Say what not every torch that dtbench supports can do: the one that will run this is not asked."""
     from dtbench.plan.rules.newer_knobs import find_newer
 
-    for need in dict.fromkeys(newer.describe() for cell in file.cells for newer in find_newer(cell.scenario)):
+    for need in dict.fromkeys(newer.says for cell in file.cells for newer in find_newer(cell.scenario)):
         print_line(f"Note: {need}")
 
 
