@@ -52,7 +52,7 @@ def plan_elsewhere(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ..
 
 
 def interleave(cells: tuple[CellRecord, ...], first: int) -> Iterator[tuple[CellRecord, int]]:
-    """Give launches round by round, every second one backwards (ABBA): a drift of the machine hits all cells alike."""
+    """Return launches round by round, every second one backwards (ABBA): the machine's drift hits all cells alike."""
     rounds = max(len(cell.launches) for cell in cells)
     for index in range(first, rounds):
         for cell in cells if index % 2 == 0 else reversed(cells):

@@ -43,7 +43,7 @@ def refuse_automatic(cells: Sequence[CellRecord]) -> None:
 
 
 def keep_launches(before: RunRecord, cells: tuple[CellRecord, ...]) -> tuple[CellRecord, ...]:
-    """Give cells that repeat automatically the launches that an earlier start of their run had added."""
+    """Return cells that repeat automatically the launches that an earlier start of their run had added."""
     added = {cell.name: cell.launches for cell in before.cells if not isinstance(cell, OwnLoopCell)}
     return tuple(
         cell.model_copy(update={"launches": max(cell.launches, added.get(cell.name, ()), key=len)})
@@ -54,7 +54,7 @@ def keep_launches(before: RunRecord, cells: tuple[CellRecord, ...]) -> tuple[Cel
 
 
 def add_launch(cell: CellRecord) -> CellRecord:
-    """Give a cell with one launch more."""
+    """Return a cell with one launch more."""
     return cell.model_copy(update={"launches": (*cell.launches, len(cell.launches))})
 
 

@@ -147,7 +147,7 @@ def resume_scenario(
 
 
 def _find_references(folder: RunFolder, cells: tuple[CellRecord, ...]) -> dict[str, Path]:
-    """Give the single processes' results that are there already, by what they are results of."""
+    """Return the single processes' results that are there already, by what they are results of."""
     found = {}
     for cell in cells:
         reference = folder.reference(cell.name)
@@ -210,7 +210,7 @@ def _look_for_neighbours(run: _Run) -> None:
 
 
 def _list_launches(run: _Run) -> Iterator[tuple[CellRecord, int]]:
-    """Give the planned launches that are left, then a round at a time while ``repeat: auto`` needs more."""
+    """Return the planned launches that are left, then a round at a time while ``repeat: auto`` needs more."""
     first = 0
     while True:
         yield from (
@@ -299,7 +299,7 @@ def _keep_environment(run: _Run, launch: LaunchFolder) -> None:
 
 
 def _run_reference(run: _Run, cell: CellRecord) -> Path:
-    """Give the single process's results for this cell.
+    """Return the single process's results for this cell.
 
     Cells share it that share model, data, optimizer, variables and interpreter.
     """

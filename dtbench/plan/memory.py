@@ -6,7 +6,7 @@ from dtbench.scenario.schema.scenario import AdamW, Ddp, Fsdp1, Fsdp2, Scenario,
 
 
 def estimate_state_bytes(scenario: Scenario) -> int:
-    """Give the least that one rank must hold: its training state, or its weights and the one being drawn in float32.
+    """Return the least that one rank must hold: its training state, or its weights and the one being drawn in float32.
 
     Activations, buckets and gathered parameters come on top. 0 for a person's own model: nothing is known.
     """
@@ -23,7 +23,7 @@ def estimate_state_bytes(scenario: Scenario) -> int:
 
 
 def estimate_reference_bytes(scenario: Scenario) -> int:
-    """Give the least that the single process must hold: the whole training state in float32. 0: nothing is known."""
+    """Return the least that the single process must hold: the whole training state in float32. 0: nothing is known."""
     numel = sum(parameter.numel for parameter in known_parameters(scenario.model) or ())
     return _count_copies(scenario) * numel * DTYPE_BYTES["float32"]
 

@@ -176,7 +176,7 @@ def plan_for_check(scenario: Scenario) -> Plan:
 
 
 def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
-    """Give scenario and plan of the single process that sees the whole batch, in float32 without autocast."""
+    """Return scenario and plan of the single process that sees the whole batch, in float32 without autocast."""
     asked = scenario.model_dump(mode="json")
     fields = {
         **asked,
@@ -194,7 +194,7 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
 
 
 def _plan_alone(parallel: Parallel) -> dict[str, object]:
-    """Give the strategy of the single process: what ranks weigh that still have rows, and what gradients are scaled by.
+    """Return the strategy of the single process: what ranks with rows weigh, and what gradients are scaled by.
 
     It wraps nothing: the fields are for ``dtbench.worker.reference`` to read.
     """
@@ -213,7 +213,7 @@ def count_rows(scenario: Scenario) -> int:
 
 
 def _plain_options(model: Model) -> dict[str, object]:
-    """Give the fields of a model that change how long it takes or what it keeps, set to what changes nothing."""
+    """Return the fields of a model that change how long it takes or what it keeps, set to what changes nothing."""
     plain: dict[str, object] = {"activation_checkpointing": None, "compile": None}
     if isinstance(model, Timed):
         plain |= {"forward_ms": 0.0, "backward_ms": 0.0, "slow_rank": None}
@@ -221,7 +221,7 @@ def _plain_options(model: Model) -> dict[str, object]:
 
 
 def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
-    """Give the mesh that a strategy builds, outermost axis first."""
+    """Return the mesh that a strategy builds, outermost axis first."""
     parallel = scenario.parallel
     match parallel:
         case Ddp(replicas=replicas):
@@ -234,7 +234,7 @@ def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
 
 
 def find_silent_axes(device: DeviceKind, mesh: tuple[MeshAxis, ...]) -> frozenset[Axis]:
-    """Give the axes whose collectives come to nothing: of one rank, on devices.
+    """Return the axes whose collectives come to nothing: of one rank, on devices.
 
     For a group of one rank NCCL launches none of its kernels: what is to be done in place is done, anything else it
     copies (``src/device/onerank.cu``). gloo carries such a collective as any other.

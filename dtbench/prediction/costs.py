@@ -61,10 +61,10 @@ RankCosts = Mapping[int, Costs]
 
 
 def known_costs(scenario: Scenario, plan: Plan) -> dict[int, Costs]:
-    """Give what the timed model says of each rank; the host costs nothing.
+    """Return what the timed model says of each rank; the host costs nothing.
 
     Raises:
-        PredictionError: nobody knows what this model costs.
+        PredictionError: what this model costs is unknown.
     """
     model = scenario.model
     if not isinstance(model, Timed):
@@ -138,7 +138,7 @@ def scale_host(costs: Costs, ratio: float) -> Costs:
 
 
 def spread_host(costs: Costs, host_ns: int, *, micro_batches: int) -> Costs:
-    """Spread the host's time of a whole step over blocks and optimizer, where nobody knows where it lies.
+    """Spread the host's time of a whole step over blocks and optimizer, where it is unknown where it lies.
 
     A block's backward has twice the products of its forward, and the optimizer visits each parameter once: of four
     equal parts for each block these get one, two and one.
@@ -158,5 +158,5 @@ def spread_host(costs: Costs, host_ns: int, *, micro_batches: int) -> Costs:
 
 
 def _share(whole_ns: int, count: int, place: int) -> int:
-    """Give one of equal parts that add up to the whole."""
+    """Return one of equal parts that add up to the whole."""
     return whole_ns * (place + 1) // count - whole_ns * place // count

@@ -18,7 +18,7 @@ from dtbench.scenario.schema.scenario import Fsdp1, Scenario
 
 
 def make_fsdp1(scenario: Scenario, parallel: Fsdp1, parameters: tuple[Parameter, ...], writer: ProgramWriter) -> Hooks:
-    """Give what FSDP1 issues in a step."""
+    """Return what FSDP1 issues in a step."""
     gathered_bytes, reduced_bytes = DTYPE_BYTES[scenario.gather_dtype], DTYPE_BYTES[scenario.reduce_dtype]
     units = {}
     for name, numel in flat_unit_elements(parameters, parallel, gathered_bytes).items():

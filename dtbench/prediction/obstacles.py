@@ -12,8 +12,8 @@ from pydantic.fields import FieldInfo
 from dtbench.base.record import Record
 from dtbench.plan.plan import Plan
 from dtbench.plan.rules.rule import ON_CUDA, Case, Rule, find_reasons
-from dtbench.scenario.schema.cut import Cut
 from dtbench.scenario.schema.ddp import Bf16Compress, Ddp, EncodeAndDecode, Fp16Compress, PlainAllReduce
+from dtbench.scenario.schema.fields import Cut
 from dtbench.scenario.schema.model import Mlp, Timed, Transformer
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.scenario.schema.presets import written_model

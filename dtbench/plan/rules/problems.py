@@ -222,7 +222,7 @@ def _check_tensor_sizes(scenario: Scenario, parallel: Cut) -> Iterator[str]:
 
 
 def _cut_sizes(model: Transformer | Mlp | Timed | Custom) -> dict[str, int]:
-    """Give what the tensor axis must divide, by its name in a scenario."""
+    """Return what the tensor axis must divide, by its name in a scenario."""
     match model:
         case Transformer():
             return {

@@ -45,7 +45,7 @@ def _fsdp1_gathers(accumulation: Accumulation, parallel: Fsdp1, *, is_root: bool
 
 
 def flat_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp1, element_bytes: int) -> Counter[str]:
-    """Give the elements of each unit's flat parameter.
+    """Return the elements of each unit's flat parameter.
 
     With ``use_orig_params`` every parameter starts at a multiple of 16 bytes, and the whole is a multiple of the ranks
     (``FlatParamHandle._init_flat_param_and_metadata``).

@@ -44,12 +44,12 @@ def is_under(fqn: str, modules: Iterable[str]) -> bool:
 
 
 def known_parameters(model: Model) -> tuple[Parameter, ...] | None:
-    """Give the parameters of a model of dtbench's own; None for a person's: only building it shows them."""
+    """Return the parameters of a model of dtbench's own; None for a person's: only building it shows them."""
     return None if isinstance(model, Custom) else list_parameters(model)
 
 
 def list_parameters(model: Transformer | Mlp | Timed) -> tuple[Parameter, ...]:
-    """Give the parameters in the order of ``named_parameters``, which is also the order of use in forward."""
+    """Return the parameters in the order of ``named_parameters``, which is also the order of use in forward."""
     match model:
         case Transformer():
             return _list_transformer(model)

@@ -83,7 +83,7 @@ _SENDS_TENSORS = (
 
 
 def stage_traffic(scenario: Scenario, part: StatePart, stage: Stage) -> tuple[StageTraffic, ...] | None:
-    """Give what a stage sends, one line for each operation; None where no formula is known."""
+    """Return what a stage sends, one line for each operation; None where no formula is known."""
     parameters, parallel = known_parameters(scenario.model), scenario.parallel
     if parameters is None or not all(parameter.is_used for parameter in parameters):
         return None
@@ -191,7 +191,7 @@ def _fsdp1_stage(parallel: Fsdp1, part: StatePart, stage: Stage, state: _State) 
 
 
 def _fsdp1_tensor_stage(parallel: Fsdp1, stage: Stage, state: _State) -> list[StageTraffic] | None:
-    """Give what a model's stage sends besides its units where a tensor axis cuts it, too; None: torch breaks it."""
+    """Return what a model's stage sends besides its units where a tensor axis cuts it, too; None: torch breaks it."""
     rows = [one for one in state.parameters if one.tensor_dim == 0]
     match stage:
         case Stage.SHARD | Stage.OFFLOAD:

@@ -20,7 +20,7 @@ from dtbench.scenario.schema.scenario import Ddp, DtypeName, Fsdp1, Fsdp2, Paral
 
 
 def count_data_ranks(parallel: Parallel) -> int:
-    """Give the number of ranks, or groups of tensor-parallel ranks, that see different rows."""
+    """Return the number of ranks, or groups of tensor-parallel ranks, that see different rows."""
     match parallel:
         case Ddp(replicas=replicas):
             return replicas
@@ -29,7 +29,7 @@ def count_data_ranks(parallel: Parallel) -> int:
 
 
 def tensor_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
-    """Give the redistributions on the tensor axis; those of a person's own model are not known."""
+    """Return the redistributions on the tensor axis; those of a person's own model are not known."""
     if scenario.parallel.tensor == 1:
         return ()
     sizes = scenario.model

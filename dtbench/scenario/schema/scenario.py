@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt
 
 from dtbench.base.record import Record
-from dtbench.scenario.schema.cut import Cut
 from dtbench.scenario.schema.ddp import (
     Bf16Compress,
     CommHook,
@@ -20,7 +19,7 @@ from dtbench.scenario.schema.ddp import (
     PlainAllReduce,
     PowerSgd,
 )
-from dtbench.scenario.schema.fields import DtypeName, NonNegativeInt
+from dtbench.scenario.schema.fields import Cut, DtypeName, NonNegativeInt
 from dtbench.scenario.schema.measure import Measure, Profiler, Warmup
 from dtbench.scenario.schema.model import check_function_name
 from dtbench.scenario.schema.network import EmulatedNetwork, Network, RealNetwork
