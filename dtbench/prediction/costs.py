@@ -24,7 +24,7 @@ class UnitCosts:
     Attributes:
         forward_ns: compute of its forward.
         backward_ns: compute of its backward, before its gradients are ready.
-        forward_host_ns, backward_host_ns: time of the host beside that, which is no compute.
+        forward_host_ns, backward_host_ns: time of the host on top of that, which is no compute.
     """
 
     forward_ns: int

@@ -31,7 +31,7 @@ FORESEEN: Final[Mapping[type[Record], frozenset[str]]] = {
     Transformer: _SIZES
     | {"heads", "kv_heads", "ffn_dim", "vocab_size", "tied_head", "rope_theta", "norm_eps", "written"},
     Ddp: _AXES
-    | {"replicas", "wrap", "bucket_cap_mb", "bucket_cap_mb_list", "static_graph"}  # the program knows them
+    | {"replicas", "bucket_cap_mb", "bucket_cap_mb_list", "static_graph"}  # the program knows them
     | {"gradient_as_bucket_view", "batched_grad_copy", "lazy_bucket_allocation", "ddp_sink_clone"}  # copies, memory
     | {"broadcast_buffers", "buffer_comm_hook"}  # models that have a form have no buffers
     | {"init_sync", "lifecycle"},  # before and after the steps
@@ -78,6 +78,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "parallel.gather_weights": (
         "parallel.gather_weights waits inside hooks, in an order of autograd's own; leave it out"
     ),
+    "parallel.wrap": "parallel.wrap=false reduces nothing; with the wrapper there is a closed form",
     "parallel.find_unused_parameters": (
         "parallel.find_unused_parameters adds an all-reduce that nobody may wait for; leave it out"
     ),
@@ -154,19 +155,17 @@ def _check_tensor(case: Case) -> Iterator[str]:
         yield f"parallel.tensor over model.kind={kind} exchanges inside its blocks; model.kind=timed has a closed form"
 
 
-def _check_wrap(case: Case) -> Iterator[str]:
-    if isinstance(case.scenario.parallel, Ddp) and not case.scenario.parallel.wrap:
-        yield "parallel.wrap=false reduces nothing; with the wrapper there is a closed form"
-
-
 def _check_streams(_case: Case) -> Iterator[str]:
     yield "on CUDA streams decide what overlaps, and nobody has written these down; device=cpu has a closed form"
 
 
 OBSTACLES: Final = (
     Rule("closed form: streams", "ranks compute on CPU", _check_streams, ON_CUDA),
-    Rule("closed form: fields", "what is set is what a program knows, or what a link does not see", _check_fields),
+    Rule(
+        "closed form: fields",
+        "what is set is known to a program, or changes nothing that a link sees: below",
+        _check_fields,
+    ),
     Rule("closed form: tensor", "blocks exchange where their products are done", _check_tensor),
-    Rule("closed form: wrap", "somebody reduces", _check_wrap),
 )
 """Why a step has no closed form."""

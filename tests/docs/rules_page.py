@@ -8,7 +8,7 @@ from dtbench.plan.rules.newer_knobs import NEWER
 from dtbench.plan.rules.refusals import REFUSALS
 from dtbench.plan.rules.rule import EVERYWHERE, Rule
 from dtbench.plan.rules.table import LIMITS, RULES
-from dtbench.prediction.obstacles import OBSTACLES
+from dtbench.prediction.obstacles import FORESEEN, OBSTACLES
 
 _HEAD: Final = """# Rules
 
@@ -30,6 +30,7 @@ def make_rules_page() -> str:
             *_write("What torch cannot do", REFUSALS, "what happens"),
             *_write("What needs a newer torch", NEWER, "what"),
             *_write("What has a closed form", OBSTACLES, "must hold"),
+            *_write_foreseen(),
         ]
     )
 
@@ -44,6 +45,16 @@ def _write(title: str, rules: Iterable[Rule], column: str) -> Iterator[str]:
         instead = ", ".join(f"`{path}={value}`" for path, value in rule.instead.items())
         cells = [rule.name, rule.says, _describe_where(rule), *([instead] if with_instead else [])]
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield ""
+
+
+def _write_foreseen() -> Iterator[str]:
+    """Say which fields a closed form stands for, in the order of the schema."""
+    yield "| section | fields that a closed form stands for, set or not |"
+    yield "|---|---|"
+    for record, names in FORESEEN.items():
+        known = [f"`{name}`" for name in record.model_fields if name in names and name != "kind"]
+        yield f"| `{record.__name__}` | {', '.join(known) or 'none but its kind'} |"
     yield ""
 
 

@@ -61,13 +61,13 @@ STEPS: Final[Mapping[str, Callable[[str], str]]] = {
     "dtbench/prediction/obstacles.py": _decide,
     "tests/worker/test_receipts.py": _ask,
 }
-PAGE: Final = "docs/reference/scenario.md"
-"""The last step: ``python -m tests.docs`` writes it."""
+PAGES: Final = ("docs/reference/scenario.md", "docs/reference/rules.md")
+"""The last step: ``python -m tests.docs`` writes them."""
 WHAT_FAILS: Final = {
     "dtbench/worker/parallelize/fsdp2_switches.py": ("tests/worker/test_receipts.py", KNOB),
     "dtbench/prediction/obstacles.py": ("tests/prediction/test_obstacles.py", "every_knob"),
     "tests/worker/test_receipts.py": ("tests/worker/test_receipts.py", "every_knob"),
-    PAGE: ("tests/docs/test_pages.py", "what_the_code_says"),
+    PAGES[0]: ("tests/docs/test_pages.py", "what_the_code_says"),
 }
 """By the step that is left out, the test that tells, and which of its functions."""
 
@@ -82,7 +82,7 @@ def follow(folder: Path, *, without: str | None = None) -> None:
         if name != without:
             path = folder / name
             path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
-    if without != PAGE:
+    if without not in PAGES:
         call(folder, "tests.docs")
 
 
@@ -102,14 +102,24 @@ def call_tests(folder: Path, *files_and_functions: tuple[str, str]) -> subproces
     return call(folder, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files, "-k", functions)
 
 
-def test_the_recipe_of_a_knob_names_each_file_that_it_touches_and_no_other() -> None:
+def list_files_of_recipe() -> list[str]:
+    """Return what the recipe's steps begin with."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     recipe = page.partition("### Add a knob of FSDP2\n")[2].partition("\n#")[0]
-    assert re.findall(r"^\d+\. `([^`]+)`", recipe, re.MULTILINE) == [*STEPS, PAGE]
+    return re.findall(r"^\d+\. `([^`]+)`", recipe, re.MULTILINE)
+
+
+def list_touched(folder: Path) -> set[str]:
+    """Return the files of a copy that are not as here."""
+    files = [path for path in folder.rglob("*") if path.suffix in (".py", ".md", ".yaml", ".toml")]
+    names = [path.relative_to(folder) for path in files]
+    return {str(name) for name in names if (folder / name).read_bytes() != (ROOT / name).read_bytes()}
 
 
 def test_a_knob_that_follows_the_recipe_passes_and_runs(tmp_path: Path) -> None:
     follow(tmp_path)
+    assert list_touched(tmp_path) == {*STEPS, *PAGES}
+    assert list_files_of_recipe() == [*STEPS, *PAGES]
     done = call_tests(tmp_path, *WHAT_FAILS.values())
     assert done.returncode == 0, done.stdout
     checked = call(tmp_path, "dtbench", "check", "fsdp2", "--set", f"parallel.{KNOB}=false", "--json")

@@ -20,6 +20,7 @@ KINDS: dict[str, type[Record]] = {"ddp": Ddp, "fsdp1": Fsdp1, "fsdp2": Fsdp2}
 UNFORESEEN: dict[str, dict[str, Any]] = {
     "ddp": {
         "gather_weights": "sync",
+        "wrap": False,
         "find_unused_parameters": True,
         "skip_all_reduce_unused_params": True,
         "manual_backward_finalization": True,

@@ -232,16 +232,20 @@ def _ddp(name: str, says: str, check: Callable[[Scenario, Ddp], Iterator[str]]) 
 DDP_RULES = (
     Rule("ddp: of others", "what only DDP has needs DDP", lambda case: _check_others(case.scenario)),
     _ddp("buckets", "buckets are sized in one way", lambda _, parallel: _check_buckets(parallel)),
-    _ddp("unused parameters", "parameters without gradients are waited for by nobody", _check_unused),
-    _ddp("buffers", "a hook of buffers is called", lambda _, parallel: _check_buffers(parallel)),
+    _ddp("unused parameters", "DDP is told of parameters that have no gradients", _check_unused),
+    _ddp(
+        "buffers", "a hook of buffers needs buffers that are synchronized", lambda _, parallel: _check_buffers(parallel)
+    ),
     _ddp("noop", "ranks that reduce nothing are not held against one process", _check_hook),
-    _ddp("wrap", "without the wrapper there is one rank, and none of its knobs", _check_wrapper),
+    _ddp("wrap", "without the wrapper there is one rank, and none of the wrapper's knobs", _check_wrapper),
     _ddp("python reducer", "the python reducer has no buckets", _check_python_reducer),
     _ddp("iterations", "ranks with unequally many iterations join", _check_iterations),
     _ddp("lifecycle", "what is done to a live model is done to plain DDP", _check_lifecycle),
     _ddp("sparse", "sparse gradients are taken by plain SGD, and by few knobs", _check_sparse),
     _ddp("finalization", "backward that is ended by hand ends once a step", _check_finalization),
-    _ddp("optimizer in backward", "an optimizer in backward is alone there", _check_optimizer),
+    _ddp(
+        "optimizer in backward", "an optimizer in backward is the only hook, and nothing is clipped", _check_optimizer
+    ),
     _ddp("ignore", "nothing is ignored over a tensor axis", lambda _, parallel: _check_ignored(parallel)),
     _ddp("names", "knobs name parameters that the model has", _check_names),
 )

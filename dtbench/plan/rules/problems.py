@@ -357,7 +357,7 @@ PROBLEMS = (
     *DDP_RULES,
     _any("fsdp1: replicas", "hybrid strategies have replicas, and others none", _check_fsdp1),
     _fsdp2("options", "knobs of FSDP2 go together", _check_fsdp2),
-    _fsdp2("needless", "backward needs no unit that it does not gather", _check_needless),
+    _fsdp2("needless", "a unit that backward does not gather is not needed there", _check_needless),
     _fsdp2("shard_dim", "shards divide the dimension that they cut", _check_shard_dim),
     _fsdp2("keep_dtype", "what keeps its dtype is kept from another", _check_keep_dtype),
     _any("tensor", "the tensor axis divides what it cuts, and its knobs need it", _check_tensor_parallel),
@@ -375,4 +375,6 @@ RANK_PROBLEMS = (
 )
 """What so many ranks on such a device cannot be asked for."""
 
-EXPOSURE = _any("exposure", "what is left out is wrapped", _check_exposure, ON_CUDA)
+EXPOSURE = _any(
+    "exposure", "collectives that an estimate leaves out are of a wrapped process group", _check_exposure, ON_CUDA
+)

@@ -1,4 +1,4 @@
-"""The buffers of a model, and what DDP's forward and ``join`` communicate beside gradients."""
+"""The buffers of a model, and what DDP's forward and ``join`` communicate apart from gradients."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
