@@ -31,8 +31,16 @@ from dtbench.store.records.checks import CatalogueRecord, OutcomesRecord
 from dtbench.store.records.outline import refuse_odd_cells, refuse_strange_launch
 from dtbench.store.records.place import check_place, find_place, refuse_strange
 from dtbench.store.records.probes import LineRecord
-from dtbench.store.records.rank import RankRecord
-from dtbench.store.records.run import FORMAT_VERSION, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
+from dtbench.store.records.rank import RankRecord, upgrade_format_1
+from dtbench.store.records.run import (
+    FORMAT_VERSION,
+    RANK_FORMAT_VERSION,
+    Environment,
+    LaunchRecord,
+    RunRecord,
+    RunStatus,
+    WorkerOrder,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -363,11 +371,14 @@ def _read_record(path: Path, record: type[_R]) -> _R:
         raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
     try:
         version = msgspec.json.decode(content, type=_Versioned).format_version
+        if record is RankRecord and version == FORMAT_VERSION:
+            content, version = upgrade_format_1(content), RANK_FORMAT_VERSION
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: broken ({error}); was it edited or cut short?") from error
-    if version != FORMAT_VERSION:
+    written = RANK_FORMAT_VERSION if record is RankRecord else FORMAT_VERSION
+    if version != written:
         raise StoreError(
-            f"{path}: written in format {version}, this dtbench reads {FORMAT_VERSION}; use the dtbench that wrote it"
+            f"{path}: written in format {version}, this dtbench reads {written}; use the dtbench that wrote it"
         )
     try:
         return record.model_validate_json(content)

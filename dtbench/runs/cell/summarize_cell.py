@@ -127,7 +127,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         notes=(*purpose_notes, *unowned, *give_notes(data, disturbed, profiler_cost, between)),
         exposure=_summarize_exposure(data, profiler_cost.low),
         between_steps=between,
-        probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
+        probes=summarize_probes([probes for record in ranks if (probes := record.extras.probes) is not None]),
         canary=worst_canary(ranks),
         state_steps=summarize_state_steps([launch.ranks for launch in launches]),
         state_taken_fraction=most_state_taken(ranks),

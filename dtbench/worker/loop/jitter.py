@@ -22,7 +22,7 @@ from dtbench.machine.disturbance import find_undisturbed
 from dtbench.machine.stolen_time import StolenClock
 from dtbench.plan.plan import SHORT_UNIT_MS
 from dtbench.scenario.schema.model import Timed
-from dtbench.worker.loop.meeting import Meeting
+from dtbench.worker.loop.store_exchange import StoreExchange
 from dtbench.worker.models.known_cost import MOST_JITTER, KnownCost, Pause, field_of
 
 LEAST_MS: Final = SHORT_UNIT_MS
@@ -34,7 +34,7 @@ _ROUNDS_AFTER_S: Final = (0, 2, 8)
 _NICE: Final = (1, 2, 3, 5, 10)
 
 
-def require_exact_units(cost: KnownCost, meeting: Meeting, *, wait_s: Callable[[float], None] = time.sleep) -> str:
+def require_exact_units(cost: KnownCost, store: StoreExchange, *, wait_s: Callable[[float], None] = time.sleep) -> str:
     """Try what blocks are to take, keep the jitter with the cost, and say in words what it is; collective.
 
     A burst of other work is not the machine's jitter: what is too short is tried twice more, and the least counts.
@@ -46,18 +46,18 @@ def require_exact_units(cost: KnownCost, meeting: Meeting, *, wait_s: Callable[[
     for number, after_s in enumerate(_ROUNDS_AFTER_S):
         if after_s and not any(_unit_ns(cost.asked, region) < LEAST_MS * NS_PER_MS for region in cost.jitter_ns):
             wait_s(after_s)
-        for region, jitter_ns in _try_together(cost, meeting, f"jitter/{number}").items():
+        for region, jitter_ns in _try_together(cost, store, f"jitter/{number}").items():
             cost.jitter_ns[region] = min(jitter_ns, cost.jitter_ns.get(region, jitter_ns))
         if not _find_short(cost.asked, cost.jitter_ns):
             return describe_jitter(cost.asked, cost.jitter_ns) or "blocks take no time of their own"
-    raise PlanError(_refuse(cost.asked, _find_short(cost.asked, cost.jitter_ns), meeting.ranks))
+    raise PlanError(_refuse(cost.asked, _find_short(cost.asked, cost.jitter_ns), store.ranks))
 
 
-def _try_together(cost: KnownCost, meeting: Meeting, topic: str) -> dict[Region, int]:
+def _try_together(cost: KnownCost, store: StoreExchange, topic: str) -> dict[Region, int]:
     """Give the worst rank's jitter of each unit above 0, ns, all ranks trying at once."""
-    meeting.exchange(f"{topic}/begin", "")
+    store.exchange(f"{topic}/begin", "")
     mine = {str(region): find_jitter_ns(cost.pause, cost_ns) for region, cost_ns in cost.cost_ns.items() if cost_ns}
-    everyone: list[dict[str, int]] = [json.loads(said) for said in meeting.exchange(topic, json.dumps(mine))]
+    everyone: list[dict[str, int]] = [json.loads(said) for said in store.exchange(topic, json.dumps(mine))]
     return {Region(name): max(found[name] for found in everyone) for name in mine}
 
 

@@ -28,7 +28,7 @@ _SETTER: Final = ".setter"
 
 
 class InstalledProbes:
-    """Probes on the chosen functions for as long as the context lasts; nothing is touched when none is chosen."""
+    """Probes on the chosen functions for as long as the context lasts."""
 
     def __init__(self, chosen: Sequence[StudiedFunction], recorder: Recorder) -> None:
         self._chosen, self._recorder = chosen, recorder
@@ -50,10 +50,8 @@ class InstalledProbes:
     ) -> None:
         self._patches.close()
 
-    def read(self) -> Probes | None:
-        """Give what the probes saw so far; None: none was asked for."""
-        if not self._chosen:
-            return None
+    def read(self) -> Probes:
+        """Return what the probes saw so far."""
         return Probes(
             functions=tuple(probe.read() for probe in self._probes),
             unprobed=tuple(self._unprobed),

@@ -5,7 +5,7 @@
     with capture(...) as step:        step()   step() ...            step() ...    step()    step() ...    more steps
                                       |-- WARMUP until settled --|-- MEASURED --|-untimed-|-- PROFILED --|  untouched
 
-The loop belongs to the person; ``OwnSteps`` is a coroutine beside it that is resumed when a step begins and when it
+The loop belongs to the person; ``StepContext`` is a coroutine beside it that is resumed when a step begins and when it
 ends. After the last PROFILED step everything is on disk, the hooks are gone, and training may go on. Nothing that is
 trained depends on being measured: not the number of batches, nor their order, nor a bit of a loss.
 
@@ -66,7 +66,7 @@ NAME_YOUR_GLOO: Final = (
 
 
 @contextmanager
-def capture_loop(wanted: Wanted) -> Iterator["OwnSteps"]:
+def capture_loop(wanted: Wanted) -> Iterator["StepContext"]:
     """Measure the steps of the loop inside; see ``dtbench.capture``.
 
     Raises:
@@ -82,7 +82,7 @@ def capture_loop(wanted: Wanted) -> Iterator["OwnSteps"]:
     run = begin_run(wanted.results, wanted.name, describe(wanted, peers), peers)
     capacity = wanted.max_warmup_steps + wanted.measured_steps + wanted.profiled_steps + 1
     with _open_journal(run, peers, capacity) as journal:
-        steps = OwnSteps(run, peers, journal, names, settings)
+        steps = StepContext(run, peers, journal, names, settings)
         try:
             yield steps
         except BaseException as error:
@@ -92,7 +92,7 @@ def capture_loop(wanted: Wanted) -> Iterator["OwnSteps"]:
             steps.leave()
 
 
-def start_capture(loop: AbstractContextManager["OwnSteps"]) -> "OwnSteps":
+def start_capture(loop: AbstractContextManager["StepContext"]) -> "StepContext":
     """Enter what ``capture_loop`` gives until ``stop_capture`` or the end of the program; see ``dtbench.start``.
 
     Raises:
@@ -125,7 +125,7 @@ def name_gloo() -> str:
     return BACKEND_NAME if is_registered() else register_named_gloo(Recorder(is_recording=False))
 
 
-class OwnSteps:
+class StepContext:
     """The steps of a person's loop: ``with step(): ...`` around each, until ``step.is_done``."""
 
     def __init__(

@@ -23,7 +23,7 @@ from dtbench.worker.network.named_gloo import BACKEND_NAME, find_recorder
 from dtbench.worker.recording.recorder import Recorder
 
 
-class Said(Record):
+class RankHello(Record):
     """What one rank says at a meeting.
 
     Attributes:
@@ -56,10 +56,10 @@ class Peers:
     backend: str | None
     recorder: Recorder | None
 
-    def meet(self, mine: Said) -> tuple[Said, ...]:
+    def meet(self, mine: RankHello) -> tuple[RankHello, ...]:
         """Say something and hear what every rank says there, in order of rank."""
         self.store.set(f"said/{self.rank}", mine.model_dump_json())
-        return tuple(Said.model_validate_json(self.hear(f"said/{rank}", rank)) for rank in range(self.size))
+        return tuple(RankHello.model_validate_json(self.hear(f"said/{rank}", rank)) for rank in range(self.size))
 
     def hear(self, key: str, rank: int) -> str:
         """Wait, as long as the process group would, for what a rank says as it enters.

@@ -49,7 +49,7 @@ class StageStuckError(Exception):
 
 
 @dataclass(frozen=True)
-class Together:
+class RankGuard:
     """The ranks of a launch, at the same place of the same stage.
 
     Attributes:
