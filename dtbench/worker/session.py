@@ -28,7 +28,7 @@ def run_rank(at: RankContext, extras: Sequence[Extra] = EXTRAS) -> RankRecord:
         for extra in extras:
             if not extra.is_unwatched:
                 found |= _study(extra, trained)
-        record = tell()
+    record = tell()  # of what it asks torch no watch knows
     for extra in extras:
         if extra.is_unwatched:
             record = _add(record, _study(extra, trained))

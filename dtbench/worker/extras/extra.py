@@ -2,10 +2,10 @@
 
 ::
 
-    an extra's watch     |------------------------------------------------|
-    the rank's phases    build  WARMUP  MEASURED  PROFILED
-    studies                                                 one after another   unwatched ones
-    the rank's record                                                     made  and their part
+    watches   |----------------------------------------------------|
+    phases     build   WARMUP   MEASURED   PROFILED
+    studies                                          one after one     the unwatched ones
+    record                                                        made                   their part is added
 """
 
 from collections.abc import Callable
@@ -41,8 +41,8 @@ class Watch:
     """What looks on while a rank trains and while other extras run their steps.
 
     Attributes:
-        context: entered before anything is built, left when the rank's record is made.
-        read: says what was seen so far.
+        context: entered before anything is built, left before the rank's record is made.
+        read: says what was seen so far, or in all once the context is left.
         after_step: called after each step of a phase.
     """
 
