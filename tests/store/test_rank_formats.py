@@ -58,7 +58,14 @@ def test_a_record_of_format_1_says_what_it_said(tmp_path: Path) -> None:
 
 def test_a_record_of_format_1_that_nobody_asked_for_more_has_no_extras(tmp_path: Path) -> None:
     without = {name: value for name, value in read_format_1().items() if name not in EXTRAS}
-    empty: dict[str, Any] = {"arms": None, "probes": None, "lived": [], "stages": [], "state_steps": None, "canary": None}
+    empty: dict[str, Any] = {
+        "arms": None,
+        "probes": None,
+        "lived": [],
+        "stages": [],
+        "state_steps": None,
+        "canary": None,
+    }
     for fields in (without, {**without, **empty}):
         _, record = read_back(tmp_path, fields)
         assert record.extras == RankExtras()
