@@ -87,10 +87,10 @@ def capture(  # noqa: PLR0913 - each is one thing that a person may want to say 
     from pathlib import Path
 
     from dtbench.worker.user_loop.loop import capture_loop
-    from dtbench.worker.user_loop.wanted import Wanted
+    from dtbench.worker.user_loop.options import CaptureOptions
 
     return capture_loop(
-        Wanted(
+        CaptureOptions(
             results=Path(results),
             name=name,
             mesh=mesh,

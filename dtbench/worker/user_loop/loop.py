@@ -51,11 +51,18 @@ from dtbench.worker.recording.events import Events
 from dtbench.worker.recording.recorder import Issue, Recorder, bucket_bytes, summarize_issues
 from dtbench.worker.user_loop.axes import find_names, known_axes, name_mesh, read_axes, read_overlap
 from dtbench.worker.user_loop.end import hear_reasons, join_reasons
+from dtbench.worker.user_loop.options import (
+    LONGEST_PERIOD,
+    CaptureOptions,
+    check,
+    describe,
+    read_profiler,
+    take_periods,
+)
 from dtbench.worker.user_loop.peers import Peers, count_collectives, describe_groups, find_peers
 from dtbench.worker.user_loop.regions import RegionMarks, find_marks, watch_regions
 from dtbench.worker.user_loop.run import OwnRun, begin_run
 from dtbench.worker.user_loop.stages import name_stages
-from dtbench.worker.user_loop.wanted import LONGEST_PERIOD, Wanted, check, describe, read_profiler, take_periods
 
 _Batch = TypeVar("_Batch")
 
@@ -66,21 +73,21 @@ NAME_YOUR_GLOO: Final = (
 
 
 @contextmanager
-def capture_loop(wanted: Wanted) -> Iterator["StepContext"]:
+def capture_loop(options: CaptureOptions) -> Iterator["StepContext"]:
     """Measure the steps of the loop inside; see ``dtbench.capture``.
 
     Raises:
         CaptureError: this program cannot be measured as it is written.
         StoreError: a rank cannot write its results.
     """
-    check(wanted)
-    settings = read_profiler(wanted)
+    check(options)
+    settings = read_profiler(options)
     peers = find_peers()
     if find_marks() is not None:
         raise CaptureError("dtbench.capture is open already; leave the first, or let it see all its steps")
-    names = read_axes(wanted.mesh)
-    run = begin_run(wanted.results, wanted.name, describe(wanted, peers), peers)
-    capacity = wanted.max_warmup_steps + wanted.measured_steps + wanted.profiled_steps + 1
+    names = read_axes(options.mesh)
+    run = begin_run(options.results, options.name, describe(options, peers), peers)
+    capacity = options.max_warmup_steps + options.measured_steps + options.profiled_steps + 1
     with _open_journal(run, peers, capacity) as journal:
         steps = StepContext(run, peers, journal, names, settings)
         try:
