@@ -139,7 +139,7 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
 
 
 def make_carrier(order: WorkerOrder, folder: LaunchFolder) -> Carrier:
-    """Give what carries this rank's collectives: a link where the scenario asks for one; before CUDA begins."""
+    """Return what carries this rank's collectives: a link where the scenario asks for one; before CUDA begins."""
     network = order.scenario.network
     if not isinstance(network, EmulatedNetwork):
         return Carrier()

@@ -77,7 +77,7 @@ _O = TypeVar("_O", RunOutline, _LaunchOutline, _RankOutline)
 
 
 def find_runs_below(folder: Path) -> list[Path]:
-    """Give the folders of runs: the folder itself, else those in it and one below, in order of their names.
+    """Return the folders of runs: the folder itself, else those in it and one below, in order of their names.
 
     What cannot be looked into, as a folder of somebody else, holds none.
     """

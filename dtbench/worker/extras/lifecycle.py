@@ -195,7 +195,7 @@ class Look:
     gradients: Mapping[str, Tensor]
 
     def differ(self, before: "Look") -> tuple[float, float]:
-        """Give the relative differences of loss and gradients (2-norm of all), NaN where parameters differ."""
+        """Return the relative differences of loss and gradients (2-norm of all), NaN where parameters differ."""
         loss_error = abs(self.loss - before.loss) / max(abs(before.loss), 1e-30)
         if self.gradients.keys() != before.gradients.keys():
             return loss_error, float("nan")
@@ -225,7 +225,7 @@ def look(model: DistributedDataParallel, step: TrainStep, batch: Batch) -> Look:
 
 
 def find_tolerance(scenario: Scenario) -> float:
-    """Give the largest relative difference of a model that trains as before; below float32 what rounding allows."""
+    """Return the largest relative difference of a model that trains as before; below float32 what rounding allows."""
     return _TOLERANCE if is_exact(scenario) else find_tolerances(scenario)[1]
 
 

@@ -54,7 +54,7 @@ def require_exact_units(cost: KnownCost, store: StoreExchange, *, wait_s: Callab
 
 
 def _try_together(cost: KnownCost, store: StoreExchange, topic: str) -> dict[Region, int]:
-    """Give the worst rank's jitter of each unit above 0, ns, all ranks trying at once."""
+    """Return the worst rank's jitter of each unit above 0, ns, all ranks trying at once."""
     store.exchange(f"{topic}/begin", "")
     mine = {str(region): find_jitter_ns(cost.pause, cost_ns) for region, cost_ns in cost.cost_ns.items() if cost_ns}
     everyone: list[dict[str, int]] = [json.loads(said) for said in store.exchange(topic, json.dumps(mine))]
@@ -62,7 +62,7 @@ def _try_together(cost: KnownCost, store: StoreExchange, topic: str) -> dict[Reg
 
 
 def find_jitter_ns(pause: Pause, duration_ns: int, stolen: StolenClock | None = None) -> int:
-    """Give the mean of by how much tries of some length missed it, without those that other guests disturbed.
+    """Return the mean of by how much tries of some length missed it, without those that other guests disturbed.
 
     Args:
         pause: that is tried.
@@ -84,7 +84,7 @@ def find_jitter_ns(pause: Pause, duration_ns: int, stolen: StolenClock | None = 
 
 
 def _find_short(asked: Timed, jitter_ns: Mapping[Region, int]) -> dict[Region, int]:
-    """Give the units of which the jitter is more than 5 %, with it."""
+    """Return the units of which the jitter is more than 5 %, with it."""
     return {region: jitter for region, jitter in jitter_ns.items() if jitter > MOST_JITTER * _unit_ns(asked, region)}
 
 
@@ -107,12 +107,12 @@ def describe_jitter(asked: Timed, jitter_ns: Mapping[Region, int]) -> str:
 
 
 def advise_ms(jitter_ns: int) -> int:
-    """Give a round number of ms of which a jitter is at most 5 %, 20 or more: 1, 2, 3 or 5 and zeros."""
+    """Return a round number of ms of which a jitter is at most 5 %, 20 or more: 1, 2, 3 or 5 and zeros."""
     least_ms = max(LEAST_MS, ceil(jitter_ns / MOST_JITTER / NS_PER_MS))
     zeros = 10 ** floor(log10(least_ms))
     return next(digit * zeros for digit in _NICE if digit * zeros >= least_ms)
 
 
 def _unit_ns(asked: Timed, region: Region) -> int:
-    """Give the unit on a rank that is not slow: the shortest there is."""
+    """Return the unit on a rank that is not slow: the shortest there is."""
     return round(getattr(asked, field_of(region)) * NS_PER_MS)

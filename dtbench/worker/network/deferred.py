@@ -180,7 +180,7 @@ class _Copy:
 
 
 def set_aside(args: Sequence[Any]) -> tuple[tuple[Any, ...], list[_Copy], list[_Copy]]:
-    """Give a backend method's arguments with copies of its outputs, and of inputs that lie in an output's memory.
+    """Return a backend method's arguments with copies of its outputs, and of inputs that lie in an output's memory.
 
     Returns:
         the arguments; the copies of outputs, the first argument's tensors; those of such inputs.
@@ -269,7 +269,7 @@ class _Late:
         return True
 
     def get_future(self) -> Any:
-        """Give a future of the outputs; it is set when the result is due, or by now for who has waited before."""
+        """Return a future of the outputs; it is set when the result is due, or by now for who has waited before."""
         if self._promise is None:
             self._promise = Promise()
             if self._has_waited:
@@ -312,7 +312,7 @@ class _LateWork(dist.Work):
 
 
 def _wrap(late: _Late) -> Any:
-    """Give a ``Work`` for a ``Work``; who carries collectives with something else is taken at its word.
+    """Return a ``Work`` for a ``Work``; who carries collectives with something else is taken at its word.
 
     FSDP2, for one, never waits for what is none (``dtbench.worker.network.carrier``).
     """
@@ -348,7 +348,7 @@ class _Deliverer:
             late.arrive()
 
     def _next(self) -> _Late | None:
-        """Give what to let arrive next; None: nothing is left, or another thread serves."""
+        """Return what to let arrive next; None: nothing is left, or another thread serves."""
         with self._lock:
             if self._server is not threading.current_thread():
                 return None

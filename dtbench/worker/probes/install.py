@@ -108,7 +108,7 @@ def _unprobed(function: StudiedFunction, reason: str, *, is_absent: bool = False
 
 
 def _find_home(module: ModuleType, name: str) -> Any:
-    """Give the module or class that holds a function; None: it is not there."""
+    """Return the module or class that holds a function; None: it is not there."""
     home: Any = module
     for part in name.removesuffix(_SETTER).split(".")[:-1]:
         home = vars(home).get(part)
@@ -133,7 +133,7 @@ def _rewrap(original: Any, wrap: Callable[[Any], Any], name: str) -> Any:
 
 
 def _find_importers(name: str, original: object) -> list[ModuleType]:
-    """Give the loaded modules that hold a function under its name because they imported it."""
+    """Return the loaded modules that hold a function under its name because they imported it."""
     modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
     return [module for module in modules if vars(module).get(name) is original]
 

@@ -183,7 +183,7 @@ class StepContext:
         return self._step()
 
     def batches(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
-        """Give all of the loader's batches, the body of the loop being one step each, as long as steps are measured.
+        """Yield all of the loader's batches, the body of the loop being one step each, as long as steps are measured.
 
         Fetching a batch lies between steps and is in no number. A ``break`` ends the step that it leaves; where nothing
         was trained in it before, it was none.
@@ -382,7 +382,7 @@ class StepContext:
         return False
 
     def _sign(self, issues: tuple[Issue, ...], counts: dict[str, int]) -> Hashable:
-        """Give what tells kinds of steps apart: collectives, where nobody names them their numbers, and regions."""
+        """Return what tells kinds of steps apart: collectives, where nobody names them their numbers, and regions."""
         grown = ((name, count - counts.get(name, 0)) for name, count in count_collectives().items())
         return issues, tuple(grown), frozenset(self._recorder.step_regions())
 

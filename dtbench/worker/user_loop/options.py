@@ -34,7 +34,7 @@ class CaptureOptions:
 
 
 def describe(options: CaptureOptions, peers: Peers) -> OwnLoop:
-    """Give the loop as its run records it."""
+    """Return the loop as its run records it."""
     return OwnLoop(
         script=Path(sys.argv[0]).name or "python",
         device=peers.device,
@@ -51,7 +51,7 @@ def describe(options: CaptureOptions, peers: Peers) -> OwnLoop:
 
 
 def take_periods(loop: OwnLoop, period: int) -> OwnLoop:
-    """Give the loop as it is when so many of its steps, which take turns, are measured as one: of these fewer will do.
+    """Return the loop when so many of its steps, which take turns, are measured as one: of these fewer will do.
 
     Args:
         loop: as it was asked for, in steps of its own.
@@ -85,7 +85,7 @@ def check(options: CaptureOptions) -> None:
 
 
 def read_profiler(options: CaptureOptions) -> Profiler:
-    """Give the profiler's options; raises ``CaptureError`` where one is unknown or wrong."""
+    """Return the profiler's options; raises ``CaptureError`` where one is unknown or wrong."""
     try:
         return Profiler.model_validate(dict(options.profiler or {}))
     except ValidationError as error:

@@ -40,7 +40,7 @@ class OwnRun:
         return self.folder.launch(self.name, 0)
 
     def with_loop(self, loop: OwnLoop) -> "OwnRun":
-        """Give the same run, knowing more about its loop."""
+        """Return the same run, knowing more about its loop."""
         return replace(self, loop=loop)
 
     def write(self, status: RunStatus, reason: str | None) -> None:
@@ -126,7 +126,7 @@ def begin_run(results: Path, name: str | None, loop: OwnLoop, peers: Peers) -> O
 
 
 def default_name() -> str:
-    """Give the script's name where it can name a folder."""
+    """Return the script's name where it can name a folder."""
     stem = Path(sys.argv[0]).stem
     return stem if can_name_runs(stem) else "own_loop"
 

@@ -192,7 +192,7 @@ class _Canary:
         return read_gradients(self.trained.step.parallel.parameters)
 
     def _watched(self, gradients: list[Tensor | None]) -> TrainStep:
-        """Give the step with gradients read again after clipping: with a learning rate of 0 nobody else shows them."""
+        """Return the step with gradients read again after clipping: at a learning rate of 0 nothing else shows them."""
         parallel = self.trained.step.parallel
 
         def clip(max_norm: float) -> Tensor:

@@ -31,7 +31,7 @@ _LEVELS: Final[tuple[Callable[[CollectiveKey], Hashable], ...]] = (_purpose, _ki
 def find_smallest(
     keys: Group, fails: Callable[[Group], bool], levels: Sequence[Callable[[CollectiveKey], Hashable]] = _LEVELS
 ) -> list[Group]:
-    """Give the smallest groups that fail when they alone are poisoned.
+    """Return the smallest groups that fail when they alone are poisoned.
 
     Args:
         keys: that fail together.
@@ -52,7 +52,7 @@ def find_smallest(
 
 
 def describe_group(group: Group, forgotten: frozenset[CollectiveKey]) -> MissedWait:
-    """Give what all of a group have in common; ``forgotten`` are those that nobody ever waited for."""
+    """Return what all of a group have in common; ``forgotten`` are those that nobody ever waited for."""
     first = group[0]
     purpose: Purpose | None = first.purpose if len({one.purpose for one in group}) == 1 else None
     operation: Operation | None = first.operation if len({one.operation for one in group}) == 1 else None

@@ -59,7 +59,7 @@ def compare_trials(found: Trial, expected: Trial) -> Difference:
 
 
 def worst_of(differences: Iterable[Difference]) -> Difference:
-    """Give the worst of everything."""
+    """Return the worst of everything."""
     differences = tuple(differences)
     return Difference(
         loss=_worst([one.loss for one in differences]),

@@ -150,7 +150,7 @@ class ArmRunner:
 
 
 def choose_arms(exposure: Sequence[str], device: DeviceKind, *, waits_in_cpp: bool) -> tuple[Arm, ...]:
-    """Give the arms that these estimates need, in the order in which they first take turns.
+    """Return the arms that these estimates need, in the order in which they first take turns.
 
     Where DDP waits in C++, waits need arm ``removed`` too: what its copies cost when there is nothing to wait for.
     """
@@ -162,7 +162,7 @@ def choose_arms(exposure: Sequence[str], device: DeviceKind, *, waits_in_cpp: bo
 
 
 def record_blocks(blocks: Sequence[Block], *, ends: bool) -> tuple[ArmBlock, ...]:
-    """Give blocks as recorded.
+    """Return blocks as recorded.
 
     Args:
         blocks: in the order in which they ran.

@@ -134,7 +134,7 @@ def make_setting(training: TrainingState, part: StatePart, folder: Path) -> Sett
 
 
 def copy_tensors(state: Any) -> Any:
-    """Give a state of the same keys with tensors and containers of its own.
+    """Return a state of the same keys with tensors and containers of its own.
 
     What the model does later does not show in it; torch takes keys out of a state that it loads, and an optimizer goes
     on using its tensors.
@@ -149,7 +149,7 @@ def copy_tensors(state: Any) -> Any:
 
 
 def make_target(state: Any) -> Any:
-    """Give a state of the same keys and shapes to read into; a value that nobody writes is seen."""
+    """Return a state of the same keys and shapes to read into; a value that nobody writes is seen."""
     target = copy_tensors(state)
     for _, value in walk(target):
         for part in read_leaf(value).parts:
@@ -158,7 +158,7 @@ def make_target(state: Any) -> Any:
 
 
 def count_file_bytes(folder: Path) -> int:
-    """Give the bytes of all files of a checkpoint, of all ranks together."""
+    """Return the bytes of all files of a checkpoint, of all ranks together."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -180,7 +180,7 @@ class StageWork:
 
 
 def make_work(stage: Stage, at: Setting) -> StageWork:
-    """Give what a stage does."""
+    """Return what a stage does."""
     return _MAKERS[stage](stage, at)
 
 
@@ -320,7 +320,7 @@ def _pre_load(_stage: Stage, at: Setting) -> StageWork:
 
 
 def _shard_over_ranks(part: Tensor) -> ShardedTensor:
-    """Give the tensor that stacks this part of every rank, one below the other (collective)."""
+    """Return the tensor that stacks this part of every rank, one below the other (collective)."""
     rank, (rows, *rest) = dist.get_rank(), part.shape
     all_rows: list[int] = [0] * dist.get_world_size()
     dist.all_gather_object(all_rows, rows)
