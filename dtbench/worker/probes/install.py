@@ -36,11 +36,9 @@ class InstalledProbes:
         self._probes: list[Probe] = []
         self._unprobed: list[Unprobed] = []
         self._unlisted: list[str] = []
-        self._cost_per_call_ns = 0
+        self._cost_per_call_ns = measure_cost(recorder) if chosen else 0
 
     def __enter__(self) -> Self:
-        if self._chosen:
-            self._cost_per_call_ns = measure_cost(self._recorder)
         for file in dict.fromkeys(function.file for function in self._chosen):
             self._install_file(file)
         return self
