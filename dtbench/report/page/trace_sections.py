@@ -159,7 +159,6 @@ def purpose_section(traces: TraceSet) -> Section:
     titles = ("count", "bytes", "comm", "hidden", "exposed", "waited")
     mean, purposes = average(traces.analyses), average_purposes(traces.analyses)
     per = "per step" if mean.are_steps else "whole trace"
-    least = _AT_LEAST if mean.lost else ""
     marks = Marks.of(part for row in purposes for part in (row.part, row.wait_part))
     return Section(
         title=f"What communication was for, {per}",
@@ -173,9 +172,12 @@ def purpose_section(traces: TraceSet) -> Section:
                     marks.mark(_bound(least, format_ns(time_ns)), row.part)
                     for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns)
                 ),
-                marks.mark(_bound(_AT_LEAST if row.is_wait_least else least, format_ns(row.wait_ns)), row.wait_part),
+                marks.mark(
+                    _bound(_AT_LEAST if mean.lost or row.is_wait_least else "", format_ns(row.wait_ns)), row.wait_part
+                ),
             )
             for row in purposes
+            for least in (_AT_LEAST if mean.lost or row.is_least else "",)
         ],
         notes=(*marks.lines, *bandwidth_notes(traces)),
     )

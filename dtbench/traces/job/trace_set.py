@@ -22,7 +22,7 @@ from dtbench.traces.ranks.misfits import find_mistaken
 from dtbench.traces.ranks.over_ranks import OverRanks
 from dtbench.traces.time.intervals import subtract, unite, unite_all
 from dtbench.traces.trace import Unread
-from dtbench.traces.who.buckets import describe_uneven_buckets
+from dtbench.traces.who.buckets import describe_shifted_buckets, describe_uneven_buckets
 
 _NAMED_AT_MOST: Final = 5
 _LONGEST: Final = 60
@@ -234,8 +234,10 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         yield f"copied between devices {times}, for {took}: the trace does not tell whether that is communication"
     yield from describe_shared_owners(one.collectives, one.timeline.step_of)
     if not one.marks.is_own and not one.lost.kernels:
-        said = describe_uneven_buckets(one.collectives, one.step_of, one.timeline.step_numbers)
-        yield from () if said is None else (said,)
+        for describe in (describe_uneven_buckets, describe_shifted_buckets):
+            said = describe(one.collectives, one.step_of, one.timeline.step_numbers)
+            yield from () if said is None else (said,)
+    yield from _describe_unknown_purposes(one)
     yield from _describe_untold(one)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
     if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):
@@ -248,6 +250,23 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         yield "the trace has no ProfilerStep range; only the whole trace is known"
         return
     yield from (*_describe_outside(one), *_describe_empty(one), *_describe_rounds(one))
+
+
+def _describe_unknown_purposes(one: TraceAnalysis) -> Iterable[str]:
+    """Say of how many collectives the launch is not there, which would tell what they were for."""
+    untold = [
+        index
+        for index in one.untold
+        if one.collectives[index].issue_ns is None and (one.step_of[index] is not None or not one.steps)
+    ]
+    if untold:
+        may_be = ", ".join(sorted(frozenset().union(*(one.untold[index] for index in untold))))
+        count, took = len(untold), unite_all(*(one.collectives[index].span for index in untold))
+        they_were = "it was" if count == 1 else "they were"
+        yield (
+            f"the launch of {count_things(count, 'collective')}, {format_ns(took.length_ns)}, is not in the trace, nor"
+            f" what {they_were} for: of {may_be} there may be more than is said"
+        )
 
 
 def _describe_untold(one: TraceAnalysis) -> Iterable[str]:
