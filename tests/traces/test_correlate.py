@@ -43,6 +43,19 @@ def test_an_id_below_all_calls_was_launched_before_the_trace_and_one_among_them_
     assert count(path) == Uncorrelated(launched_before=2, without_id=1, launch_missing=2)
 
 
+def test_an_id_below_all_calls_is_no_proof_where_an_operator_before_them_lacks_its_launch(
+    draw: Callable[..., Path],
+) -> None:
+    rest = """op aten::empty          @1   |=        =   |
+        call cudaLaunchKernel   @1   |       c   e |
+        kernel gemm             @s7  |a   b   c   e|
+        """
+    assert count(draw(f"op aten::mm @1 |  ==  ==  ==|\n{rest}")) == Uncorrelated(launched_before=1, launch_missing=1)
+    assert count(draw(f"op aten::mm @1 |      ==  ==|\n{rest}")) == Uncorrelated(launched_before=2)
+    some = f"op aten::mm @1 |  ==  ==  = |\n{rest}"  # the last one launches nothing either
+    assert count(draw(some)) == Uncorrelated(launched_before=2, without_operator=1)
+
+
 def test_without_any_call_nothing_is_said_to_have_been_launched_before(draw: Callable[..., Path]) -> None:
     assert count(draw("kernel gemm @s7 |aabb|")) == Uncorrelated(launch_missing=2)
 
