@@ -1,5 +1,6 @@
 """Several ranks' analyses as one answer: who is which rank, what is left out, what a reader must know."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +16,7 @@ from dtbench.traces.job.shared_owners import describe_shared_owners
 from dtbench.traces.job.step_rounds import describe_part_rounds, find_part_rounds
 from dtbench.traces.job.unlike_profilers import describe_unlike_profilers
 from dtbench.traces.kinds.unknown import UnknownName, sum_names
-from dtbench.traces.rank.analysis import TraceAnalysis
+from dtbench.traces.rank.analysis import StepAccount, TraceAnalysis
 from dtbench.traces.rank.file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.traces.ranks.late import LateRank
 from dtbench.traces.ranks.misfits import find_mistaken
@@ -26,6 +27,8 @@ from dtbench.traces.who.buckets import describe_shifted_buckets, describe_uneven
 
 _NAMED_AT_MOST: Final = 5
 _LONGEST: Final = 60
+_VISIBLY: Final = 0.01
+"""Part of a step by which another beginning of it is worth saying."""
 
 
 @dataclass(frozen=True)
@@ -279,8 +282,19 @@ def _describe_untold(one: TraceAnalysis) -> Iterable[str]:
         yield _describe_lost(one)
     if one.set_steps is not None:
         yield _describe_set(one.set_steps)
+    unsure = [step for step in one.steps if step.unsure_ns > _VISIBLY * (step.overlap.step_ns or math.inf)]
+    if unsure:
+        yield _describe_unsure(unsure)
     if one.cut is not None:
         yield _describe_cut(one.cut, [step.step for step in one.steps if step.overlap.step_ns])
+
+
+def _describe_unsure(steps: Sequence[StepAccount]) -> str:
+    """Say where steps may begin earlier, so that time of them counts to the step before."""
+    begin = "begins" if len(steps) == 1 else "begin"
+    within = format_ns(max(step.unsure_ns for step in steps))
+    where = f"where {_name_steps([step.step for step in steps])} {begin} is not known to within {within}"
+    return f"launches are lost, and {where}: what ran then counts to the step before, and may be of it"
 
 
 def _describe_set(steps: Sequence[int]) -> str:
@@ -300,6 +314,10 @@ def _describe_cut(cut: Cut, known: Sequence[int]) -> str:
         f"from its first kernel to the trace's last are {format_ns(cut.seen_ns)}, and it took the host"
         f" {format_ns(cut.host_ns)}{others}"
     )
+    if cut.unsure_ns:
+        what = f"launches are lost, and where step {cut.step} begins is not known to within {format_ns(cut.unsure_ns)}"
+        so = "so that shares of it may be larger than they were" if cut.step in known else "so it is left out"
+        return f"{what}, {so}: {why}"
     if cut.step in known:  # there is no other
         return f"step {cut.step} is not all there, so that shares of it may be larger than they were: {why}"
     return f"step {cut.step} is left out, not all of it is there: {why}"

@@ -64,6 +64,7 @@ class StepAccount:
         probes: functions under study that ran in it, by label.
         lost: collectives that it issued and that were not seen to run: what communication took is at least this.
         untold: what collectives of it of which nobody knows what they were for may have been for.
+        unsure_ns: by how much earlier it may begin, as launches are lost.
     """
 
     step: int
@@ -73,6 +74,7 @@ class StepAccount:
     probes: Mapping[str, ProbeTime] = field(default_factory=dict)
     lost: int = 0
     untold: frozenset[Purpose] = frozenset()
+    unsure_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -345,6 +347,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
                 probes,
                 unseen[:-1],
                 sources.place(untold),
+                [step.unsure_ns for step in contents.steps],
                 strict=True,
             )
         ),
