@@ -1,5 +1,7 @@
 """Where the steps of a device trace begin."""
 
+import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,3 +91,23 @@ def test_work_before_what_is_known_to_be_of_the_step_before_is_none_of_a_step(dr
     (one,) = traces.analyses
     assert (one.uncorrelated.launch_missing, one.steps[1].unsure_ns) == (1, 0)
     assert not [note for note in traces.notes if "launches are lost" in note]
+
+
+def test_a_lost_mark_of_a_step_takes_no_other_steps_times(tmp_path: Path) -> None:
+    source = Path(__file__).parent / "recorded" / "two_ranks_one_gpu" / "ddp"
+    whole = analyze_traces([source])
+    for rank in (0, 1):
+        trace = json.loads(gzip.decompress((source / f"rank{rank}.json.gz").read_bytes()))
+        if rank:
+            trace["traceEvents"] = [one for one in trace["traceEvents"] if one["name"] != "ProfilerStep#3"]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    traces = analyze_traces([tmp_path])
+    first, _, last = whole.analyses[1].steps
+    assert [(one.step, one.overlap, one.purposes) for one in traces.analyses[1].steps] == [
+        (one.step, one.overlap, one.purposes) for one in (first, last)
+    ]
+    assert traces.analyses[1].whole == whole.analyses[1].whole
+    assert (
+        "rank 1: no range of step 3 is there, though steps around have one: what ran then is in no number per step"
+        in (traces.notes)
+    )

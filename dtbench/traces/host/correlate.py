@@ -34,6 +34,8 @@ _PLUMBING: Final = re.compile(
 )
 _NO_ANNOTATION: Final = re.compile(r"ProfilerStep#|dtbench::")
 _GRAPH_LAUNCH: Final = "GraphLaunch"
+_KINDS_LOST: Final = 3
+"""Operators of so many names that lack a launch show that launches are lost."""
 
 
 class Link(IntEnum):
@@ -103,7 +105,8 @@ def _find_first_loss(trace: Trace) -> int:
     """Return from when on launches may be lost though no call stands before them; the largest int64: they are not.
 
     An operator that ends before the first call launched nothing that is in the trace. Where all later ones of its name
-    launched something, so did it, and calls from its start on are lost.
+    launched something, so did it, and calls from its start on are lost. One name is no evidence: its tensors may be the
+    host's, as those of a batch that is put together.
     """
     calls = np.flatnonzero(trace.is_one_of(CALLS) & trace.is_named(STARTS_WORK.search))
     if not len(calls):
@@ -121,7 +124,8 @@ def _find_first_loss(trace: Trace) -> int:
         has_call[mine] = beyond > first
     launching = np.setdiff1d(trace.name[later[has_call]], trace.name[later[~has_call]])
     lossy = early[np.isin(trace.name[early], launching)]
-    return int(trace.start_ns[lossy].min(initial=np.iinfo(np.int64).max))
+    is_shown = len(np.unique(trace.name[lossy])) >= _KINDS_LOST
+    return int(trace.start_ns[lossy].min()) if is_shown else int(np.iinfo(np.int64).max)
 
 
 def count_uncorrelated(links: NDArray[np.int8]) -> Uncorrelated:

@@ -7,6 +7,7 @@ no MEASURED step either.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Final
 
@@ -24,6 +25,7 @@ from dtbench.traces.trace import Trace
 
 _WHOLE: Final = 0.8  # of its host range, and of other steps, a step on a device is no part of one
 _LAUNCH_NS: Final = 20_000  # from launch to start, or from kernel to kernel; see ``account/gaps.py``
+_APART: Final = 0.01  # of a step: a profiler ends the range of one with its call that begins the next one's
 _STEP: Final = re.compile(rf"{STEP_PREFIX}\d{{1,18}}")  # at most 18 digits: a number that the tables hold
 
 
@@ -95,8 +97,33 @@ def find_cpu_hosts(trace: Trace, ranges: list[tuple[int, Window]]) -> list[Windo
         trace: the events.
         ranges: as from ``find_host_ranges``.
     """
-    is_ours = any(name.startswith(REGION_PREFIX) for name in trace.names)
-    return [window for _, window in ranges] if is_ours else _tile(ranges)
+    if _is_ours(trace):
+        return [window for _, window in ranges]
+    filled = _fill_skipped(ranges)
+    return [host for (number, _), host in zip(filled, _tile(filled), strict=True) if number is not None]
+
+
+def _is_ours(trace: Trace) -> bool:
+    """Tell whether dtbench made the ranges of steps, which end before the next ones begin."""
+    return any(name.startswith(REGION_PREFIX) for name in trace.names)
+
+
+def _fill_skipped(ranges: list[tuple[int, Window]]) -> list[tuple[int | None, Window]]:
+    """Put a range without a number where those of steps are missing, so that the step before them ends with its own.
+
+    Not where a step's range does not run to the next one's: what is done between them is of the step before.
+    """
+    pairs = list(pairwise(ranges))
+    apart_ns = [after.start_ns - one.end_ns for (first, one), (second, after) in pairs if second == first + 1]
+    longest_ns = max((window.length_ns for _, window in ranges), default=0)
+    if max(apart_ns, default=0) > _APART * longest_ns:
+        return [*ranges]
+    filled: list[tuple[int | None, Window]] = [*ranges[:1]]
+    for (first, one), (second, after) in pairs:
+        if second > first + 1 and after.start_ns > one.end_ns:
+            filled.append((None, Window(one.end_ns, after.start_ns)))
+        filled.append((second, after))
+    return filled
 
 
 def cpu_steps(ranges: list[tuple[int, Window]], hosts: Sequence[Window], last_ends_ns: Sequence[int]) -> list[Step]:
@@ -132,6 +159,7 @@ def device_steps(
         end_ns: end of the last step.
         main_lane: the lane with most compute; None: nothing computes.
     """
+    filled = [*ranges] if _is_ours(trace) else _fill_skipped(ranges)
     launched = np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))
     launched = launched[nesting.launch[launched] != launched]
     launched_at = nesting.launch_ns(launched)
@@ -141,19 +169,20 @@ def device_steps(
     worked_until_ns = np.maximum.accumulate(np.where(is_main, trace.end_ns[launched], np.iinfo(np.int64).min))
     boundaries: list[int] = []
     others_ns: list[int] = []  # when the last work began that was surely launched before
-    for _, host in reversed(ranges):
+    for _, host in reversed(filled):
         first, beyond = np.searchsorted(launched_at, (host.start_ns, host.end_ns)).tolist()
         following = boundaries[-1] if boundaries else end_ns
         begun_ns = starts_ns[first:beyond]
         after = begun_ns[begun_ns >= worked_until_ns[first - 1]] if first else begun_ns
         boundaries.append(int((after if len(after) else begun_ns).min(initial=following)))
         others_ns.append(int(starts_ns[:first].max(initial=host.start_ns)))
-    hosts_ns = [host.start_ns for _, host in ranges]
+    hosts_ns = [host.start_ns for _, host in filled]
     starts, unsure_ns = _find_unlaunched(trace, nesting, hosts_ns, others_ns[::-1], boundaries[::-1])
     windows = [Window(start, end) for start, end in zip(starts, [*starts[1:], end_ns], strict=True)] if starts else []
     return [
         Step(number, host, window, unsure)
-        for (number, _), host, window, unsure in zip(ranges, _tile(ranges), windows, unsure_ns, strict=True)
+        for (number, _), host, window, unsure in zip(filled, _tile(filled), windows, unsure_ns, strict=True)
+        if number is not None
     ]
 
 
@@ -252,7 +281,7 @@ def find_cut(steps: Sequence[Step]) -> Cut | None:
     return cut if cut.seen_ns < _WHOLE * whole_ns else None
 
 
-def _tile(ranges: list[tuple[int, Window]]) -> list[Window]:
+def _tile(ranges: Sequence[tuple[int | None, Window]]) -> list[Window]:
     ends = [window.start_ns for _, window in ranges[1:]] + [window.end_ns for _, window in ranges[-1:]]
     return [Window(window.start_ns, end) for (_, window), end in zip(ranges, ends, strict=True)]
 
