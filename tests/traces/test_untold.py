@@ -88,6 +88,26 @@ def test_buckets_keep_their_numbers_where_one_launch_is_lost(tmp_path: Path, los
     assert ("in steps 2-4 all-reduces" in note) is (lost < 5)
 
 
+def test_a_sum_in_backward_whose_node_is_lost_may_be_of_gradients(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        trace = json.loads(gzip.decompress((DDP / f"rank{rank}.json.gz").read_bytes()))
+        events: list[dict[str, Any]] = trace["traceEvents"]
+        asked = [one for one in events if one["name"] == "c10d::allreduce_"][8]
+        nodes = [
+            one
+            for one in events
+            if "AccumulateGrad" in one["name"] and one["tid"] == asked["tid"]
+            if one["ts"] <= asked["ts"] < one["ts"] + one["dur"]
+        ]
+        trace["traceEvents"] = [one for one in events if one not in nodes]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    traces = analyze_traces([tmp_path])
+    found = find_gradients(traces)
+    assert found.is_least
+    assert found.is_wait_least
+    assert sum("who asked for 1 collective, " in note for note in traces.notes) == 2
+
+
 ONE = Collective(
     group="0", axis=None, seq=None, operation=Operation.ALL_REDUCE, purpose=Purpose.OTHER, owner="",
     size_bytes=8, issue_ns=None, issue_end_ns=None, span=unite([10], [20]), above=(), is_wait_seen=True,

@@ -256,20 +256,18 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
 
 
 def _describe_unknown_purposes(one: TraceAnalysis) -> Iterable[str]:
-    """Say of how many collectives the launch is not there, which would tell what they were for."""
-    untold = [
-        index
-        for index in one.untold
-        if one.collectives[index].issue_ns is None and (one.step_of[index] is not None or not one.steps)
-    ]
-    if untold:
-        may_be = ", ".join(sorted(frozenset().union(*(one.untold[index] for index in untold))))
-        count, took = len(untold), unite_all(*(one.collectives[index].span for index in untold))
-        they_were = "it was" if count == 1 else "they were"
-        yield (
-            f"the launch of {count_things(count, 'collective')}, {format_ns(took.length_ns)}, is not in the trace, nor"
-            f" what {they_were} for: of {may_be} there may be more than is said"
-        )
+    """Say of how many collectives it is not there who asked for them, and so what they were for."""
+    mine = [index for index in one.untold if one.step_of[index] is not None or not one.steps]
+    lost = [index for index in mine if one.collectives[index].issue_ns is None]
+    for what, untold in (("the launch of", lost), ("who asked for", [index for index in mine if index not in lost])):
+        if untold:
+            may_be = ", ".join(sorted(frozenset().union(*(one.untold[index] for index in untold))))
+            count, took = len(untold), unite_all(*(one.collectives[index].span for index in untold))
+            they_were = "it was" if count == 1 else "they were"
+            yield (
+                f"{what} {count_things(count, 'collective')}, {format_ns(took.length_ns)}, is not in the trace, nor"
+                f" what {they_were} for: of {may_be} there may be more than is said"
+            )
 
 
 def _describe_untold(one: TraceAnalysis) -> Iterable[str]:

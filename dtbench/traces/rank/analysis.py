@@ -329,7 +329,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
     ]
     unwatched = [count + any(row.wait_ns is None for row in rows) for count, rows in zip(lost, purposes, strict=True)]
     probes = time_probes(trace, [step.host for step in contents.steps], timeline.compute)
-    untold = find_untold(collectives)
+    untold = find_untold(collectives, timeline.regions)
     if untold:
         purposes = sources.account(collectives, untold)
     return TraceAnalysis(
