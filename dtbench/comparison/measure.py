@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -34,8 +34,9 @@ from dtbench.store.records.baseline import MeasuredLaunch, Measurement, OwnedTim
 from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.run import RunStatus
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.rows.launch_tables import say_lacking
-from dtbench.traces.rows.tabulate import tabulate_collectives, tabulate_overlap, tabulate_purposes, tabulate_whole
+from dtbench.traces.rows.tables import OVERLAP, PURPOSES, WHOLE
 
 _CAUSES: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _OF_STEP: Final = {
@@ -118,9 +119,9 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
 
     They are of their steps; where there are none, of the whole traces, and no step time is told.
     """
-    overlap, collectives = tabulate_overlap(traces.analyses), tabulate_collectives(traces.analyses)
+    overlap, collectives = OVERLAP.tabulate(traces.analyses), COLLECTIVES.tabulate(traces.analyses)
     overlap = overlap.dropna(subset="step_ns")
-    purposes = tabulate_purposes(traces.analyses)
+    purposes = PURPOSES.tabulate(traces.analyses)
     slowest_ns: Sequence[float] = ()
     if len(overlap):
         overlap = _keep_of_all_ranks(overlap)
@@ -128,10 +129,10 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         purposes = purposes[purposes["step"].isin(overlap["step"])]
         collectives = collectives[collectives["step"].isin(overlap["step"])]
     else:
-        overlap = tabulate_whole(traces.analyses).rename(columns={"window_ns": "step_ns"}).assign(step=0)
+        overlap = WHOLE.tabulate(traces.analyses).rename(columns={"window_ns": "step_ns"}).assign(step=0)
         collectives = collectives.assign(step=0)
         rows = [
-            {"rank": one.rank, "step": 0, **asdict(row), "purpose": str(row.purpose)}
+            {"rank": one.rank, "step": 0, **PURPOSES.describe(row)}
             for one in traces.analyses
             for row in one.whole_purposes
         ]
@@ -255,7 +256,7 @@ def total_owned(collectives: pd.DataFrame, steps: pd.DataFrame, ranks: Collectio
     A window in which an owner's exposed time is not known is left out of that owner's times.
 
     Args:
-        collectives: columns as ``tables.COLLECTIVES``; those that count.
+        collectives: columns as the table ``collectives``; those that count.
         steps: PROFILED steps of all ranks, over which means are taken; none give no rows.
         ranks: all of the launch.
     """

@@ -13,7 +13,7 @@ from dtbench.comparison.orders import find_orders
 from dtbench.comparison.run import compare_sides
 from dtbench.report.page.comparison_text import comparison_sections
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, RanksOrder
-from dtbench.traces.tables import COLLECTIVES
+from dtbench.traces.rows.collective_table import COLLECTIVES
 
 Make = Callable[..., Any]
 
@@ -30,7 +30,7 @@ def issue(orders: dict[tuple[int, int], Sequence[str]]) -> pd.DataFrame:
     """Give collectives by (rank, step), 10 ns apart, in this order."""
     rows = [
         {
-            **dict.fromkeys(COLLECTIVES),
+            **dict.fromkeys(COLLECTIVES.dtypes),
             "rank": rank,
             "step": step,
             "owner": owner,

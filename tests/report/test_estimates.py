@@ -18,8 +18,8 @@ from dtbench.report.page.estimates import (
     dispute_sentences,
     estimates_section,
     gain_sentence,
-    tabulate_estimates,
 )
+from dtbench.report.page.run_tables import ESTIMATES
 from dtbench.report.page.run_words import answer_words, cells_section
 from dtbench.report.render.html import report_html
 from dtbench.report.render.markdown import estimates_markdown, summary_markdown
@@ -153,7 +153,7 @@ def test_a_cell_of_which_only_the_trace_was_asked_says_nothing_of_it(
     places = [shown(render_run(run)), summary_markdown(run), str(answer_words(run)), str(cells_section(run))]
     assert not any("estimate" in place for place in places)
     assert estimates_markdown(make_ddp()) == ""
-    assert tabulate_estimates(run).empty
+    assert ESTIMATES.tabulate(run).empty
 
 
 def test_a_sweep_has_a_word_for_every_cell(
@@ -189,7 +189,7 @@ def test_a_notebook_says_it_in_the_same_words(
 def test_a_data_frame_has_every_estimate_of_every_rank(
     make_run: Callable[..., RunSummary], make_ddp: Cell, disputed: ExposureSummary
 ) -> None:
-    frame = tabulate_estimates(make_run(make_ddp(update={"exposure": disputed})))
+    frame = ESTIMATES.tabulate(make_run(make_ddp(update={"exposure": disputed})))
     assert len(frame) == 9
     row = frame[(frame["rank"] == 1) & (frame["estimate"] == "ablation")].iloc[0]
     assert (row["cell"], row["mean_ns"], row["count"], row["agreement"]) == ("ddp", 34_000_000, 5, "disputed")

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import run_words, sweep
-from dtbench.report.page.owner_table import tabulate_run_owners
+from dtbench.report.page.run_tables import tabulate_run_owners
 from dtbench.report.page.sentences import (
     advice_sentences,
     answer_sentence,

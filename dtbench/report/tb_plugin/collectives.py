@@ -106,7 +106,7 @@ def list_collectives(table: pd.DataFrame, query: Query) -> CollectivesDocument:
     """Give a page of single collectives; those of no profiled step only where a person asks for them.
 
     Args:
-        table: ``tables.COLLECTIVES`` of one launch.
+        table: the table ``collectives`` of one launch.
         query: what to show.
 
     Raises:

@@ -112,7 +112,7 @@ def step_parts(idle: str) -> tuple[Part, ...]:
 
 
 def step_bar(label: str, row: Mapping[str, int], parts: Sequence[Part]) -> Bar:
-    """Give the bar of one mean step; ``row`` has the columns of ``tables.OVERLAP``."""
+    """Give the bar of one mean step; ``row`` has the columns of the table ``overlap``."""
     exposed = format_fraction(sentences.fraction_of(row["exposed_comm_ns"], row["step_ns"]))
     hidden = format_fraction(sentences.fraction_of(row["hidden_comm_ns"], row["comm_ns"]))
     return Bar(

@@ -13,7 +13,7 @@ def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, .
     Empty where no gradient was an unfinished one when its hook ran, or the hook had no probe.
 
     Args:
-        collectives: ``tables.COLLECTIVES`` of all launches; what no step issued is left out.
+        collectives: the table ``collectives`` of all launches; what no step issued is left out.
     """
     awaited = collectives[(collectives["awaited_by"] == HOOK) & collectives["step"].notna()]
     known = awaited[awaited["wait_ns"].notna()]
@@ -36,8 +36,8 @@ def summarize_idle(gaps: pd.DataFrame, overlap: pd.DataFrame) -> DeviceIdle | No
     Those in which their wait for the host is known; None where it is known of none, as on CPUs.
 
     Args:
-        gaps: ``tables.GAPS`` of all launches.
-        overlap: ``tables.OVERLAP`` likewise; says which steps there are.
+        gaps: the table ``gaps`` of all launches.
+        overlap: the table ``overlap`` likewise; says which steps there are.
     """
     known = gaps.dropna(subset=["host_wait_ns"])
     if not len(known):

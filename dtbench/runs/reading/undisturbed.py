@@ -15,7 +15,9 @@ import pandas as pd
 from dtbench.base.units import format_fraction
 from dtbench.base.vocabulary import Phase
 from dtbench.machine.disturbance import DISTURBED, find_undisturbed
-from dtbench.traces.tables import IS_LEFT_OUT
+
+IS_LEFT_OUT: Final = "is_left_out"
+"""A column that tables of all steps have: no number of an answer has anything of that step."""
 
 JUDGED: Final = (Phase.MEASURED, Phase.PROFILED)
 
@@ -27,7 +29,7 @@ def find_left_out(steps: pd.DataFrame) -> dict[Phase, frozenset[int]]:
     """Give the steps to leave out.
 
     Args:
-        steps: columns as in ``tables.STEPS``, of one launch.
+        steps: columns as in the table ``steps``, of one launch.
     """
     found = {}
     for phase in JUDGED:
@@ -52,7 +54,7 @@ def find_disturbance(steps: pd.DataFrame) -> float:
     """Give what others had of the machine's cores in MEASURED and PROFILED steps, median; 0 where nobody knows.
 
     Args:
-        steps: columns as in ``tables.STEPS``, of one launch, those to leave out left out.
+        steps: columns as in the table ``steps``, of one launch, those to leave out left out.
     """
     judged = steps[steps["phase"].isin([phase.value for phase in JUDGED])]
     lost = find_lost(judged).fillna(0.0)
@@ -63,7 +65,7 @@ def count_left_alone(steps: pd.DataFrame, phase: Phase) -> int:
     """Return the number of steps of a phase that others left alone.
 
     Args:
-        steps: columns as in ``tables.STEPS``, of one launch.
+        steps: columns as in the table ``steps``, of one launch.
         phase: whose.
     """
     return int((~(find_lost(steps[steps["phase"] == phase]) >= DISTURBED)).sum())
