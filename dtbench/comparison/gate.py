@@ -15,9 +15,10 @@ from typing import Final
 
 import numpy as np
 
+from dtbench.base.columns import Unit
 from dtbench.base.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_ns
 from dtbench.base.vocabulary import Purpose
-from dtbench.comparison.comparison import Comparison, MetricChange, Outcome, Unit
+from dtbench.comparison.comparison import Comparison, MetricChange, Outcome
 from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, METRICS, spell_metric
 from dtbench.comparison.sentence import spell_interval
