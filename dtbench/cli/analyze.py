@@ -7,15 +7,15 @@ import typer
 
 from dtbench.base.commands import spell_word
 from dtbench.cli.console import (
+    print_answer,
     print_aside,
     print_json,
     print_line,
     print_long_json,
     print_prose,
-    print_section,
     print_table,
 )
-from dtbench.report.page.section import Column
+from dtbench.report.page.page import Column, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -115,20 +115,9 @@ def print_traces_as_json(traces: "TraceSet") -> None:
 
 def print_traces(traces: "TraceSet") -> None:
     """Print what anyone's traces say: the answer, its tables, and what a reader must know."""
-    from dtbench.report.page.trace_sections import make_sections
-    from dtbench.report.page.trace_words import answer_lines, remark_lines
+    from dtbench.report.page.trace_page import traces_page
 
-    first, *others = answer_lines(traces)
-    print_prose(first, style="bold")
-    for line in others:
-        print_prose(line)
-    for section in make_sections(traces):
-        print_section(section)
-    remarks = remark_lines(traces)
-    if remarks:
-        print_line()
-    for remark in remarks:
-        print_prose(f"Note: {remark}")
+    print_answer(traces_page(traces))
 
 
 def _load_patterns(path: Path | None) -> "tuple[KernelPattern, ...]":
@@ -210,7 +199,7 @@ def _print_answers(summary: "RunSummary") -> None:
     for cell in summary.cells:
         answer = answer_sentence(cell)
         if answer is not None:
-            print_prose(f"{cell.name}: exposed {answer}", style="bold")
+            print_prose(f"{cell.name}: exposed {answer}", tone=Tone.STRONG)
         for index, reason in cell.unreadable.items():
             print_prose(f"Note: {cell.name}, launch {index} is left out: {reason}")
     print_line(f"Owners, causes and what would change them: dtbench report {spell_word(summary.path)}")

@@ -7,7 +7,7 @@ import typer
 
 from dtbench.base.commands import spell_word
 from dtbench.cli.console import print_line, print_table
-from dtbench.report.page.section import Column
+from dtbench.report.page.page import Column
 
 _Results = Annotated[Path, typer.Option(help="Folder of all runs and baselines.")]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.base.commands import spell_command
-from dtbench.cli.console import print_aside, print_json, print_prose, print_section
+from dtbench.cli.console import print_aside, print_block, print_json, print_prose
 from dtbench.cli.forks import Forks
 
 if TYPE_CHECKING:
@@ -270,13 +270,13 @@ def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
 def _print_list(rows: "Sequence[CatalogueRow]") -> None:
     from dtbench.report.render.catalogue import tabulate_runnable
 
-    print_section(tabulate_runnable(rows))
+    print_block(tabulate_runnable(rows))
 
 
 def _print(rows: "Sequence[CatalogueRow]", runs: "Sequence[Path]") -> None:
     from dtbench.report.render.catalogue import tabulate_catalogue
 
-    print_section(tabulate_catalogue(rows))
+    print_block(tabulate_catalogue(rows))
     reached = _sum_up_coverage(runs)
     if reached is not None:
         print_prose(reached)

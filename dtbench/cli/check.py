@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_json, print_line, print_table
-from dtbench.report.page.section import Column
+from dtbench.cli.console import print_block, print_json, print_line, print_table
+from dtbench.report.page.page import Column, Table, Tone
 
 if TYPE_CHECKING:
     from dtbench.plan.plan import Plan
@@ -101,7 +101,7 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
     from dtbench.base.units import format_bytes, format_count
     from dtbench.scenario.schema.repeat import describe_repeat, resolve_repeat
 
-    print_line(file.question, style="bold")
+    print_line(file.question, tone=Tone.STRONG)
     devices = sorted({f"{plan.device.value} ({plan.backend})" for plan in plans.values()})
     tokens = list(dict.fromkeys(format_count(plan.tokens_per_step) for plan in plans.values()))
     print_line(f"Device: {', '.join(devices)}; {' or '.join(tokens)} tokens per step")
@@ -176,31 +176,33 @@ def _print_traffic(plans: "dict[str, Plan]") -> None:
         return
     if not any(plan.traffic for plan in plans.values()):
         return
-    print_table(
-        [
-            Column("cell"),
-            Column("purpose"),
-            Column("collective"),
-            Column("axis"),
-            Column("count", is_number=True),
-            Column("size", is_number=True),
-            Column("wire", is_number=True),
-        ],
-        [
-            (
-                name,
-                part.purpose.value,
-                part.operation.value,
-                part.axis.value,
-                str(part.count),
-                format_bytes(part.size_bytes),
-                format_bytes(wire_bytes(part, size)),
-            )
-            for name, plan in plans.items()
-            for part in plan.traffic or ()
-            for size in (next(axis.size for axis in plan.mesh if axis.name is part.axis),)
-        ],
-        title="Planned traffic per device and step",
+    print_block(
+        Table(
+            "Planned traffic per device and step",
+            [
+                Column("cell"),
+                Column("purpose"),
+                Column("collective"),
+                Column("axis"),
+                Column("count", is_number=True),
+                Column("size", is_number=True),
+                Column("wire", is_number=True),
+            ],
+            [
+                (
+                    name,
+                    part.purpose.value,
+                    part.operation.value,
+                    part.axis.value,
+                    str(part.count),
+                    format_bytes(part.size_bytes),
+                    format_bytes(wire_bytes(part, size)),
+                )
+                for name, plan in plans.items()
+                for part in plan.traffic or ()
+                for size in (next(axis.size for axis in plan.mesh if axis.name is part.axis),)
+            ],
+        ),
     )
     print_line("size: bytes as nccl-tests counts them; wire: what each device sends, by ring algorithms")
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_json, print_line, print_prose, print_section
+from dtbench.cli.console import print_answer, print_block, print_json, print_line, print_notes, print_prose
+from dtbench.report.page.page import Tone
 
 if TYPE_CHECKING:
     from dtbench.comparison.comparison import Comparison
@@ -173,14 +174,14 @@ def _print_passed(judgements: "Sequence[Judgement]", *, passes: "Sequence[Kept]"
 
 def _print_markdown(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
     """Print Markdown with every bound first: what a person looks for in a pull request."""
-    from dtbench.report.render.comparison_markdown import comparisons_markdown
-    from dtbench.report.render.markdown import escape_markdown
+    from dtbench.report.page.comparison_page import comparisons_page
+    from dtbench.report.render.markdown import answer_markdown, escape_markdown
 
     for judgement in judgements:
         print(f"- {escape_markdown(judgement.words)}")
     if judgements:
         print()
-    print(comparisons_markdown(comparisons), end="")
+    print(answer_markdown(comparisons_page(comparisons)))
 
 
 def _print_documents(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
@@ -197,46 +198,29 @@ def _print_documents(comparisons: "Sequence[Comparison]", judgements: "Sequence[
 
 def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
     """Print what was left out, then comparisons: a few in full, of many one sentence each below a table."""
-    from dtbench.report.page.comparison_text import summary_section
+    from dtbench.report.page.comparison_page import comparison_page, summary_table
 
     for words in comparisons[0].left_out:
-        print_prose(f"WARNING: left out: {words}", style="bold yellow")
+        print_prose(f"WARNING: left out: {words}", tone=Tone.WARNING)
     if len(comparisons) > 1:
-        print_section(summary_section(comparisons))
+        print_block(summary_table(comparisons))
         print_line()
     if len(comparisons) > MOST_IN_FULL:
         _print_sentences(comparisons)
         print_prose("Name two of them for what was done differently, and all metrics; --json has everything.")
     else:
         for comparison in comparisons:
-            print_prose(comparison.sentence, style="bold")
-            _print_in_full(comparison)
+            print_answer(comparison_page(comparison))
+            print_line()
 
 
 def _print_sentences(comparisons: "Sequence[Comparison]") -> None:
     """Print the sentence of each comparison with its notes, below the notes that all of them have."""
-    from dtbench.report.page.comparison_text import remark_lines
+    from dtbench.report.page.comparison_page import comparison_page
 
-    common = [note for note in remark_lines(comparisons[0]) if all(note in remark_lines(one) for one in comparisons)]
-    _print_notes(common)
-    for comparison in comparisons:
+    pages = [comparison_page(comparison) for comparison in comparisons]
+    common = [note for note in pages[0].notes if all(note in page.notes for page in pages)]
+    print_notes(common)
+    for comparison, page in zip(comparisons, pages, strict=True):
         print_prose(f"{comparison.candidate.label}: {comparison.sentence}")
-        _print_notes([note for note in remark_lines(comparison) if note not in common])
-
-
-def _print_notes(notes: "Sequence[str]") -> None:
-    for note in notes:
-        is_warning = note.startswith("WARNING")
-        print_prose(note if is_warning else f"Note: {note}", style="bold yellow" if is_warning else "")
-
-
-def _print_in_full(comparison: "Comparison") -> None:
-    from dtbench.report.page.comparison_text import basis_lines, comparison_sections, remark_lines
-
-    for line in basis_lines(comparison):
-        print_prose(line, style="dim")
-    for section in comparison_sections(comparison):
-        print_section(section)
-    print_line()
-    _print_notes(remark_lines(comparison))
-    print_line()
+        print_notes([note for note in page.notes if note not in common])

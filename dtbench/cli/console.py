@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from dtbench.report.page.section import Column, Section
+from dtbench.report.page.page import Block, Column, Line, Page, Row, Table, Tone
 from dtbench.report.page.visible import spell_controls
 
 if TYPE_CHECKING:
@@ -44,30 +44,55 @@ def make_console() -> "Console":
     return console
 
 
-def print_section(section: Section) -> None:
-    """Print a titled table and what stands below it."""
-    print_table(section.columns, section.rows, title=section.title)
-    for note in section.notes:
-        print_prose(note, style="dim")
+def print_answer(page: Page) -> None:
+    """Print a page whose answer stands for itself: the answer, its tables, and what a reader must know."""
+    for line in page.answer:
+        print_prose(line.words, tone=line.tone)
+    for part in page.parts:
+        for block in part.blocks:
+            print_block(block)
+    if page.notes:
+        print_line()
+    print_notes(page.notes)
 
 
-def print_line(text: str = "", *, style: str = "") -> None:
+def print_notes(notes: Iterable[Line]) -> None:
+    """Print what a reader must know."""
+    for note in notes:
+        print_prose(note.words if note.tone is Tone.WARNING else f"Note: {note.words}", tone=note.tone)
+
+
+def print_block(block: Block) -> None:
+    """Print a titled table and what stands below it, or sentences."""
+    from dtbench.report.page.page import Prose, as_line
+
+    if isinstance(block, Table):
+        print_line(f"\n{block.title}", tone=Tone.STRONG)
+        print_table(block.columns, block.first_rows)
+        for note in map(as_line, block.first_notes):
+            print_prose(note.words, tone=note.tone)
+    elif isinstance(block, Prose):
+        for line in block.lines:
+            print_prose(line.words, tone=line.tone)
+
+
+def print_line(text: str = "", *, tone: Tone = Tone.PLAIN) -> None:
     """Print a line as it is: no markup, no wrapping, colour only on a terminal."""
     from rich.console import Console
 
-    from dtbench.report.render.plain_text import Plain
+    from dtbench.report.render.terminal import render_line
 
-    Console(soft_wrap=True, highlight=False).print(Plain(text, style=style))
+    Console(soft_wrap=True, highlight=False).print(render_line(Line(text, tone)))
 
 
-def print_prose(text: str, *, style: str = "") -> None:
+def print_prose(text: str, *, tone: Tone = Tone.PLAIN) -> None:
     """Print sentences: wrapped between words on a terminal, in one line into a pipe, where ``grep`` finds them."""
     from rich.console import Console
 
-    from dtbench.report.render.plain_text import Plain
+    from dtbench.report.render.terminal import render_line
 
     console = Console(highlight=False)
-    console.print(Plain(text, style=style), soft_wrap=not console.is_terminal)
+    console.print(render_line(Line(text, tone)), soft_wrap=not console.is_terminal)
 
 
 def print_aside(text: str) -> None:
@@ -106,18 +131,8 @@ def send_to_nowhere(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
+def print_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     """Print a table: folded to the width of a terminal, ``COLUMNS``, or a log; cells are plain text."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from dtbench.report.render.terminal import make_table
 
-    from dtbench.report.render.plain_text import Plain
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, padding=(0, 1, 0, 0))
-    if title is not None:
-        print_line(f"\n{title}", style="bold")
-    for column in columns:
-        table.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Plain(cell) for cell in row))
-    make_console().print(table)
+    make_console().print(make_table(Table("", columns, rows)))

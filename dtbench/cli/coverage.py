@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_json, print_line, print_prose, print_section
-from dtbench.report.page.section import Column, Section
+from dtbench.cli.console import print_block, print_json, print_line, print_prose
+from dtbench.report.page.page import Column, Table, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,9 +179,9 @@ def _row_document(row: "CoveredFunction") -> dict[str, object]:
 def print_coverage(found: "FunctionCoverage") -> None:
     """Print a table for each file, then what the classes add up to."""
     for file in dict.fromkeys(row.file for row in found.functions):
-        print_section(_section(file, [row for row in found.functions if row.file == file]))
+        print_block(_section(file, [row for row in found.functions if row.file == file]))
     print_line()
-    print_prose(sum_up(found.functions), style="bold")
+    print_prose(sum_up(found.functions), tone=Tone.STRONG)
     if found.cost_per_call_ns is not None:
         added = f"A probe adds at most {found.cost_per_call_ns} ns to a call"
         print_prose(f"{added}; that is in the times of the functions around it.")
@@ -189,7 +189,7 @@ def print_coverage(found: "FunctionCoverage") -> None:
         print_prose(f"Note: {note}")
 
 
-def _section(file: str, rows: "Sequence[CoveredFunction]") -> Section:
+def _section(file: str, rows: "Sequence[CoveredFunction]") -> Table:
     columns = (
         Column("function"),
         Column("class"),
@@ -209,7 +209,7 @@ def _section(file: str, rows: "Sequence[CoveredFunction]") -> Section:
             seen = State.NOT_REACHED if row.state is State.RAISED else row.state
             missing.setdefault(f"{seen} ({row.reason})", []).append(row.name)
     reasons = [f"{why}: {', '.join(names)}" for why, names in missing.items()]
-    return Section(file, columns, [_row(row) for row in rows], (*remarks, *reasons))
+    return Table(file, columns, [_row(row) for row in rows], (*remarks, *reasons))
 
 
 def _row(row: "CoveredFunction") -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import typer
 
 from dtbench.base.commands import spell_word
 from dtbench.cli.console import print_json, print_line, print_table
-from dtbench.report.page.section import Column
+from dtbench.report.page.page import Column, Tone
 
 if TYPE_CHECKING:
     from dtbench.cli.torch_probe import NoTorch, Torch
@@ -233,9 +233,9 @@ def print_findings(findings: list[Finding], abilities: list[Ability]) -> None:
     print_table([Column("what"), Column("found")], [(finding.what, finding.found) for finding in findings])
     for finding in findings:
         if finding.advice is not None:
-            print_line(f"{finding.what}: {finding.advice}", style="yellow")
+            print_line(f"{finding.what}: {finding.advice}", tone=Tone.WARNING)
     for ability in abilities:
         if ability.can_run:
-            print_line(f"can run: {ability.scenario} ({ability.words})", style="green")
+            print_line(f"can run: {ability.scenario} ({ability.words})", tone=Tone.GOOD)
         else:
-            print_line(f"cannot run: {ability.scenario}: {ability.words}", style="red")
+            print_line(f"cannot run: {ability.scenario}: {ability.words}", tone=Tone.BAD)

@@ -7,7 +7,7 @@ import typer
 
 from dtbench.cli.console import print_aside, print_json, print_line, print_prose, print_table
 from dtbench.cli.find_launch import find_launch
-from dtbench.report.page.section import Column
+from dtbench.report.page.page import Column, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,4 +168,4 @@ def _print_archive(plan: "ArchivePlan", path: Path, size_bytes: int) -> None:
     print_line()
     for note in plan.notes:
         print_prose(f"Note: {note}")
-    print_prose(f"Wrote {path} ({format_bytes(size_bytes)}); open it at https://ui.perfetto.dev.", style="bold")
+    print_prose(f"Wrote {path} ({format_bytes(size_bytes)}); open it at https://ui.perfetto.dev.", tone=Tone.STRONG)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.console import print_json, print_line, print_table
-from dtbench.report.page.section import Column
+from dtbench.report.page.page import Column, Tone
 
 if TYPE_CHECKING:
     from dtbench.scenario.catalog import ListedScenario
@@ -25,7 +25,7 @@ def list_scenarios(
     print_table([Column("scenario"), Column("question"), Column("from")], rows)
     for scenario in listed:
         if scenario.error is not None:
-            print_line(f"{scenario.entry.name} cannot run:", style="red")
+            print_line(f"{scenario.entry.name} cannot run:", tone=Tone.BAD)
             print_line(scenario.error)
     print_line("`dtbench check <scenario>` shows what it would do.")
 

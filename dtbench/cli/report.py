@@ -65,7 +65,9 @@ def print_report(summary: "RunSummary") -> None:
     """Print the report of a run, and unbroken lines that say where things are."""
     from rich.console import Console
 
-    from dtbench.report.render.text import render_places, render_run
+    from dtbench.report.page.places import find_places
+    from dtbench.report.page.run_page import run_page
+    from dtbench.report.render.terminal import render_page, render_places
 
-    make_console().print(render_run(summary))
-    Console(highlight=False, soft_wrap=True).print(render_places(summary))
+    make_console().print(render_page(run_page(summary)))
+    Console(highlight=False, soft_wrap=True).print(render_places(find_places(summary)))

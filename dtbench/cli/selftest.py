@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.base.commands import spell_word
-from dtbench.cli.console import print_aside, print_json, print_line, print_section
+from dtbench.cli.console import print_aside, print_block, print_json, print_line
 
 _MORE_TRIES = 2
 """For rows that failed only where other guests had the machine: they say nothing of dtbench."""
@@ -119,7 +119,7 @@ def _publish(run: Path) -> Exception | None:
 def _print(record: "SelftestRecord") -> None:
     from dtbench.selftest.table import tabulate_rows
 
-    print_section(tabulate_rows(record.rows))
+    print_block(tabulate_rows(record.rows))
     passed = sum(row.passed for row in record.rows)
     print_line(
         f"seed {record.seed}: {passed} of {len(record.rows)} rows passed; `dtbench report {spell_word(record.run)}`"

@@ -9,6 +9,7 @@ import typer
 from dtbench.base.signals import EXIT_CTRL_C
 from dtbench.cli.console import print_aside, print_line
 from dtbench.machine.processes import die_with_parent
+from dtbench.report.page.page import Tone
 
 _PORTS_TRIED = 50
 
@@ -27,7 +28,7 @@ def tensorboard(
     folder = find_folder(run, results)
     refuse_taken_port(host, port)
     print_line(f"TensorBoard reads {folder}")
-    print_line(f"http://{host}:{port}/#dtbench  (in a few seconds; Ctrl-C ends it)", style="bold")
+    print_line(f"http://{host}:{port}/#dtbench  (in a few seconds; Ctrl-C ends it)", tone=Tone.STRONG)
     serve(tensorboard_command(folder, host=host, port=port))
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from dtbench.base.commands import spell_word
 from dtbench.base.units import NS_PER_MS, format_fraction
 from dtbench.base.vocabulary import Estimate
-from dtbench.report.page.section import Column, Section
+from dtbench.report.page.page import Column, Table
 from dtbench.selftest.records import CellOutcome, RowOutcome
 
 _COLUMNS: Final = (
@@ -23,14 +23,14 @@ _COLUMNS: Final = (
 _NOTHING: Final = "-"
 
 
-def tabulate_rows(rows: Sequence[RowOutcome]) -> Section:
+def tabulate_rows(rows: Sequence[RowOutcome]) -> Table:
     """Give a line for each cell of each row, and below them why rows failed."""
     lines = [line for row in rows for line in _lines_of(row)]
     earlier = tuple(f"{row.row} failed before: {reason}" for row in rows for reason in row.earlier)
     reasons = tuple(f"{row.row} FAILED: {reason}" for row in rows for reason in row.reasons)
     title = "Exposed communication and steps, ms: what was found beside what was injected"
     disturbed = tuple(_describe_disturbance(row) for row in rows if row.disturbed)
-    return Section(title, _COLUMNS, lines, (*earlier, *reasons, *disturbed))
+    return Table(title, _COLUMNS, lines, (*earlier, *reasons, *disturbed))
 
 
 def _describe_disturbance(row: RowOutcome) -> str:

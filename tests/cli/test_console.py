@@ -3,7 +3,7 @@
 import pytest
 
 from dtbench.cli.console import print_table
-from dtbench.report.page.section import Column
+from dtbench.report.page.page import Column
 
 COLUMNS = (Column("cell"), Column("why"), Column("step", is_number=True))
 ROWS = (("fsdp2_tp_with_sequence_parallel", "word " * 40, "1504.5"),)

@@ -14,7 +14,7 @@ from dtbench.base.errors import ComparisonError
 from dtbench.base.vocabulary import Cause, Operation, Purpose
 from dtbench.report.notebook.loaded import RunReport
 from dtbench.report.page import run_words
-from dtbench.report.page.section import Column, Section
+from dtbench.report.page.page import Column, Table
 from dtbench.report.plots.names import figure_png
 from dtbench.report.render.html import MOST_NOTES, report_html
 from dtbench.report.render.markdown import summary_markdown
@@ -177,7 +177,7 @@ def test_nothing_is_fetched_and_no_colour_fights_the_notebooks_theme(html: Calla
 
 
 def test_many_notes_are_cut_and_counted() -> None:
-    section = Section("t", (Column("a"),), (("1",),))
+    section = Table("t", (Column("a"),), (("1",),))
     html = report_html("", ["answer"], [section], [f"note {place}" for place in range(MOST_NOTES + 5)])
     assert f"{MOST_NOTES + 5} notes" in html
     assert "and 5 more" in html

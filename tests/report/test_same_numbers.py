@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 import pytest
+from dtbench.report.render.text import render_run
 from matplotlib.patches import Rectangle
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -29,7 +30,6 @@ from dtbench.report.event_files.publish import publish
 from dtbench.report.notebook.loaded import RunReport
 from dtbench.report.page import sweep
 from dtbench.report.render.markdown import estimates_markdown, summary_markdown
-from dtbench.report.render.text import render_run
 from dtbench.report.tb_plugin.overview import make_overview
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_data

@@ -9,12 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from dtbench.base.units import format_ns
-from dtbench.base.vocabulary import Cause, Purpose
-from dtbench.cli.console import print_table
-from dtbench.report.page.causes import describe_cause
-from dtbench.report.page.section import Section
 from dtbench.report.page.trace_sections import (
     MOST_OWNERS,
     MOST_RANKS,
@@ -24,6 +18,12 @@ from dtbench.report.page.trace_sections import (
     time_section,
     waiting_section,
 )
+
+from dtbench.base.units import format_ns
+from dtbench.base.vocabulary import Cause, Purpose
+from dtbench.cli.console import print_table
+from dtbench.report.page.causes import describe_cause
+from dtbench.report.page.page import Table
 from dtbench.report.page.trace_words import MOST_NAMES, answer_lines, remark_lines
 from dtbench.traces.causes.exposed_owners import ExposedOwner
 from dtbench.traces.host.correlate import Uncorrelated
@@ -257,7 +257,7 @@ def test_sections_come_in_the_order_of_reading_and_without_empty_ones(fsdp: Trac
         "What communication was for, per step",
         "Where the time went",
     ]
-    assert all(isinstance(section, Section) and section.rows for section in make_sections(fsdp))
+    assert all(isinstance(section, Table) and section.rows for section in make_sections(fsdp))
 
 
 @pytest.mark.parametrize("doubt", ["a number comes twice", "not one job"])

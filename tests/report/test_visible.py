@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from dtbench.report.render.text import render_run
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -16,13 +17,12 @@ from rich.console import Console
 import dtbench
 from dtbench.cli.console import print_aside, print_error, print_line, print_prose, print_table
 from dtbench.cli.main import main
-from dtbench.report.page.section import Column
+from dtbench.report.page.page import Column
 from dtbench.report.page.visible import spell_controls, spell_controls_of_json
 from dtbench.report.plots.drawing import literal
 from dtbench.report.render.html import escape_html
 from dtbench.report.render.markdown import environment_markdown, escape_markdown, summary_markdown
 from dtbench.report.render.plain_text import Plain
-from dtbench.report.render.text import render_run
 from dtbench.runs.run import summarize_run
 from dtbench.store.read import read_environment
 

@@ -26,7 +26,9 @@ from dtbench.base.vocabulary import Phase, Purpose
 from dtbench.report.event_files.files import Tagged, image, replace_folder, scalar, text, write_events
 from dtbench.report.event_files.hparams import METRICS, experiment, session
 from dtbench.report.page import causes, sentences, sweep
+from dtbench.report.page.cell_page import cell_part
 from dtbench.report.page.estimates import estimate_numbers
+from dtbench.report.page.run_page import run_page
 from dtbench.report.page.settings import Settings, find_settings
 from dtbench.report.plots.names import (
     MOST_CELLS,
@@ -34,14 +36,7 @@ from dtbench.report.plots.names import (
     plot_step_times,
 )
 from dtbench.report.plots.pictures import draw_pictures
-from dtbench.report.render.markdown import (
-    environment_markdown,
-    estimates_markdown,
-    owners_markdown,
-    receipts_markdown,
-    stages_markdown,
-    summary_markdown,
-)
+from dtbench.report.render.markdown import block_markdown, environment_markdown, page_markdown, receipts_markdown
 from dtbench.runs.reading.undisturbed import keep_finished, keep_steps
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.store.records.run import Environment
@@ -139,7 +134,7 @@ def _all_cell_values(cell: CellSummary, settings: Settings, steps: pd.DataFrame)
 
 
 def _run_values(summary: RunSummary, environment: Environment | None, pictures: Mapping[str, bytes]) -> list[Tagged]:
-    values = [(0, text("summary", summary_markdown(summary)))]
+    values = [(0, text("summary", page_markdown(run_page(summary))))]
     values += [(0, image(tag, png)) for tag, png in pictures.items()]
     if len(summary.cells) > 1:
         known = {tag for cell in summary.cells for tag in _cell_numbers(cell)}
@@ -153,12 +148,10 @@ def _cell_values(cell: CellSummary) -> Iterator[Tagged]:
     for tag, number in _cell_numbers(cell).items():
         yield 0, scalar(tag, number)
     yield 0, text("receipts", receipts_markdown(cell))
-    if cell.owners:
-        yield 0, text("owners", owners_markdown(cell))
-    if cell.stages:
-        yield 0, text("stages", stages_markdown(cell))
-    if cell.exposure is not None:
-        yield 0, text("estimates", estimates_markdown(cell))
+    part = cell_part(cell)
+    for tag in ("owners", "stages", "estimates"):
+        if (block := part.find(tag)) is not None:
+            yield 0, text(tag, block_markdown(block))
 
 
 def _cell_numbers(cell: CellSummary) -> dict[str, float]:

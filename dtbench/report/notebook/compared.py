@@ -12,19 +12,15 @@ from dtbench.base.columns import ANY, Column, Table, Unit
 from dtbench.comparison.comparison import CollectiveChange, Comparison, MechanismChange, MetricChange
 from dtbench.comparison.run import compare_paths
 from dtbench.report.notebook.loaded import RunReport
-from dtbench.report.page.comparison_text import basis_lines, comparison_sections, remark_lines
-from dtbench.report.page.section import Section
+from dtbench.report.page.comparison_page import basis_lines, comparisons_page, remark_lines
 from dtbench.report.page.visible import spell_controls
-from dtbench.report.render.html import report_html
+from dtbench.report.render.html import page_html
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Compared = str | PathLike[str] | RunReport
 """What may be compared: what ``dtbench compare`` takes, or a run that was loaded."""
-
-_FIRST = ("What was done differently, per step", "What it cost")
-"""Tables that a notebook shows at once; the others are folded away."""
 
 
 METRICS: Final = Table[Comparison, None, MetricChange](
@@ -214,10 +210,7 @@ class ComparisonReport:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        sections = sorted(comparison_sections(self.comparison), key=_order)
-        shown = sum(section.title in _FIRST for section in sections)
-        lines = [self.sentence, *basis_lines(self.comparison)]
-        return report_html("", lines, sections[:shown], self.notes, folded=sections[shown:])
+        return page_html(comparisons_page([self.comparison]), headless=True)
 
 
 def compare(
@@ -230,7 +223,3 @@ def compare(
 
 def _name(compared: Compared) -> str:
     return compared.summary.path if isinstance(compared, RunReport) else fspath(compared)
-
-
-def _order(section: Section) -> int:
-    return _FIRST.index(section.title) if section.title in _FIRST else len(_FIRST)

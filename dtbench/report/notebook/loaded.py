@@ -11,11 +11,11 @@ import pandas as pd
 
 from dtbench.base.errors import StoreError
 from dtbench.report.notebook.trace_report import plot_step_of
-from dtbench.report.page import run_words
+from dtbench.report.page import run_page
 from dtbench.report.page.run_tables import ESTIMATES, tabulate_run_owners
 from dtbench.report.page.sentences import doubts_of_cells, mistrusted
 from dtbench.report.page.visible import spell_controls
-from dtbench.report.render.html import report_html
+from dtbench.report.render.html import page_html
 from dtbench.runs.reading.cell_data import STEPS_NAME, RunData, stack, stack_left_out
 from dtbench.runs.reading.many_runs import NOTES, load_run_steps
 from dtbench.runs.reading.run_data import read_run_data
@@ -75,7 +75,7 @@ class RunReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers must know, with the cells that it is about."""
-        return run_words.note_words(self.summary)
+        return run_page.note_words(self.summary)
 
     @property
     def _cells(self) -> tuple[str, ...]:
@@ -131,17 +131,16 @@ class RunReport:
         return open_run_timeline(Path(self.summary.path), cell=cell, launch=launch, steps=steps)
 
     def __str__(self) -> str:
-        head = run_words.head_words(self.summary)
+        head = run_page.head_words(self.summary)
         notes = (f"Note: {note}" for note in self.notes)
-        return spell_controls("\n".join([head, *run_words.answer_words(self.summary), *notes]))
+        return spell_controls("\n".join([head, *run_page.answer_words(self.summary), *notes]))
 
     def __repr__(self) -> str:
         cells = ", ".join(cell.name for cell in self.summary.cells)
         return spell_controls(f"{self.summary.name} {self.summary.run_id}, {self.summary.status}; cells: {cells}")
 
     def _repr_html_(self) -> str:
-        head, answer = run_words.head_words(self.summary), run_words.answer_words(self.summary)
-        return report_html(head, answer, run_words.tables(self.summary), self.notes)
+        return page_html(run_page.run_page(self.summary), ("checks", "cells"))
 
 
 def load_run(path: Path) -> RunReport:

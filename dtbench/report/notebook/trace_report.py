@@ -9,10 +9,10 @@ import pandas as pd
 from dtbench.base.errors import TraceError
 from dtbench.report.page.doubts import say_doubts
 from dtbench.report.page.run_tables import OWNERS, OwnedRows
-from dtbench.report.page.trace_sections import owner_section, time_section
+from dtbench.report.page.trace_page import traces_page
 from dtbench.report.page.trace_words import answer_lines, answer_notes, remark_lines
 from dtbench.report.page.visible import spell_controls
-from dtbench.report.render.html import report_html
+from dtbench.report.render.html import page_html
 from dtbench.runs.cell.summarize_overlap import keep_known
 from dtbench.runs.representative import doubt_steps, read_steps_of_traces
 from dtbench.traces.job.means import average
@@ -137,8 +137,7 @@ class TraceReport:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        sections = [section for section in (owner_section(self.traces), time_section(self.traces)) if section.rows]
-        return report_html("", answer_lines(self.traces), sections[:1], remark_lines(self.traces), folded=sections[1:])
+        return page_html(traces_page(self.traces), ("owners", "times"))
 
 
 def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":

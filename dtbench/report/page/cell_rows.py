@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dtbench.base.units import format_fraction
 from dtbench.report.page import causes, sentences
 from dtbench.report.page.marks import Marks
-from dtbench.runs.summary import CellSummary, PurposeSummary, RankBreakdown
-from dtbench.traces.known_part import name_part
+from dtbench.report.page.page import Cell, Row
+from dtbench.runs.summary import CellSummary, OwnerSummary, PurposeSummary, RankBreakdown
+from dtbench.traces.known_part import KnownPart, name_part
 
 
 def mark_owners(cell: CellSummary) -> Marks:
@@ -17,22 +18,40 @@ def mark_owners(cell: CellSummary) -> Marks:
     return Marks.of(row.part for row in cell.owners)
 
 
-def owner_rows(cell: CellSummary) -> list[tuple[str, ...]]:
+def owner_rows(cell: CellSummary) -> list[Row]:
     """Give owner, collective, purpose, cause, exposed milliseconds and share of each row, most exposed first."""
-    rows = sorted(cell.owners, key=lambda row: -row.exposed_ns)
-    total_ns = sum(row.exposed_ns for row in rows)
-    decimals, marks = sentences.decimals_for(row.exposed_ns for row in rows), mark_owners(cell)
+    rows, total_ns = _by_exposed(cell), sum(row.exposed_ns for row in cell.owners)
     return [
         (
             causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED,
             causes.name_operation(row.operation),
             row.purpose.value,
             causes.describe_cause(row.cause, waited_for=row.waited_for),
-            marks.mark(sentences.format_ms(row.exposed_ns, decimals), row.part),
-            marks.mark(format_fraction(sentences.fraction_of(row.exposed_ns, total_ns)), row.part),
+            *_exposed_cells(cell, row.exposed_ns, total_ns, row.part),
         )
         for row in rows
     ]
+
+
+def rest_of_owners(cell: CellSummary, first: int) -> Row:
+    """Give the row that sums up all but the first of ``owner_rows``."""
+    rest, total_ns = _by_exposed(cell)[first:], sum(row.exposed_ns for row in cell.owners)
+    part = next((row.part for row in rest if row.part), None)
+    figures = _exposed_cells(cell, sum(row.exposed_ns for row in rest), total_ns, part)
+    return (f"{len(rest)} more", "", "", "", *figures)
+
+
+def _by_exposed(cell: CellSummary) -> list[OwnerSummary]:
+    return sorted(cell.owners, key=lambda row: -row.exposed_ns)
+
+
+def _exposed_cells(cell: CellSummary, exposed_ns: float, total_ns: float, part: KnownPart | None) -> tuple[Cell, Cell]:
+    decimals, marks = sentences.decimals_for(row.exposed_ns for row in cell.owners), mark_owners(cell)
+    share = sentences.fraction_of(exposed_ns, total_ns)
+    return (
+        Cell(marks.mark(sentences.format_ms(exposed_ns, decimals), part), value=exposed_ns),
+        Cell(marks.mark(format_fraction(share), part), value=share),
+    )
 
 
 def sum_causes(cell: CellSummary) -> str:
@@ -46,14 +65,17 @@ def mark_purposes(cell: CellSummary) -> Marks:
     return Marks.of(part for row in cell.purposes for part in (row.part, row.wait_part))
 
 
-def purpose_times(cell: CellSummary, row: PurposeSummary) -> tuple[str, ...]:
+def purpose_times(cell: CellSummary, row: PurposeSummary) -> tuple[Cell, ...]:
     """Give what one purpose took, hid, exposed and waited, ms, and its hidden share."""
     decimals, marks = sentences.decimals_for(one.comm_ns for one in cell.purposes), mark_purposes(cell)
-    times_ns = (row.comm_ns, row.hidden_ns, row.exposed_ns)
+    wait = sentences.bound_wait(cell, row.purpose, sentences.format_ms(row.wait_ns, decimals))
     return (
-        *(marks.mark(sentences.format_ms(time_ns, decimals), row.part) for time_ns in times_ns),
-        marks.mark(sentences.bound_wait(cell, row.purpose, sentences.format_ms(row.wait_ns, decimals)), row.wait_part),
-        marks.mark(format_fraction(row.hidden_fraction), row.part),
+        *(
+            Cell(marks.mark(sentences.format_ms(time_ns, decimals), row.part), value=time_ns)
+            for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns)
+        ),
+        Cell(marks.mark(wait, row.wait_part), value=row.wait_ns),
+        Cell(marks.mark(format_fraction(row.hidden_fraction), row.part), value=row.hidden_fraction),
     )
 
 

@@ -1,7 +1,7 @@
 """What a scenario's checks came to, in words: one wording for terminal, Markdown and notebook."""
 
 from dtbench.base.units import count_things
-from dtbench.report.page.section import Column, Section
+from dtbench.report.page.page import Cell, Column, Line, Part, Prose, Table, Tone
 from dtbench.store.records.checks import DISTURBED, CheckOutcome, ChecksSummary
 
 
@@ -24,17 +24,31 @@ def _spell(outcome: CheckOutcome) -> str:
     return "could not be judged" if outcome is CheckOutcome.NOT_JUDGED else outcome.value
 
 
-def checks_section(checks: ChecksSummary) -> Section:
+def checks_part(checks: ChecksSummary) -> Part:
+    """Give the answer, then every check with its outcome and figure."""
+    tone = Tone.STRONG if checks.outcome is CheckOutcome.PASSED else Tone.BAD
+    return Part("checks", "", (Prose((Line(answer_line(checks), tone),)), checks_table(checks)))
+
+
+def checks_table(checks: ChecksSummary) -> Table:
     """Give every check: what became of it, what it asks for, and the figure that it was judged by."""
-    return Section(
+    return Table(
         title="Checks of the scenario",
         columns=(Column("outcome"), Column("check"), Column("got")),
         rows=[
-            (_mark(result.outcome), _describe(result.words, result.because), result.got) for result in checks.results
+            (
+                Cell(_mark(result.outcome), _TONES[result.outcome]),
+                _describe(result.words, result.because),
+                result.got,
+            )
+            for result in checks.results
         ],
         notes=(scope_words(checks), *([CHANGED] if checks.changed else [])),
+        key="checks",
     )
 
+
+_TONES = {CheckOutcome.PASSED: Tone.GOOD, CheckOutcome.FAILED: Tone.BAD, CheckOutcome.NOT_JUDGED: Tone.WARNING}
 
 CHANGED = "--set made this another experiment than the file claims about: its checks are told and do not count"
 

@@ -11,7 +11,7 @@ from typing import Final
 from dtbench.base.units import NS_PER_MS, format_fraction, format_ns
 from dtbench.base.vocabulary import ESTIMATE_PHRASES, Estimate
 from dtbench.report.page import sentences
-from dtbench.report.page.section import Column, Section
+from dtbench.report.page.page import Cell, Column, Table, Tone, lines
 from dtbench.runs.exposure.agreement import ERRORS, LEAST_NS, SHARE, Agreement, judge, known_votes, leans_on_errors
 from dtbench.runs.summary import CellSummary, Estimated, ExposureRow, ExposureSummary
 
@@ -136,17 +136,16 @@ def dispute_sentences(exposure: ExposureSummary) -> list[str]:
     return [*found[:MOST_DISPUTES], *([f"and {rest} more disputes: see --json"] if rest > 0 else [])]
 
 
-def estimates_section(exposure: ExposureSummary) -> Section:
-    """Give all estimates with their standard errors: the mean over ranks, then each rank."""
+def estimates_table(exposure: ExposureSummary) -> Table:
+    """Give all estimates with their standard errors: the mean over ranks, then each rank; then what does not agree."""
     kinds = [one.estimate for one in exposure.rows[0].estimates]
-    rows = exposure.rows[: MOST_RANKS + 1]
-    decimals = sentences.decimals_for(one.mean_ns for row in rows for one in row.estimates)
-    rest = len(exposure.rows) - len(rows)
+    decimals = sentences.decimals_for(one.mean_ns for row in exposure.rows for one in row.estimates)
+    rest = len(exposure.rows) - MOST_RANKS - 1
     rule = (
         f"two agree within the largest of {ERRORS:g} combined standard errors, {format_fraction(SHARE)} and "
         f"{format_ns(LEAST_NS)}"
     )
-    return Section(
+    return Table(
         title="Exposed communication estimated several ways, per step; ms ± standard error",
         columns=[
             Column("rank"),
@@ -155,17 +154,25 @@ def estimates_section(exposure: ExposureSummary) -> Section:
         ],
         rows=[
             (
-                "mean" if row.rank is None else str(row.rank),
-                *(_estimate_words(one, decimals) for one in row.estimates),
-                _word(judge(row)),
+                Cell("mean", value=-1) if row.rank is None else Cell(str(row.rank), value=row.rank),
+                *(Cell(_estimate_words(one, decimals), value=one.mean_ns) for one in row.estimates),
+                _agreement_cell(row),
             )
-            for row in rows
+            for row in exposure.rows
         ],
         notes=(
-            *([f"and {rest} more {'rank' if rest == 1 else 'ranks'}: see --json"] if rest else []),
+            *lines(dispute_sentences(exposure), Tone.WARNING),
             "; ".join([*(_EXPLAINED[kind] for kind in kinds), rule]),
         ),
+        key="estimates",
+        first=MOST_RANKS + 1,
+        more=f"and {rest} more {'rank' if rest == 1 else 'ranks'}: see --json",
     )
+
+
+def _agreement_cell(row: ExposureRow) -> Cell:
+    outcome = judge(row)
+    return Cell(_word(outcome), Tone.WARNING if outcome is Agreement.DISPUTED else Tone.PLAIN)
 
 
 def _estimate_words(one: Estimated, decimals: int) -> str:

@@ -31,6 +31,11 @@ from dtbench.traces.known_part import KnownPart, name_part
 
 NAN = float("nan")
 
+WAIT_EXPLAINED: Final = (
+    "wait: how long a rank stood still for it; more than comm where waking up takes long, less than exposed where the "
+    "rank had other host work to do"
+)
+
 
 def fraction_of(part: float, whole: float) -> float:
     """Give ``part / whole``; NaN when the whole is 0 or unknown."""

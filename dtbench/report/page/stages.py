@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from dtbench.base.units import format_bytes, format_ns, list_numbers
 from dtbench.base.vocabulary import StageOutcome
-from dtbench.report.page.section import Column, Section
+from dtbench.report.page.page import Block, Cell, Column, Line, Prose, Table, Tone, lines
 from dtbench.runs.stage_summary import StageSummary, StateStepsSummary
 from dtbench.runs.summary import CellSummary
 
@@ -28,24 +28,45 @@ _COLUMNS = (
 )
 
 
-def stages_section(cell: CellSummary) -> Section:
-    """Give stages in the order in which they ran."""
-    return Section(TITLE, _COLUMNS, [_words(row) for row in cell.stages])
+_TONES = {
+    StageOutcome.EQUAL: Tone.GOOD,
+    **dict.fromkeys((StageOutcome.BROKEN, StageOutcome.NOT_COMPARED), Tone.WARNING),
+    **dict.fromkeys((StageOutcome.WRONG, StageOutcome.RAISED, StageOutcome.MENDED), Tone.BAD),
+}
 
 
-def _words(row: StageSummary) -> tuple[str, ...]:
-    name = f"{row.part}: {row.stage}"
+def stage_blocks(cell: CellSummary) -> Iterator[Block]:
+    """Give stages in the order in which they ran, then what came out wrong and what a load and a save cost."""
+    if not cell.stages:
+        return
+    yield Table(TITLE, _COLUMNS, [_words(row) for row in cell.stages], key="stages")
+    yield Prose(tuple(_lines(cell)), key="stage_sentences")
+
+
+def _lines(cell: CellSummary) -> Iterator[Line]:
+    for row in cell.stages:
+        yield from lines(outcome_sentences(row), _TONES[row.outcome])
+        if (sentence := traffic_sentence(row)) is not None:
+            yield Line(sentence, Tone.BAD)
+    if (sentence := saved_sentence(cell.state_steps)) is not None:
+        yield Line(sentence, Tone.BAD)
+    yield from lines(step_sentences(cell.state_steps))
+
+
+def _words(row: StageSummary) -> tuple[str | Cell, ...]:
+    peak_bytes = row.host_peak_bytes
+    name, outcome = f"{row.part}: {row.stage}", Cell(row.outcome.value, _TONES[row.outcome])
     if not row.rounds:
-        return (name, *("-" for _ in _COLUMNS[1:-1]), row.outcome)
+        return (name, *("-" for _ in _COLUMNS[1:-1]), outcome)
     return (
         name,
-        format_ns(row.duration_ns),
-        format_ns(row.wait_ns),
-        _spell(row.state_bytes),
+        Cell(format_ns(row.duration_ns), value=row.duration_ns),
+        Cell(format_ns(row.wait_ns), value=row.wait_ns),
+        Cell(_spell(row.state_bytes), value=row.state_bytes),
         _count(row),
-        _spell(row.sent_bytes),
-        "n/a" if row.host_peak_bytes is None else f"+{format_bytes(row.host_peak_bytes)}",
-        row.outcome,
+        Cell(_spell(row.sent_bytes), value=row.sent_bytes),
+        Cell("n/a" if peak_bytes is None else f"+{format_bytes(peak_bytes)}", value=peak_bytes),
+        outcome,
     )
 
 
@@ -120,15 +141,3 @@ def saved_sentence(steps: StateStepsSummary | None) -> str | None:
     if steps is None or not steps.mismatched:
         return None
     return f"steps beside a save show in what was saved: {steps.mismatched} keys are not as they were at the call"
-
-
-def all_sentences(cell: CellSummary) -> list[str]:
-    """Give every sentence on a cell's stages, those on what went wrong first."""
-    wrong = [one for row in cell.stages for one in (*outcome_sentences(row), traffic_sentence(row))]
-    said = [*wrong, saved_sentence(cell.state_steps), *step_sentences(cell.state_steps)]
-    return [sentence for sentence in said if sentence is not None]
-
-
-def plain_titles(section: Section) -> list[str]:
-    """Give a table's headers in one line each."""
-    return [column.title.replace("-\n", "").replace("\n", " ") for column in section.columns]

@@ -4,7 +4,8 @@ One wording for the terminal, Markdown, the plot and TensorBoard.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
@@ -13,14 +14,15 @@ from dtbench.base.units import NS_PER_MS, format_fraction, format_ns
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import estimates, sentences
 from dtbench.report.page.marks import Marks
-from dtbench.report.page.sentences import NAN
+from dtbench.report.page.page import Cell, Column, Line, Part, Prose, Table, Tone, lines, words_of
+from dtbench.report.page.sentences import NAN, WAIT_EXPLAINED
 from dtbench.runs.representative import UNSURE
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.runs.told_apart import LEAST_LAUNCHES, tell_apart
 from dtbench.scenario.sweeps.axes import cut_common_folders
 from dtbench.traces.known_part import KnownPart
 
-MOST_CELLS = 4
+MOST_CELLS: Final = 4
 """Cells that are told in full; of more, only those that must not be trusted are."""
 
 ESTIMATES, CHECK = estimates.LABEL, "check"
@@ -32,6 +34,9 @@ NOT_ON_AXIS = "-"
 
 _MOST_VALUE_LENGTH = 18
 _DOUBT: Final = "?"
+_OF_COMM: Final = "Their communication"
+_MOST_LETTERS: Final = 14
+"""Of a line of a header."""
 _MOST_NOTES = 6
 _WITHIN: Final = "within one launch: `--set repeat=4` says whether cells differ from launch to launch"
 _SCOPE_WORDS: Final = {
@@ -55,11 +60,17 @@ class SweepAxis:
 
 
 @dataclass(frozen=True)
-class Column:
-    """One quantity: its header, and the words of every cell."""
+class Quantity:
+    """One quantity: its header, and what is said of every cell."""
 
     header: str
-    words: tuple[str, ...]
+    cells: tuple[str | Cell, ...]
+    group: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is said, without the numbers behind it."""
+        return tuple(map(words_of, self.cells))
 
 
 def find_axes(summary: RunSummary) -> tuple[SweepAxis, ...]:
@@ -83,38 +94,109 @@ def constant_words(summary: RunSummary) -> str:
     return ", ".join(f"{_short_name(name, names)} {only.pop()}" for name, only in values.items() if len(only) == 1)
 
 
-def sweep_columns(summary: RunSummary) -> tuple[Column, ...]:
+def sweep_quantities(summary: RunSummary) -> tuple[Quantity, ...]:
     """Give what the table of a sweep says of each cell, the axes left out; times in ms."""
-    cells, marks = summary.cells, mark_cells(summary)
-    decimals = sentences.decimals_for(cell.step_time.median for cell in cells)
+    spell = _Spelling(mark_cells(summary), sentences.decimals_for(cell.step_time.median for cell in summary.cells))
 
-    def ms(time_ns: float, part: KnownPart | None) -> str:
-        return marks.mark(sentences.format_ms(time_ns, decimals), part)
+    def make(header: str, say: Callable[[CellSummary], str | Cell], group: str = "") -> Quantity:
+        return Quantity(header, tuple(map(say, summary.cells)), group)
 
-    def wait(purpose: Purpose) -> tuple[str, ...]:
-        waits = ((cell, _wait_words(cell, purpose, decimals), sentences.wait_part(cell, purpose)) for cell in cells)
-        return tuple(_mark_doubt(cell, marks.mark(words, part)) for cell, words, part in waits)
-
-    def exposed(cell: CellSummary) -> str:
-        return _mark_doubt(cell, sentences.bound_below(cell, ms(exposed_ns(cell), cell.part)))
-
-    def hidden(cell: CellSummary) -> str:
-        return _mark_doubt(cell, marks.mark(format_fraction(cell.hidden_fraction), cell.part))
-
-    ranks = tuple(str(cell.plan.ranks) for cell in cells)
-    are_estimated = any(cell.exposure is not None for cell in cells)
+    has_ranks = len({cell.plan.ranks for cell in summary.cells}) > 1
+    are_estimated = any(cell.exposure is not None for cell in summary.cells)
     return (
-        *([Column("ranks", ranks)] if len(set(ranks)) > 1 else []),
-        Column("step time", tuple(ms(cell.step_time.median, cell.timed_part) for cell in cells)),
-        Column("95 % interval", tuple(_interval_words(cell, decimals) for cell in cells)),
-        Column("tokens per s", tuple(marks.mark(sentences.tokens_word(cell), cell.timed_part) for cell in cells)),
-        Column("gradient wait", wait(Purpose.GRAD_REDUCE)),
-        Column("unshard wait", wait(Purpose.UNSHARD)),
-        Column("exposed comm", tuple(exposed(cell) for cell in cells)),
-        Column("hidden share", tuple(hidden(cell) for cell in cells)),
-        *([Column(ESTIMATES, tuple(estimates.agreement_word(cell) for cell in cells))] if are_estimated else []),
-        Column(CHECK, tuple(sentences.check_word(cell) for cell in cells)),
+        *([make("ranks", lambda cell: str(cell.plan.ranks))] if has_ranks else []),
+        make("step time", spell.step),
+        make("95 % interval", lambda cell: _interval_words(cell, spell.decimals)),
+        make("tokens per s", spell.tokens),
+        make("gradient wait", lambda cell: spell.wait(cell, Purpose.GRAD_REDUCE), _OF_COMM),
+        make("unshard wait", lambda cell: spell.wait(cell, Purpose.UNSHARD), _OF_COMM),
+        make("exposed comm", spell.exposed, _OF_COMM),
+        make("hidden share", spell.hidden, _OF_COMM),
+        *([make(ESTIMATES, estimates.agreement_word, _OF_COMM)] if are_estimated else []),
+        make(CHECK, _check_cell),
     )
+
+
+@dataclass(frozen=True)
+class _Spelling:
+    """How the numbers of all cells are spelled alike."""
+
+    marks: Marks
+    decimals: int
+
+    def _ms(self, time_ns: float, part: KnownPart | None) -> str:
+        return self.marks.mark(sentences.format_ms(time_ns, self.decimals), part)
+
+    def step(self, cell: CellSummary) -> Cell:
+        return Cell(self._ms(cell.step_time.median, cell.timed_part), value=cell.step_time.median)
+
+    def tokens(self, cell: CellSummary) -> Cell:
+        return Cell(self.marks.mark(sentences.tokens_word(cell), cell.timed_part), value=cell.tokens_per_second)
+
+    def wait(self, cell: CellSummary, purpose: Purpose) -> Cell:
+        words = self.marks.mark(_wait_words(cell, purpose, self.decimals), sentences.wait_part(cell, purpose))
+        return Cell(_mark_doubt(cell, words), value=sentences.wait_ns(cell, purpose))
+
+    def exposed(self, cell: CellSummary) -> Cell:
+        words = sentences.bound_below(cell, self._ms(exposed_ns(cell), cell.part))
+        return Cell(_mark_doubt(cell, words), value=exposed_ns(cell))
+
+    def hidden(self, cell: CellSummary) -> Cell:
+        words = self.marks.mark(format_fraction(cell.hidden_fraction), cell.part)
+        return Cell(_mark_doubt(cell, words), value=cell.hidden_fraction)
+
+
+def _check_cell(cell: CellSummary) -> Cell:
+    return Cell(sentences.check_word(cell), Tone.PLAIN if sentences.is_trusted(cell) else Tone.BAD)
+
+
+def cells_part(summary: RunSummary) -> Part:
+    """Give the cells against each other: the table, what it shows, and over what its intervals hold."""
+    constant = constant_words(summary)
+    told = [Line(finding(summary), Tone.STRONG), *lines([f"in all cells: {constant}"] if constant else [], Tone.QUIET)]
+    is_all = len(summary.cells) > MOST_CELLS  # else each cell explains its own waits
+    scope = f"{scope_words(summary)}; {WAIT_EXPLAINED}" if is_all else scope_words(summary)
+    below = Prose((*told, Line(scope, Tone.QUIET)), key="finding")
+    return Part("cells", "", (cells_table(summary), below))
+
+
+def cells_table(summary: RunSummary) -> Table:
+    """Give the cells against each other, one row each; times in ms."""
+    axes, quantities = find_axes(summary), sweep_quantities(summary)
+    return Table(
+        title="All cells, per step; times in ms",
+        columns=(
+            *(Column(_break(axis.name)) for axis in axes),
+            *(
+                Column(_break_header(one.header), is_number=one.header not in OF_WORDS, group=one.group)
+                for one in quantities
+            ),
+        ),
+        rows=[
+            (
+                *(Cell(shorten_value(axis.values[place]), Tone.STRONG) for axis in axes),
+                *(one.cells[place] for one in quantities),
+            )
+            for place in range(len(summary.cells))
+        ],
+        notes=lines(mark_lines(summary), Tone.WARNING),
+        key="cells",
+        row_keys=tuple(cell.name for cell in summary.cells),
+    )
+
+
+def _break_header(header: str) -> str:
+    return "95 %\ninterval" if "%" in header else header.replace(" ", "\n", 1)
+
+
+def _break(name: str) -> str:
+    """Break a long name at its underscores and dots, into lines of about ten letters."""
+    broken = [""]
+    for part in re.findall(r"[^_.]+[_.]*|[_.]+", name):
+        if broken[-1] and len(broken[-1]) + len(part) > _MOST_LETTERS:
+            broken.append("")
+        broken[-1] += part
+    return "\n".join(broken)
 
 
 def mark_cells(summary: RunSummary) -> Marks:

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 from dtbench.base.units import NS_PER_S, count_things, format_ns
 from dtbench.report.page.checklist import answer_line, failure_words
-from dtbench.report.page.section import Column, Section
+from dtbench.report.page.page import Column, Table
 from dtbench.report.page.sentences import check_word, is_trusted
 from dtbench.report.page.settings import find_written_settings
 from dtbench.report.render.markdown import escape_markdown
@@ -60,9 +60,9 @@ def judge_run(summary: RunSummary, duration_ns: int) -> CatalogueRow:
     return CatalogueRow(summary.name, summary.question, outcome, told, summary.path, launches, duration_ns)
 
 
-def tabulate_catalogue(rows: Sequence[CatalogueRow]) -> Section:
+def tabulate_catalogue(rows: Sequence[CatalogueRow]) -> Table:
     """Give the scenarios in the order in which they ran: what became of each, its answer, and how long it took."""
-    return Section(
+    return Table(
         title="Catalogue",
         columns=(
             Column("scenario"),
@@ -85,10 +85,10 @@ def tabulate_catalogue(rows: Sequence[CatalogueRow]) -> Section:
     )
 
 
-def tabulate_runnable(rows: Sequence[CatalogueRow]) -> Section:
+def tabulate_runnable(rows: Sequence[CatalogueRow]) -> Table:
     """Give the scenarios that would run, and why the others cannot."""
     columns = (Column("scenario"), Column("question"), Column("here"))
-    return Section("Scenarios with checks", columns, [(row.scenario, row.question, row.told) for row in rows])
+    return Table("Scenarios with checks", columns, [(row.scenario, row.question, row.told) for row in rows])
 
 
 def _spell_outcome(row: CatalogueRow) -> str:

@@ -1,135 +1,103 @@
-"""The report as Markdown, for TensorBoard's text page and for pasting into a pull request."""
+"""A page as Markdown, for TensorBoard's text page and for a pull request: what is folded is a ``<details>``."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from dtbench.base.units import count_things, format_bytes
-from dtbench.report.page import estimates, sentences, stages, sweep
-from dtbench.report.page.canary import canary_words
-from dtbench.report.page.cell_rows import mark_owners, owner_rows
-from dtbench.report.page.checklist import answer_line, checks_section
+from dtbench.report.page.page import (
+    Block,
+    Cell,
+    Chart,
+    Facts,
+    Line,
+    Page,
+    Part,
+    Picture,
+    Prose,
+    Table,
+    Tiles,
+    Tone,
+    as_line,
+    words_of,
+)
 from dtbench.report.page.visible import spell_controls
-from dtbench.runs.summary import CellSummary, RunSummary
-from dtbench.store.records.checks import ChecksSummary
+from dtbench.report.render.html import escape_html
+from dtbench.runs.summary import CellSummary
 from dtbench.store.records.run import Environment
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>~])")
 
 
-def summary_markdown(summary: RunSummary) -> str:
-    """Give a run in short: its question, one row per cell, and the two waits of each where they are few."""
-    blocks = [f"# {escape_markdown(summary.name)} {escape_markdown(summary.run_id)}", escape_markdown(summary.question)]
-    how_it_ended = sentences.status_sentence("This run", summary.status, summary.reason)
-    if how_it_ended is not None:
-        blocks.append(f"**{escape_markdown(how_it_ended)}**")
-    resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
-    if resumed is not None:
-        blocks.append(resumed)
-    blocks += [escape_markdown(words) for _, words in sentences.run_warnings(summary)]
-    if summary.repeat_end is not None:
-        blocks.append(escape_markdown(summary.repeat_end))
-    if summary.checks is not None:
-        blocks += checklist_markdown(summary.checks)
-    blocks += [sweep_markdown(summary), *(escape_markdown(line) for line in sweep.mark_lines(summary))]
-    if len(summary.cells) > 1:
-        constant = sweep.constant_words(summary)
-        words = [
-            sweep.finding(summary),
-            *([f"in all cells: {constant}"] if constant else []),
-            sweep.scope_words(summary),
-        ]
-        blocks += [escape_markdown(sentence) for sentence in words]
-    is_short = len(summary.cells) <= sweep.MOST_CELLS
-    if not is_short:
-        blocks += [f"- {escape_markdown(note)}" for note in sweep.note_sentences(summary)]
-    told = [cell for cell in summary.cells if is_short or not sentences.is_trusted(cell)]
-    blocks += [_cell_block(cell) for cell in told[: sweep.MOST_CELLS]]
-    blocks.append(escape_markdown(f"{summary.device} on {summary.host}, torch {summary.torch}"))
-    return "\n\n".join(blocks) + "\n"
-
-
-def checklist_markdown(checks: ChecksSummary) -> list[str]:
-    """Give the answer, every check with its outcome and figure, and on how many launches they were judged."""
-    section = checks_section(checks)
-    table = markdown_table([column.title for column in section.columns], section.rows)
-    return [f"**{escape_markdown(answer_line(checks))}**", table, *(escape_markdown(note) for note in section.notes)]
-
-
-def sweep_markdown(summary: RunSummary) -> str:
-    """Give the cells against each other, one row each; times in ms."""
-    axes, columns = sweep.find_axes(summary), sweep.sweep_columns(summary)
-    headers = [*(escape_markdown(axis.name) for axis in axes), *(_with_unit(column.header) for column in columns)]
-    rows = (
-        [*(axis.values[place] for axis in axes), *(column.words[place] for column in columns)]
-        for place in range(len(summary.cells))
-    )
-    return markdown_table(headers, rows)
-
-
-def _with_unit(header: str) -> str:
-    is_time = header in ("step time", "95 % interval", "gradient wait", "unshard wait", "exposed comm")
-    return f"{header}, ms" if is_time else header
-
-
-def _cell_block(cell: CellSummary) -> str:
-    lines = [
-        *(f"{label}: {words}" for label, words in sentences.lead_waits(cell)),
-        *(f"{label}: {words}" for label, words in estimates.lead_rows(cell)),
-        f"step time: {sentences.step_time_words(cell)}",
-        f"results: {sentences.correctness_words(cell)}",
-        *(f"canary: {canary_words(result)}" for result in (cell.canary,) if result is not None),
-        *(f"prediction: {held.sentence}" for held in (cell.prediction,) if held is not None),
-        *(f"plan: {words}" for words in (sentences.plan_words(cell),) if words is not None),
-        *(f"note: {note}" for note in sentences.cell_notes(cell)),
+def page_markdown(page: Page) -> str:
+    """Give a page whose parts say its answer, as those of a run do."""
+    blocks = [
+        f"# {escape_markdown(page.title)} {escape_markdown(page.aside)}",
+        escape_markdown(page.question),
+        *([] if page.problem is None else [_line(page.problem)]),
+        *(escape_markdown(fact.words) for fact in page.facts),
+        *(part_markdown(part) for part in page.parts),
+        escape_markdown(page.place),
     ]
-    how_it_ended = sentences.status_sentence("this cell", cell.status, cell.reason)
-    if how_it_ended is not None:
-        lines.insert(0, how_it_ended)
-    return f"## {escape_markdown(cell.name)}\n\n" + "\n".join(f"- {escape_markdown(line)}" for line in lines)
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def answer_markdown(page: Page) -> str:
+    """Give a page whose answer stands for itself: the answer, warnings, parts, and what else must be known."""
+    answer, *basis = page.answer
+    warnings = [note for note in page.notes if note.tone is Tone.WARNING]
+    others = [*basis, *(note for note in page.notes if note.tone is not Tone.WARNING)]
+    blocks = [
+        f"**{escape_markdown(answer.words)}**",
+        *(f"> {escape_markdown(note.words)}" for note in warnings),
+        *(part_markdown(part) for part in page.parts),
+        "\n".join(f"- {escape_markdown(line.words)}" for line in others),
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def part_markdown(part: Part) -> str:
+    """Give one part, below its title."""
+    inside = "\n\n".join(words for block in part.blocks if (words := block_markdown(block)))
+    if part.is_folded:
+        return f"<details><summary>{escape_html(part.title)}</summary>\n\n{inside}\n\n</details>"
+    head = [f"## {escape_markdown(part.title)}"] if part.title else []
+    head += [escape_markdown(part.aside)] if part.aside else []
+    return "\n\n".join([*head, *([inside] if inside else [])])
+
+
+def block_markdown(block: Block | None) -> str:
+    """Give one block; of a chart its table; empty for what only larger media show, and for none."""
+    match block:
+        case Prose():
+            return "\n\n".join(map(_line, block.lines))
+        case Facts():
+            title = [f"**{escape_markdown(block.title)}**", ""] if block.title else []
+            return "\n".join([*title, *(f"- {escape_markdown(words)}" for words in _label_facts(block))])
+        case Table():
+            title = [f"**{escape_markdown(block.title)}**"] if block.title else []
+            table = markdown_table([column.plain_title for column in block.columns], block.rows)
+            return "\n\n".join([*title, table, *(escape_markdown(as_line(note).words) for note in block.notes)])
+        case Chart():
+            return block_markdown(block.table)
+        case Tiles() | Picture() | None:
+            return ""
+
+
+def _label_facts(facts: Facts) -> Iterator[str]:
+    for fact in facts.facts:
+        yield f"{fact.label}: {fact.words}" if fact.label else fact.words
+
+
+def _line(line: Line) -> str:
+    words = escape_markdown(line.words)
+    return f"**{words}**" if line.tone in (Tone.STRONG, Tone.BAD) else words
 
 
 def receipts_markdown(cell: CellSummary) -> str:
     """Give every knob of a cell: asked, got, outcome."""
     rows = ((knob.knob, knob.asked, knob.got, knob.outcome.value, knob.note) for knob in cell.receipts)
     return markdown_table(("knob", "asked", "got", "outcome", "note"), rows)
-
-
-def owners_markdown(cell: CellSummary) -> str:
-    """Give whose communication was exposed and why, and what would change the largest causes; times in ms."""
-    table = markdown_table(("owner", "collective", "purpose", "cause", "exposed, ms", "share"), owner_rows(cell))
-    told = (*sentences.least_sentences(cell), *mark_owners(cell).lines, *sentences.advice_sentences(cell))
-    answer = sentences.answer_sentence(cell)
-    lead = [f"Exposed: {escape_markdown(answer)}"] if answer is not None else []
-    return "\n\n".join([*lead, table, *(escape_markdown(line) for line in told)])
-
-
-def estimates_markdown(cell: CellSummary) -> str:
-    """Give exposed communication as estimated several ways, and what does not agree; empty where nobody asked."""
-    if cell.exposure is None:
-        return ""
-    section = estimates.estimates_section(cell.exposure)
-    return "\n\n".join(
-        [
-            *(escape_markdown(f"{label}: {words}") for label, words in estimates.lead_rows(cell)),
-            escape_markdown(section.title),
-            markdown_table([escape_markdown(column.title) for column in section.columns], section.rows),
-            *(f"- {escape_markdown(line)}" for line in estimates.dispute_sentences(cell.exposure)),
-            *(escape_markdown(note) for note in section.notes),
-        ]
-    )
-
-
-def stages_markdown(cell: CellSummary) -> str:
-    """Give what became of the training state; empty where it went through no stages."""
-    if not cell.stages:
-        return ""
-    section = stages.stages_section(cell)
-    told = stages.all_sentences(cell)
-    headers = [escape_markdown(column) for column in stages.plain_titles(section)]
-    rows = [[escape_markdown(word) for word in row] for row in section.rows]
-    lines = [f"- {escape_markdown(sentence)}" for sentence in told]
-    return "\n\n".join([section.title, markdown_table(headers, rows), *(["\n".join(lines)] if lines else [])])
 
 
 def environment_markdown(environment: Environment) -> str:
@@ -151,10 +119,11 @@ def environment_markdown(environment: Environment) -> str:
     return markdown_table(("what", "value"), rows)
 
 
-def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str | Cell]]) -> str:
     """Give a table whose cells read as written, whatever characters they hold."""
-    lines = [headers, ["---"] * len(headers), *([escape_markdown(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    spelled = [headers, *(tuple(map(words_of, row)) for row in rows)]
+    head, *body = ([escape_markdown(words) for words in row] for row in spelled)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body))
 
 
 def escape_markdown(words: str) -> str:

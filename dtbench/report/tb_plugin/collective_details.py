@@ -10,11 +10,11 @@ from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.report.page import causes
 from dtbench.report.page.advice import Loss, advise_loss
 from dtbench.report.page.facts import Ran
+from dtbench.report.page.page import Bar, Chart, Column, Fact, Table
 from dtbench.report.tb_plugin.collectives import spell_number
 from dtbench.report.tb_plugin.overlap import cause_parts
 from dtbench.report.tb_plugin.refusal import NOT_FOUND, Refusal
 from dtbench.report.tb_plugin.rows import Row, plain_rows
-from dtbench.report.tb_plugin.shapes import Bar, Chart, Fact, Table, headers
 from dtbench.traces.causes.exposed_owners import Carried
 
 
@@ -134,9 +134,9 @@ def _rank_table(same: Sequence[Row], doubt: str) -> Table:
     began = f"Rank {last} began last." if last is not None else ""
     return Table(
         title="On every rank",
-        columns=(*headers(names[:-1], text=0), *headers(names[-1:])),
+        columns=tuple(Column(name, is_number=name != "cause") for name in names),
         rows=tuple(_rank_row(row) for row in same),
-        note=" ".join(sentence for sentence in (began, doubt) if sentence),
+        notes=tuple(sentence for sentence in (began, doubt) if sentence),
     )
 
 

@@ -10,7 +10,8 @@ import pandas as pd
 from dtbench.base.units import format_bytes, format_fraction, format_ns
 from dtbench.base.vocabulary import Cause
 from dtbench.report.page import causes, sentences
-from dtbench.report.tb_plugin.shapes import HIDDEN, Bar, Chart, Part, Table, headers, step_bar, step_parts
+from dtbench.report.page.cell_page import HIDDEN, step_bar, step_parts
+from dtbench.report.page.page import Bar, BarPart, Chart, Column, Table
 from dtbench.runs.cell.summarize_overlap import fill_waits, keep_known, keep_of_steps, mean_step
 from dtbench.runs.cell.summarize_owners import summarize_owners
 from dtbench.traces.time.overlap import divide
@@ -39,13 +40,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class OverlapDocument:
-    """Bars and the same numbers as a table; ``ranks`` and ``steps`` can be chosen."""
+    """Bars, with the same numbers as a table; ``ranks`` and ``steps`` can be chosen."""
 
     sentence: str
     ranks: tuple[int, ...]
     steps: tuple[int, ...]
     chart: Chart | None
-    table: Table | None
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,24 @@ def make_overlap(cell: "CellSummary", tables: CellTables, choice: Choice) -> Ove
     known = keep_known(chosen.overlap)
     windows, left_out = len(known), len(chosen.overlap) - len(known)
     if not windows:
-        return OverlapDocument(sentence=_say_nothing(left_out), ranks=ranks, steps=steps, chart=None, table=None)
+        return OverlapDocument(sentence=_say_nothing(left_out), ranks=ranks, steps=steps, chart=None)
     match choice.by:
         case By.RANK:
-            chart, table = _by_window(cell, known, "rank")
+            chart = _by_window(cell, known, "rank")
         case By.STEP:
-            chart, table = _by_window(cell, known, "step")
+            chart = _by_window(cell, known, "step")
         case By.PURPOSE:
-            chart, table = _by_purpose(keep_of_steps(chosen.purposes, known), windows)
+            chart = _by_purpose(keep_of_steps(chosen.purposes, known), windows)
         case By.OWNER:
-            chart, table = _by_owner(chosen.collectives, known)
+            chart = _by_owner(chosen.collectives, known)
     exposed = known["exposed_comm_ns"].sum() / known["step_ns"].sum()
     sentence = f"{_count(windows)}; exposed {format_fraction(float(exposed))} of their time{_say_left_out(left_out)}"
-    return OverlapDocument(sentence=sentence, ranks=ranks, steps=steps, chart=chart, table=table)
+    return OverlapDocument(sentence=sentence, ranks=ranks, steps=steps, chart=chart)
+
+
+def _columns(names: Sequence[str], *, text: int = 1) -> tuple[Column, ...]:
+    """Give columns of numbers, the first ``text`` of them of words."""
+    return tuple(Column(name, is_number=place >= text) for place, name in enumerate(names))
 
 
 def _count(windows: int) -> str:
@@ -99,7 +104,7 @@ def _choose(table: pd.DataFrame, choice: Choice) -> pd.DataFrame:
     return kept if choice.step is None else kept[(kept["step"] == choice.step).fillna(value=False)]
 
 
-def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> tuple[Chart, Table]:
+def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart:
     """Give a bar per rank or step, rounded as ``summarize_ranks`` does."""
     idle = sentences.idle_word(cell)
     parts = step_parts(idle)
@@ -109,7 +114,7 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> tuple
     names = (column, "step", "compute", "exposed comm", "exposed copy", idle, "comm", "hidden comm")
     table = Table(
         title="Mean of a profiled step, ms",
-        columns=headers((*names, "hidden share of comm", "exposed share of step")),
+        columns=_columns((*names, "hidden share of comm", "exposed share of step")),
         rows=tuple(
             (
                 label.removeprefix(f"{column} "),
@@ -120,26 +125,26 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> tuple
             for label, row in rows
         ),
     )
-    chart = Chart(
+    return Chart(
         title=f"Where a profiled step went, by {column}",
         parts=parts,
         bars=tuple(step_bar(label, row, parts) for label, row in rows),
         below=HIDDEN,
+        table=table,
     )
-    return chart, table
 
 
-_COMM_PARTS = (Part("exposed_comm_ns", "exposed"), Part("hidden_comm_ns", "hidden beside compute"))
+_COMM_PARTS = (BarPart("exposed_comm_ns", "exposed"), BarPart("hidden_comm_ns", "hidden beside compute"))
 
 
-def _by_purpose(purposes: pd.DataFrame, windows: int) -> tuple[Chart, Table]:
+def _by_purpose(purposes: pd.DataFrame, windows: int) -> Chart:
     """Give a bar per purpose; a step in which it did not occur counts as zero."""
     means = [(str(key), _mean_purpose(rows, windows)) for key, rows in purposes.groupby("purpose")]
     means.sort(key=lambda item: -(item[1].exposed_ns or 0))
     decimals = sentences.decimals_for(mean.comm_ns or 0 for _, mean in means)
     table = Table(
         title="Per step and rank; times in ms",
-        columns=headers(("purpose", "count", "size", "comm", "hidden", "exposed", "wait", "hidden share")),
+        columns=_columns(("purpose", "count", "size", "comm", "hidden", "exposed", "wait", "hidden share")),
         rows=tuple(
             (
                 key,
@@ -160,7 +165,7 @@ def _by_purpose(purposes: pd.DataFrame, windows: int) -> tuple[Chart, Table]:
         for key, mean in means
         if mean.exposed_ns is not None and mean.hidden_ns is not None
     )
-    return Chart(title="Communication by purpose, per step and rank", parts=_COMM_PARTS, bars=bars), table
+    return Chart(title="Communication by purpose, per step and rank", parts=_COMM_PARTS, bars=bars, table=table)
 
 
 @dataclass(frozen=True)
@@ -212,12 +217,12 @@ def _comm_bar(label: str, mean: _MeanPurpose, exposed_ns: int, hidden_ns: int) -
     )
 
 
-def cause_parts() -> tuple[Part, ...]:
+def cause_parts() -> tuple[BarPart, ...]:
     """Give the parts of exposed time, in the order in which causes take theirs."""
-    return tuple(Part(cause.value, causes.describe_cause(cause)) for cause in Cause)
+    return tuple(BarPart(cause.value, causes.describe_cause(cause)) for cause in Cause)
 
 
-def _by_owner(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Chart, Table]:
+def _by_owner(collectives: pd.DataFrame, steps: pd.DataFrame) -> Chart:
     """Give a bar per owner, operation and purpose, split by cause, as the overview has them."""
     found: dict[tuple[str, str, str], list[OwnerSummary]] = {}
     for row in summarize_owners(collectives, steps):
@@ -227,7 +232,7 @@ def _by_owner(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Chart, Ta
     decimals = sentences.decimals_for(parts[0].owner_exposed_ns for parts in rows)
     table = Table(
         title="Exposed communication per step and rank; times in ms",
-        columns=headers(("owner", "collective", "purpose", "mostly", "exposed", "share"), text=4),
+        columns=_columns(("owner", "collective", "purpose", "mostly", "exposed", "share"), text=4),
         rows=tuple(
             (
                 causes.spell_owner(parts[0].owner) if parts[0].owner else causes.UNATTRIBUTED,
@@ -243,7 +248,7 @@ def _by_owner(collectives: pd.DataFrame, steps: pd.DataFrame) -> tuple[Chart, Ta
     note = "" if rows or not steps["exposed_comm_ns"].sum() else "Whose the exposed time is, and why, is not known."
     bars = tuple(_owner_bar(parts) for parts in rows)
     title = "Exposed time by owner and cause, per step and rank"
-    return Chart(title=title, parts=cause_parts(), bars=bars, note=note), table
+    return Chart(title=title, parts=cause_parts(), bars=bars, note=note, table=table)
 
 
 def _owner_bar(parts: Sequence["OwnerSummary"]) -> Bar:

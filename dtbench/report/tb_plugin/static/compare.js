@@ -1,5 +1,6 @@
 /* Compare: two runs or cells against each other, as `dtbench compare` says it. */
-import {drawEmpty, drawError, drawFacts, drawTable, make, makeSelect} from "./dom.js";
+import {drawBlock} from "./blocks.js";
+import {drawEmpty, drawError, drawLine, make, makeSelect} from "./dom.js";
 
 const wanted = {baseline: "", candidate: "", force: ""};
 let begunWith = "";
@@ -67,10 +68,8 @@ function begin(choice, runs) {
   });
 }
 
-function drawAnswer(answer) {
-  return [
-    make("div", {class: "card"}, make("p", {class: "answer"}, answer.sentence),
-      ...answer.basis.map((line) => make("p", {class: "sentence"}, line)), ...answer.tables.map((table) => drawTable(table))),
-    ...(answer.notes.length ? [make("div", {class: "card"}, drawFacts(answer.notes))] : []),
-  ];
+function drawAnswer(page) {
+  const lines = page.answer.map((line) => drawLine(line, "p", line.tone === "strong" ? "answer" : "sentence"));
+  const blocks = page.parts.flatMap((part) => part.blocks).map((block) => drawBlock(block));
+  return [make("div", {class: "card"}, ...lines, ...blocks), ...(page.notes.length ? [make("div", {class: "card"}, ...page.notes.map((note) => drawLine(note)))] : [])];
 }

@@ -21,30 +21,28 @@ function fill(element, attributes, children) {
 }
 
 /** What marks a tone besides its colour. */
-export const SIGNS = {good: "✓", warning: "!", bad: "✕", plain: ""};
+export const SIGNS = {good: "✓", warning: "!", bad: "✕"};
 
-/** A list of labels and sentences; what is wrong is marked by a sign, not by colour alone. */
+/** A sentence; how it is meant is marked by a sign, not by colour alone. */
+export function drawLine(line, tag = "p", kind = "sentence") {
+  const sign = SIGNS[line.tone] ?? "";
+  return make(tag, {class: `${kind} tone-${line.tone}`}, sign ? make("span", {class: "sign", "aria-hidden": "true"}, sign) : null, line.words);
+}
+
+/** A list of labels and sentences. */
 export function drawFacts(facts) {
-  const list = make("dl", {class: "facts"});
-  for (const fact of facts) {
-    const sign = SIGNS[fact.tone] ?? "";
-    list.append(
-      make("dt", {}, fact.label),
-      make("dd", {class: `tone-${fact.tone}`}, sign ? make("span", {class: "sign", "aria-hidden": "true"}, sign) : null, fact.words),
-    );
-  }
-  return list;
+  return make("dl", {class: "facts"}, ...facts.flatMap((fact) => [make("dt", {}, fact.label), drawLine(fact, "dd", "")]));
 }
 
 const FIRST_ROWS = 8;
 
-/** A table of words; long ones begin with their first rows. `onRow` gets the key of a clicked row. */
+/** A table; long ones begin with their first rows. `onRow` gets the key of a clicked row. */
 export function drawTable(table, {onRow = null, chosen = null, isShort = false} = {}) {
   const body = make("tbody");
   const addRows = (from, to) => {
     for (let place = from; place < to; place++) {
-      const key = table.keys?.[place];
-      const cells = table.rows[place].map((words, at) => make("td", {class: table.columns[at].is_number ? "number" : "text"}, words));
+      const key = table.row_keys[place];
+      const cells = table.rows[place].map((cell, at) => drawCell(cell, table.columns[at]));
       const row = make("tr", {class: key !== undefined && key === chosen ? "chosen" : null}, ...cells);
       if (onRow && key !== undefined) makeClickable(row, () => onRow(key));
       body.append(row);
@@ -52,7 +50,7 @@ export function drawTable(table, {onRow = null, chosen = null, isShort = false} 
   };
   const shown = isShort ? Math.min(FIRST_ROWS, table.rows.length) : table.rows.length;
   addRows(0, shown);
-  const head = table.columns.map((column) => make("th", {scope: "col", class: column.is_number ? "number" : "text"}, column.header));
+  const head = table.columns.map((column) => make("th", {scope: "col", class: column.is_number ? "number" : "text"}, column.title.replaceAll("-\n", "").replaceAll("\n", " ")));
   const scroller = make("div", {class: "scroller"}, make("table", {}, make("thead", {}, make("tr", {}, ...head)), body));
   const figure = make("section", {class: "table"}, table.title ? make("h4", {}, table.title) : null, scroller);
   if (shown < table.rows.length) {
@@ -62,8 +60,14 @@ export function drawTable(table, {onRow = null, chosen = null, isShort = false} 
     }}, `show all ${table.rows.length} rows`);
     figure.append(more);
   }
-  if (table.note) figure.append(make("p", {class: "note"}, table.note));
+  figure.append(...table.notes.map((note) => drawLine(typeof note === "string" ? {words: note, tone: "quiet"} : note, "p", "note")));
   return figure;
+}
+
+/** A cell is words, or words that are meant somehow. */
+function drawCell(cell, column) {
+  const kind = column.is_number ? "number" : "text";
+  return typeof cell === "string" ? make("td", {class: kind}, cell) : make("td", {class: `${kind} tone-${cell.tone}`}, cell.words);
 }
 
 /** Let a row be chosen by mouse and keyboard. */

@@ -25,7 +25,7 @@ export const overlap = {
         makeSelect("In", numbers("step", answer.steps), wanted.step, change("step")),
         make("p", {class: "sentence"}, answer.sentence)),
       answer.chart
-        ? make("div", {class: "card"}, drawChart(answer.chart), drawTable(answer.table))
+        ? make("div", {class: "card"}, drawChart(answer.chart), drawTable(answer.chart.table))
         : drawEmpty(answer.sentence));
   },
 };

@@ -1,6 +1,6 @@
 /* Overview: a run's cells, of each the answer first. */
-import {drawChart} from "./chart.js";
-import {SIGNS, drawFacts, drawTable, make} from "./dom.js";
+import {drawBlock} from "./blocks.js";
+import {drawFacts, drawLine, make} from "./dom.js";
 
 export const overview = {
   id: "overview",
@@ -9,17 +9,17 @@ export const overview = {
   fewestCells: 5, // fewer are all told in full
   request: (choice) => ["overview", {run: choice.run, cell: choice.cell}],
   draw(panel, answer, choice, page) {
-    panel.replaceChildren(drawHead(answer), drawProgress(panel, answer, choice, page), ...drawCells(answer, choice, page));
+    panel.replaceChildren(drawHead(answer), drawProgress(panel, answer, choice, page), ...answer.page.parts.map((part) => drawPart(part, answer, page)));
   },
 };
 
-function drawHead(answer) {
+function drawHead({page, status}) {
   return make("header", {class: "run-head"},
-    make("h2", {}, answer.title, make("span", {class: "run-id"}, answer.run_id), drawStatus(answer.status)),
-    answer.question ? make("p", {class: "question"}, answer.question) : null,
-    make("p", {class: "place"}, answer.place),
-    answer.problem ? make("p", {class: problemClass(answer.status)}, answer.problem) : null,
-    answer.facts.length ? drawFacts(answer.facts) : null);
+    make("h2", {}, page.title, make("span", {class: "run-id"}, page.aside), drawStatus(status)),
+    page.question ? make("p", {class: "question"}, page.question) : null,
+    make("p", {class: "place"}, page.place),
+    page.problem ? make("p", {class: problemClass(status)}, page.problem.words) : null,
+    page.facts.length ? drawFacts(page.facts) : null);
 }
 
 /** What has not ended yet is no failure. */
@@ -55,34 +55,12 @@ function fillProgress(box, said) {
     make("progress", {max: 100, value: share.toFixed(0), "aria-label": "launches ended"}), drawFacts(ranks));
 }
 
-function drawCells(answer, choice, page) {
-  const parts = [];
-  if (answer.sweep) {
-    const onRow = answer.cells_left ? (cell) => page.choose({cell}) : null;
-    parts.push(make("section", {class: "card"}, make("p", {class: "answer"}, answer.finding),
-      drawTable(answer.sweep, {onRow, chosen: answer.cells_left ? answer.cells[0]?.name : null})));
-  }
-  return [...parts, ...answer.cells.map(drawCell)];
-}
-
-function drawCell(cell) {
-  const check = make("span", {class: `check tone-${cell.check.tone}`},
-    make("span", {class: "sign", "aria-hidden": "true"}, SIGNS[cell.check.tone]), `check: ${cell.check.words}`);
-  const tiles = cell.tiles.map((tile) => make("div", {class: "tile"},
-    make("div", {class: "tile-label"}, tile.label), make("div", {class: "tile-words"}, tile.words), make("div", {class: "tile-detail"}, tile.detail)));
-  return make("article", {class: "card cell", "data-cell": cell.name},
-    make("h3", {}, cell.name, make("span", {class: "subtitle"}, cell.title), check),
-    cell.problem ? make("p", {class: problemClass(cell.status)}, cell.problem) : null,
-    make("p", {class: "answer"}, cell.answer),
-    ...cell.advice.map((sentence) => make("p", {class: "advice"}, sentence)),
-    cell.estimates ? make("section", {class: "estimates"}, drawFacts(cell.estimates.lead)) : null,
-    make("div", {class: "tiles"}, ...tiles),
-    cell.chart ? drawChart(cell.chart) : null,
-    make("div", {class: "columns"}, cell.owners ? drawTable(cell.owners, {isShort: true}) : null, cell.purposes ? drawTable(cell.purposes) : null),
-    cell.estimates ? make("section", {}, drawTable(cell.estimates.table), drawFacts(cell.estimates.disputes)) : null,
-    cell.stages ? make("section", {class: "stages"}, drawTable(cell.stages), drawFacts(cell.stage_facts)) : null,
-    cell.overlap_facts.length ? make("section", {}, make("h4", {}, "Overlap possible here?"), drawFacts(cell.overlap_facts)) : null,
-    make("div", {class: "columns"},
-      make("section", {}, make("h4", {}, "The step"), drawFacts(cell.step_facts)),
-      make("section", {}, make("h4", {}, "Checks and notes"), drawFacts(cell.checks))));
+/** A part is a card; a click on the row of a cell chooses it, where not all are told in full. */
+function drawPart(part, answer, page) {
+  const options = answer.chosen ? {onRow: (cell) => page.choose({cell}), chosen: answer.chosen} : {};
+  const blocks = part.blocks.map((block) => drawBlock(block, part.key === "cells" ? options : {}));
+  if (!part.title) return make("section", {class: "card", "data-part-of-page": part.key}, ...blocks);
+  const check = part.check ? drawLine({tone: part.check.tone, words: `${part.check.label}: ${part.check.words}`}, "span", "check") : null;
+  return make("article", {class: "card cell", "data-cell": part.title},
+    make("h3", {}, part.title, make("span", {class: "subtitle"}, part.aside), check), ...blocks);
 }

@@ -1,10 +1,8 @@
-"""A comparison in words: what leads, then tables, the same ones for a terminal and for Markdown.
-
-Names come from outside and stay plain text here; who prints them escapes what his medium would read as markup.
-"""
+"""A comparison as a page: the answer, what it stands against, what was done differently, what it cost."""
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dtbench.base.columns import Better
@@ -16,7 +14,7 @@ from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
 from dtbench.comparison.sentence import percent, spell_interval
 from dtbench.report.page.causes import UNATTRIBUTED, name_operation, spell_owner
-from dtbench.report.page.section import Column, Section
+from dtbench.report.page.page import Cell, Column, Line, Page, Part, Prose, Table, Tone, lines
 from dtbench.report.page.sentences import decimals_for, format_ms
 
 MOST_ROWS: Final = 12
@@ -38,14 +36,59 @@ _MANIFOLD: Final = 10.0
 """A ratio from which "times" is easier to read than percent."""
 
 
-def comparison_sections(comparison: Comparison) -> tuple[Section, ...]:
+def comparisons_page(comparisons: Sequence[Comparison]) -> Page:
+    """Make the page of one comparison, or of several: their step times in one table, then each.
+
+    Args:
+        comparisons: at least one, of one command.
+    """
+    left_out = lines((f"WARNING: left out: {words}" for words in comparisons[0].left_out), Tone.WARNING)
+    if len(comparisons) == 1:
+        page = comparison_page(comparisons[0])
+        return replace(page, notes=(*left_out, *page.notes))
+    return Page(
+        title=f"{len(comparisons)} comparisons",
+        answer=tuple(Line(f"{one.candidate.label}: {one.sentence}") for one in comparisons),
+        parts=(Part("summary", "", (summary_table(comparisons),)), *map(_fold, comparisons)),
+        notes=left_out,
+    )
+
+
+def _fold(comparison: Comparison) -> Part:
+    """Put a page of its own into a part of another."""
+    page = comparison_page(comparison)
+    told = (Prose(page.answer), *(block for part in page.parts for block in part.blocks), Prose(page.notes))
+    title = f"{comparison.candidate.label} against {comparison.baseline.label}"
+    return Part(f"candidate:{comparison.candidate.label}", title, told)
+
+
+def comparison_page(comparison: Comparison) -> Page:
+    """Make the page of one comparison."""
+    return Page(
+        title=f"{comparison.candidate.label} against {comparison.baseline.label}",
+        answer=(Line(comparison.sentence, Tone.STRONG), *lines(basis_lines(comparison), Tone.QUIET)),
+        parts=tuple(
+            Part(table.key, table.title, (table,), is_folded=table.key not in _OPEN)
+            for table in comparison_tables(comparison)
+        ),
+        notes=tuple(
+            Line(note, Tone.WARNING if note.startswith("WARNING") else Tone.PLAIN) for note in remark_lines(comparison)
+        ),
+    )
+
+
+_OPEN: Final = ("mechanism", "metrics")
+"""Tables that a medium which can fold shows at once."""
+
+
+def comparison_tables(comparison: Comparison) -> tuple[Table, ...]:
     """Give the tables: what was done differently first, then what it cost; those that have rows."""
     return (
-        *_treatment_section(comparison),
-        *_environment_section(comparison),
-        *_mechanism_section(comparison),
-        _metrics_section(comparison),
-        *_collectives_section(comparison),
+        *_treatment_table(comparison),
+        *_environment_table(comparison),
+        *_mechanism_table(comparison),
+        _metrics_table(comparison),
+        *_collectives_table(comparison),
     )
 
 
@@ -65,7 +108,7 @@ def remark_lines(comparison: Comparison) -> tuple[str, ...]:
     return (*comparison.notes, *outliers)
 
 
-def summary_section(comparisons: Sequence[Comparison]) -> Section:
+def summary_table(comparisons: Sequence[Comparison]) -> Table:
     """Give several candidates against one baseline, or cells of two runs, in one row each."""
     rows = []
     is_one = len({comparison.baseline.label for comparison in comparisons}) == 1
@@ -75,11 +118,7 @@ def summary_section(comparisons: Sequence[Comparison]) -> Section:
             (
                 comparison.candidate.label,
                 *(() if is_one else (comparison.baseline.label,)),
-                spell_number(step.candidate.median, step.unit),
-                spell_number(step.baseline.median, step.unit),
-                _change_words(step),
-                _interval_words(step),
-                outcome_words(step),
+                *_change_cells(step, step.candidate.median, step.baseline.median),
             )
         )
     words = ("candidate",) if is_one else ("candidate", "baseline")
@@ -89,7 +128,7 @@ def summary_section(comparisons: Sequence[Comparison]) -> Section:
         Column("outcome"),
     )
     title = f"Step times against {comparisons[0].baseline.label}" if is_one else "Step times"
-    return Section(title, columns, rows)
+    return Table(title, columns, rows, key="summary")
 
 
 def outcome_words(change: MetricChange) -> str:
@@ -110,19 +149,19 @@ def _describe_side(which: str, side: Side) -> str:
     return f"{which} {side.label}: {count}{turns}"
 
 
-def _treatment_section(comparison: Comparison) -> Iterator[Section]:
+def _treatment_table(comparison: Comparison) -> Iterator[Table]:
     if comparison.treatment:
         rows = [(change.field, change.baseline, change.candidate) for change in comparison.treatment]
-        yield _words_section("What was asked for", ("field", "baseline", "candidate"), rows)
+        yield _words_table("treatment", "What was asked for", ("field", "baseline", "candidate"), rows)
 
 
-def _environment_section(comparison: Comparison) -> Iterator[Section]:
+def _environment_table(comparison: Comparison) -> Iterator[Table]:
     if comparison.environment:
         rows = [
             (change.what, change.baseline, change.candidate, *_say_difference(change))
             for change in comparison.environment
         ]
-        yield _words_section("Where it ran", ("what", "baseline", "candidate", "differs", "why"), rows)
+        yield _words_table("environment", "Where it ran", ("what", "baseline", "candidate", "differs", "why"), rows)
 
 
 def _say_difference(change: EnvironmentChange) -> tuple[str, str]:
@@ -131,32 +170,32 @@ def _say_difference(change: EnvironmentChange) -> tuple[str, str]:
     return ("NOT ALIKE", change.why) if change.why else ("does not matter", "")
 
 
-def _mechanism_section(comparison: Comparison) -> Iterator[Section]:
+def _mechanism_table(comparison: Comparison) -> Iterator[Table]:
     title, doubts = "What was done differently, per step", comparison.mechanism_doubts
     rows: list[tuple[str, ...]]
     if comparison.mechanism:
         rows = [(change.what, change.subject, change.baseline, change.candidate) for change in comparison.mechanism]
-        yield _words_section(title, ("what", "of", "baseline", "candidate"), rows, doubts)
+        yield _words_table("mechanism", title, ("what", "of", "baseline", "candidate"), rows, doubts)
     elif doubts:
-        yield _words_section(title, ("what", "why"), [("not established", words) for words in doubts])
+        yield _words_table("mechanism", title, ("what", "why"), [("not established", words) for words in doubts])
     elif comparison.is_mechanism_known:
-        yield _words_section(title, ("what", "of"), [("nothing", say_same(comparison))])
+        yield _words_table("mechanism", title, ("what", "of"), [("nothing", say_same(comparison))])
 
 
-def _words_section(
-    title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()
-) -> Section:
-    rest = len(rows) - MOST_ROWS
-    more = (f"and {rest} more: see --json",) if rest > 0 else ()
-    return Section(title, tuple(Column(header) for header in headers), rows[:MOST_ROWS], (*more, *notes))
+def _words_table(
+    key: str, title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()
+) -> Table:
+    more = f"and {len(rows) - MOST_ROWS} more: see --json"
+    columns = tuple(map(Column, headers))
+    return Table(title, columns, rows, tuple(notes), key=key, first=MOST_ROWS, more=more)
 
 
-def _metrics_section(comparison: Comparison) -> Section:
+def _metrics_table(comparison: Comparison) -> Table:
     shown = [change for change in comparison.metrics if change.metric != EXPOSED_BY_OWNER]
     found = [
         change for change in comparison.metrics if change.metric == EXPOSED_BY_OWNER and change.outcome in _ESTABLISHED
     ]
-    rows = [_metric_row(change) for change in (*shown, *found[:MOST_OWNERS])]
+    rows = [_metric_row(change) for change in (*shown, *found)]
     note = (
         "medians over launches; step time is the slowest rank's, the median over steps; exposed, hidden, idle, "
         "compute and wait are means over PROFILED steps and ranks, so they need not add up to it; "
@@ -164,22 +203,31 @@ def _metrics_section(comparison: Comparison) -> Section:
         f"*no difference* where it lies within {percent(comparison.threshold)}, which do not matter, "
         "else *not established* unless a change was found"
     )
-    rest = len(found) - MOST_OWNERS
-    more = (f"and {count_things(rest, 'more owner')} whose change is established: see --json",) if rest > 0 else ()
+    more = f"and {count_things(len(found) - MOST_OWNERS, 'more owner')} whose change is established: see --json"
     headers = ("metric", "baseline", "candidate", "change", "95 % interval", "outcome")
     columns = tuple(Column(header, is_number=place in (1, 2, 3, 4)) for place, header in enumerate(headers))
-    return Section("What it cost", columns, rows, (*more, note))
+    first = len(shown) + MOST_OWNERS
+    return Table("What it cost", columns, rows, (note,), key="metrics", first=first, more=more)
 
 
-def _metric_row(change: MetricChange) -> tuple[str, ...]:
+def _metric_row(change: MetricChange) -> tuple[str | Cell, ...]:
     return (
         spell_metric(change.metric, change.subject),
-        spell_number(change.baseline.median, change.unit),
-        spell_number(change.candidate.median, change.unit),
-        _change_words(change),
-        _interval_words(change),
-        outcome_words(change),
+        *_change_cells(change, change.baseline.median, change.candidate.median),
     )
+
+
+def _change_cells(change: MetricChange, *medians: float) -> tuple[str | Cell, ...]:
+    """Give medians, the change with its interval, and what can be said of it."""
+    return (
+        *(Cell(spell_number(median, change.unit), value=median) for median in medians),
+        Cell(_change_words(change), value=change.ratio),
+        _interval_words(change),
+        Cell(outcome_words(change), _TONES.get(outcome_words(change), Tone.PLAIN)),
+    )
+
+
+_TONES: Final = {"better": Tone.GOOD, "worse": Tone.BAD}
 
 
 def _change_words(change: MetricChange) -> str:
@@ -201,21 +249,20 @@ def _interval_words(change: MetricChange) -> str:
     return spell_interval(change)
 
 
-def _collectives_section(comparison: Comparison) -> Iterator[Section]:
+def _collectives_table(comparison: Comparison) -> Iterator[Table]:
     rows = [row for row in comparison.collectives if _has_changed(row)]
     if not rows:
         return
-    shown = rows[:MOST_OWNERS]
-    exposed = decimals_for(time_ns for row in shown for time_ns in row.exposed_ns)
-    took = decimals_for(time_ns for row in shown for time_ns in row.duration_ns)
-    rest = len(rows) - len(shown)
+    exposed = decimals_for(time_ns for row in rows[:MOST_OWNERS] for time_ns in row.exposed_ns)
+    took = decimals_for(time_ns for row in rows[:MOST_OWNERS] for time_ns in row.duration_ns)
     headers = ("owner", "collective", "exposed", "now", "took", "now", "mostly")
-    columns = tuple(Column(header, is_number=place in (2, 3, 4, 5)) for place, header in enumerate(headers))
-    yield Section(
+    yield Table(
         "Whose exposed time changed most, per step and rank; times in ms",
-        columns,
-        [_collective_row(row, exposed, took) for row in shown],
-        (f"and {rest} more: see --json",) if rest > 0 else (),
+        tuple(Column(header, is_number=place in (2, 3, 4, 5)) for place, header in enumerate(headers)),
+        [_collective_row(row, exposed, took) for row in rows],
+        key="collectives",
+        first=MOST_OWNERS,
+        more=f"and {len(rows) - MOST_OWNERS} more: see --json",
     )
 
 
@@ -223,12 +270,12 @@ def _has_changed(row: CollectiveChange) -> bool:
     return any(before != after for before, after in (row.exposed_ns, row.duration_ns, row.count))
 
 
-def _collective_row(row: CollectiveChange, exposed: int, took: int) -> tuple[str, ...]:
+def _collective_row(row: CollectiveChange, exposed: int, took: int) -> tuple[str | Cell, ...]:
     owner = spell_owner(row.owner) if row.owner else f"{UNATTRIBUTED}{f', {row.place}' if row.place else ''}"
     return (
         owner,
         f"{row.purpose} {name_operation(row.operation)}",
-        *(format_ms(time_ns, exposed) for time_ns in row.exposed_ns),
-        *(format_ms(time_ns, took) for time_ns in row.duration_ns),
+        *(Cell(format_ms(time_ns, exposed), value=time_ns) for time_ns in row.exposed_ns),
+        *(Cell(format_ms(time_ns, took), value=time_ns) for time_ns in row.duration_ns),
         "" if row.cause is None else CAUSE_PHRASES[row.cause],
     )

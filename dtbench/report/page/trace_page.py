@@ -1,7 +1,8 @@
-"""The tables about anyone's traces: where the time went, what communication was for, whose was exposed."""
+"""Anyone's traces as a page: the answer, where the time went, what communication was for, whose was exposed."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns, name_ranks, three_digits
@@ -13,11 +14,11 @@ from dtbench.report.page.causes import (
     spell_owner,
 )
 from dtbench.report.page.marks import Marks, format_least
-from dtbench.report.page.section import Column, Section
-from dtbench.report.page.trace_words import advise_traces, bandwidth_notes, find_gaps
+from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines, words_of
+from dtbench.report.page.trace_words import advise_traces, answer_lines, bandwidth_notes, find_gaps, remark_lines
 from dtbench.traces.account.gaps import GapTime
 from dtbench.traces.account.overlap_tax import CAVEAT
-from dtbench.traces.job.means import Spread, average, average_purposes
+from dtbench.traces.job.means import MeanPurpose, Spread, average, average_purposes
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.time.overlap import Overlap
@@ -41,28 +42,45 @@ _AT_LEAST: Final = "at least "
 _AT_MOST: Final = "at most "
 
 
-def make_sections(traces: TraceSet) -> list[Section]:
-    """Give every table that has rows, in the order of reading.
+def traces_page(traces: TraceSet) -> Page:
+    """Make the page of anyone's traces; tables without rows are left out.
 
     Args:
         traces: at least one rank.
     """
-    sections = (
-        owner_section(traces),
-        purpose_section(traces),
-        time_section(traces),
-        gap_section(traces),
-        waiting_section(traces),
-        tax_section(traces),
+    tables = (
+        owner_table(traces),
+        purpose_table(traces),
+        time_table(traces),
+        gap_table(traces),
+        waiting_table(traces),
+        tax_table(traces),
     )
-    return [section for section in sections if section.rows]
+    first, *others = answer_lines(traces)
+    return Page(
+        title=_name_traces(traces),
+        answer=(Line(first, Tone.STRONG), *lines(others)),
+        parts=tuple(Part(table.key, "", (table,), is_folded=table.key not in _OPEN) for table in tables if table.rows),
+        notes=lines(remark_lines(traces)),
+    )
 
 
-def time_section(traces: TraceSet) -> Section:
+def _name_traces(traces: TraceSet) -> str:
+    """Name the traces by how many ranks there are of how many."""
+    shown = count_things(len(traces.analyses), "rank")
+    return f"traces of {shown}" if traces.world_size is None else f"traces of {shown} of {traces.world_size}"
+
+
+_OPEN: Final = ("owners", "times")
+"""Tables that a medium which can fold shows at once."""
+
+
+def time_table(traces: TraceSet) -> Table:
     """Give where the time of each rank went: by step where they are few, else with the spread over steps."""
     shown, notes = _choose_ranks(traces)
     idle = "idle" if any(one.timeline.is_device for one in traces.analyses) else "host"  # Python and dispatch
     parts = ("time", "compute", "exposed\ncomm", "exposed\ncopies", idle, "hidden\nshare", "exposed\nshare")
+    rows: list[Row]
     if sum(len(one.steps) for one in traces.analyses) <= MOST_STEP_ROWS:
         rows = [
             (str(one.rank), name, *_spell(overlap, lost))
@@ -74,7 +92,7 @@ def time_section(traces: TraceSet) -> Section:
         rows = [_spell_rank(one) for one in shown]
         columns = ("rank", "steps")
         notes = ("means; below step and exposed communication the middle half of the steps", *notes)
-    return Section(
+    return Table(
         title="Where the time went",
         columns=[
             *(Column(title) for title in columns),
@@ -82,6 +100,7 @@ def time_section(traces: TraceSet) -> Section:
         ],
         rows=rows,
         notes=notes,
+        key="times",
     )
 
 
@@ -107,21 +126,20 @@ def _say_chosen(which: str, ranks: int, more: str = "") -> tuple[str, ...]:
     return (f"the {MOST_RANKS} ranks {which}, of {ranks}{more}",) if ranks > MOST_RANKS else ()
 
 
-def _spell_rank(one: TraceAnalysis) -> tuple[str, ...]:
-    mean = average([one])
+def _spell_rank(one: TraceAnalysis) -> tuple[str | Cell, ...]:
+    mean, rank = average([one]), Cell(str(one.rank), value=one.rank)
     if not mean.are_steps:
-        return (str(one.rank), "whole", *_spell(one.whole, one.unseen))
+        return (rank, "whole", *_spell(one.whole, one.unseen))
     step, compute, exposed, *rest = _spell(mean.overlap, mean.lost)
     if mean.exposed and mean.windows > 1 and mean.overlap.comm_ns:
-        exposed = f"{exposed}\n{_spell_spread(mean.exposed)}"
-    return (
-        str(one.rank),
-        str(mean.windows),
-        f"{step}\n{_spell_spread(mean.step)}" if mean.step and mean.windows > 1 else step,
-        compute,
-        exposed,
-        *rest,
-    )
+        exposed = _add_spread(exposed, mean.exposed)
+    if mean.step and mean.windows > 1:
+        step = _add_spread(step, mean.step)
+    return (rank, str(mean.windows), step, compute, exposed, *rest)
+
+
+def _add_spread(cell: Cell, spread: Spread) -> Cell:
+    return replace(cell, words=f"{cell.words}\n{_spell_spread(spread)}")
 
 
 def _spell_spread(spread: Spread) -> str:
@@ -131,21 +149,23 @@ def _spell_spread(spread: Spread) -> str:
     return f"{number}-{high}" if high.endswith(f" {unit}") else f"{low}-{high}"
 
 
-def _spell(overlap: Overlap, lost: int) -> tuple[str, ...]:
+def _spell(overlap: Overlap, lost: int) -> tuple[Cell, ...]:
     """Give the window and the four parts that add up to it, then the two shares; n/a what was not seen.
 
     Communication that was not seen was exposed, hidden, or ran where copies or nothing else did.
     """
     least, most = (_AT_LEAST, _AT_MOST) if lost else ("", "")
     exposed = "none" if overlap.comm_ns == 0 else _bound(least, format_ns(overlap.exposed_comm_ns))
+    hidden = math.nan if lost else overlap.hidden_fraction
+    share = overlap.exposed_step_fraction if overlap.comm_ns else math.nan
     return (
-        format_ns(overlap.step_ns),
-        format_ns(overlap.compute_ns),
-        exposed,
-        _bound(most, format_ns(overlap.exposed_copy_ns)),
-        _bound(most, format_ns(overlap.idle_ns)),
-        format_fraction(math.nan if lost else overlap.hidden_fraction),
-        _bound(least, format_fraction(overlap.exposed_step_fraction if overlap.comm_ns else math.nan)),
+        Cell(format_ns(overlap.step_ns), value=overlap.step_ns),
+        Cell(format_ns(overlap.compute_ns), value=overlap.compute_ns),
+        Cell(exposed, value=overlap.exposed_comm_ns),
+        Cell(_bound(most, format_ns(overlap.exposed_copy_ns)), value=overlap.exposed_copy_ns),
+        Cell(_bound(most, format_ns(overlap.idle_ns)), value=overlap.idle_ns),
+        Cell(format_fraction(hidden), value=hidden),
+        Cell(_bound(least, format_fraction(share)), value=share),
     )
 
 
@@ -154,67 +174,74 @@ def _bound(words: str, number: str) -> str:
     return number if number == "n/a" else f"{words}{number}"
 
 
-def purpose_section(traces: TraceSet) -> Section:
+def purpose_table(traces: TraceSet) -> Table:
     """Give what communication was for: means over the steps of all ranks, else over whole traces."""
     titles = ("count", "bytes", "comm", "hidden", "exposed", "waited")
     mean, purposes = average(traces.analyses), average_purposes(traces.analyses)
     per = "per step" if mean.are_steps else "whole trace"
     least = _AT_LEAST if mean.lost else ""
     marks = Marks.of(part for row in purposes for part in (row.part, row.wait_part))
-    return Section(
+    return Table(
         title=f"What communication was for, {per}",
         columns=[Column("purpose"), *(Column(title, is_number=True) for title in titles)],
         rows=[
             (
                 str(row.purpose),
-                f"{least}{three_digits(row.count) if row.count % 1 else f'{row.count:.0f}'}",
-                _bound(_AT_LEAST if row.unsized else least, format_bytes(row.size_bytes)),
+                Cell(f"{least}{three_digits(row.count) if row.count % 1 else f'{row.count:.0f}'}", value=row.count),
+                Cell(_bound(_AT_LEAST if row.unsized else least, format_bytes(row.size_bytes)), value=row.size_bytes),
                 *(
-                    marks.mark(_bound(least, format_ns(time_ns)), row.part)
+                    Cell(marks.mark(_bound(least, format_ns(time_ns)), row.part), value=time_ns)
                     for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns)
                 ),
-                marks.mark(_bound(_AT_LEAST if row.is_wait_least else least, format_ns(row.wait_ns)), row.wait_part),
+                Cell(marks.mark(_spell_wait(row, least), row.wait_part), value=row.wait_ns),
             )
             for row in purposes
         ],
         notes=(*marks.lines, *bandwidth_notes(traces)),
+        key="purposes",
     )
 
 
-def owner_section(traces: TraceSet) -> Section:
+def _spell_wait(row: MeanPurpose, least: str) -> str:
+    return _bound(_AT_LEAST if row.is_wait_least else least, format_ns(row.wait_ns))
+
+
+def owner_table(traces: TraceSet) -> Table:
     """Give whose communication was exposed, why, and what would change it; what is not shown by name is summed."""
     mean = average(traces.analyses)
     per = "per step" if mean.are_steps else "whole trace"
     owners = sorted(traces.owners, key=lambda row: -row.exposed_ns)
     total_ns = sum(row.exposed_ns for row in owners)
-    shown, rest = owners[:MOST_OWNERS], owners[MOST_OWNERS:]
-    rows = [
-        (
-            spell_owner(row.owner) if row.owner else UNATTRIBUTED,
-            name_operation(row.operation),
-            str(row.purpose),
-            describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind),
-            format_ns(row.exposed_ns / mean.windows),
-            format_fraction(row.exposed_ns / total_ns),
-        )
-        for row in shown
-    ]
-    if rest:
-        rest_ns = sum(row.exposed_ns for row in rest)
-        spelled = (format_ns(rest_ns / mean.windows), format_fraction(rest_ns / total_ns))
-        rows.append((f"{len(rest)} more", "", "", "", *spelled))
-    return Section(
+
+    def figures(exposed_ns: int) -> tuple[Cell, Cell]:
+        mean_ns, share = exposed_ns / mean.windows, exposed_ns / total_ns
+        return Cell(format_ns(mean_ns), value=mean_ns), Cell(format_fraction(share), value=share)
+
+    rest = owners[MOST_OWNERS:]
+    return Table(
         title=f"Exposed communication by owner and cause, {per}",
         columns=[
             *(Column(title) for title in ("owner", "collective", "purpose", "cause")),
             *(Column(title, is_number=True) for title in ("exposed", "share")),
         ],
-        rows=rows,
+        rows=[
+            (
+                spell_owner(row.owner) if row.owner else UNATTRIBUTED,
+                name_operation(row.operation),
+                str(row.purpose),
+                describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind),
+                *figures(row.exposed_ns),
+            )
+            for row in owners
+        ],
         notes=(
             *_say_lost(mean.lost),
             *([describe_causes(owners, mean.windows)] if rest else []),
             *_advise(traces),
         ),
+        key="owners",
+        first=MOST_OWNERS,
+        rest=(f"{len(rest)} more", "", "", "", *figures(sum(row.exposed_ns for row in rest))) if rest else None,
     )
 
 
@@ -238,7 +265,7 @@ _MORE_UNKNOWN: Final = ("comm_wait_ns", "host_wait_ns", "host_sync_ns")
 """Of which more may have passed while it is not known whether the next work was launched."""
 
 
-def gap_section(traces: TraceSet) -> Section:
+def gap_table(traces: TraceSet) -> Table:
     """Give why the compute stream stood still, for each rank: means over steps, else the whole trace.
 
     All parts of a rank are of the same steps, and add up. A part that is not known in some step is at least the mean of
@@ -246,18 +273,19 @@ def gap_section(traces: TraceSet) -> Section:
     which may be the longest. Left out are steps with a wait that is in no part, unless there are no others.
     """
     are_steps = average(traces.analyses).are_steps
-    rows, left_out = [], []
+    rows: list[Row] = []
+    left_out = []
     for one in _choose_ranks(traces)[0]:
         gaps = find_gaps(one, are_steps=are_steps)
         known = [gap for gap in gaps if gap.gap_ns == sum(getattr(gap, part) or 0 for part in _DISJOINT)]
         if gaps:
-            rows.append((str(one.rank), gaps[0].lane, *(_gap_words(known or gaps, part) for part in _GAP_PARTS)))
+            rows.append((str(one.rank), gaps[0].lane, *(_gap_cell(known or gaps, part) for part in _GAP_PARTS)))
         if 0 < len(known) < len(gaps):
             left_out.append(f"rank {one.rank}: of the {len(known)} of {len(gaps)} steps of which all parts are known")
     titles = ("stood\nstill", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
-    are_bounds = any(words.startswith(_AT_LEAST) for row in rows for words in row)
+    are_bounds = any(words_of(cell).startswith(_AT_LEAST) for row in rows for cell in row)
     least = "at least: of some time the trace does not say when the next work was launched, or what it waited for"
-    return Section(
+    return Table(
         title=f"Why the main compute stream stood still, {'per step' if are_steps else 'whole trace'}",
         columns=[Column("rank"), Column("stream"), *(Column(title, is_number=True) for title in titles)],
         rows=rows,
@@ -266,7 +294,13 @@ def gap_section(traces: TraceSet) -> Section:
             *([least] if are_bounds else []),
             *left_out,
         ),
+        key="gaps",
     )
+
+
+def _gap_cell(gaps: Sequence[GapTime], part: str) -> Cell:
+    known = [time_ns for gap in gaps if (time_ns := getattr(gap, part)) is not None]
+    return Cell(_gap_words(gaps, part), value=sum(known) / len(gaps) if known else None)
 
 
 def _gap_words(gaps: Sequence[GapTime], part: str) -> str:
@@ -279,12 +313,12 @@ def _gap_words(gaps: Sequence[GapTime], part: str) -> str:
     return f"{_AT_LEAST}{format_ns(mean_ns)}" if mean_ns else "n/a"
 
 
-def waiting_section(traces: TraceSet) -> Section:
+def waiting_table(traces: TraceSet) -> Table:
     """Give who waits for whom, over all collectives that could be compared over ranks."""
     waiting = traces.over_ranks.waiting
     titles = ("collectives", "was last", "waited", "of its comm", "others waited")
     shown = sorted(waiting.ranks, key=lambda one: -(one.caused_wait_ns or 0))[:MOST_RANKS]
-    return Section(
+    return Table(
         title=f"Waiting for the last rank, {'whole traces' if waiting.outside is None else 'all steps together'}",
         columns=[
             Column("rank"),
@@ -295,17 +329,18 @@ def waiting_section(traces: TraceSet) -> Section:
                 str(one.rank),
                 str(one.collectives),
                 "n/a" if one.last is None else str(one.last),
-                format_ns(one.skew_wait_ns),
-                format_fraction(one.wait_fraction),
-                "n/a" if one.caused_wait_ns is None else format_ns(one.caused_wait_ns),
+                Cell(format_ns(one.skew_wait_ns), value=one.skew_wait_ns),
+                Cell(format_fraction(one.wait_fraction), value=one.wait_fraction),
+                Cell(format_ns(one.caused_wait_ns), value=one.caused_wait_ns),
             )
             for one in sorted(shown, key=lambda one: one.rank)
         ],
         notes=_say_chosen("that others wait for longest", len(waiting.ranks)),
+        key="waiting",
     )
 
 
-def tax_section(traces: TraceSet) -> Section:
+def tax_table(traces: TraceSet) -> Table:
     """Give how much slower the same kernels ran under communication."""
     found = [(one.rank, one.accounts.overlap_tax) for one in _choose_ranks(traces)[0]]
     titles = ("under / alone", "costs", "kernels", "runs compared", "runs slower")
@@ -314,17 +349,17 @@ def tax_section(traces: TraceSet) -> Section:
     unlike = sum(tax.unlike_count for _, tax in found if tax is not None)
     regionless = sum(tax.regionless_count for _, tax in found if tax is not None)
     nowhere = "not compared, since it is not known in which region of the step they ran"
-    return Section(
+    return Table(
         title="Overlap tax: the same kernels under communication and alone, whole trace",
         columns=[Column("rank"), *(Column(title, is_number=True) for title in titles)],
         rows=[
             (
-                str(rank),
-                f"{tax.ratio:.2f} x" if tax.kernels else "n/a",
-                f"{'-' if tax.tax_ns < 0 else ''}{format_ns(abs(tax.tax_ns))}",
+                Cell(str(rank), value=rank),
+                Cell(f"{tax.ratio:.2f} x" if tax.kernels else "n/a", value=tax.ratio),
+                Cell(f"{'-' if tax.tax_ns < 0 else ''}{format_ns(abs(tax.tax_ns))}", value=tax.tax_ns),
                 str(len(tax.kernels)),
                 str(tax.compared_count),
-                format_fraction(tax.slower_fraction),
+                Cell(format_fraction(tax.slower_fraction), value=tax.slower_fraction),
             )
             for rank, tax in shown
         ],
@@ -334,4 +369,5 @@ def tax_section(traces: TraceSet) -> Section:
             *([f"not compared, since alone their kernels take unlike times: {unlike} runs"] if unlike else []),
             CAVEAT,
         ),
+        key="tax",
     )

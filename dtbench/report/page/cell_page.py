@@ -1,0 +1,381 @@
+"""A cell of a run as a part of a page: the two waits first, the step, where it went, and what was verified."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns
+from dtbench.base.vocabulary import Purpose
+from dtbench.report.page import estimates, sentences, stages
+from dtbench.report.page.canary import canary_words
+from dtbench.report.page.cell_rows import (
+    mark_owners,
+    mark_purposes,
+    mark_ranks,
+    owner_rows,
+    purpose_times,
+    rest_of_owners,
+    sum_causes,
+)
+from dtbench.report.page.marks import Marks
+from dtbench.report.page.page import (
+    Bar,
+    BarPart,
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Fact,
+    Facts,
+    Line,
+    Part,
+    Prose,
+    Table,
+    Tile,
+    Tiles,
+    Tone,
+    lines,
+)
+from dtbench.runs.summary import CellSummary, PurposeSummary, RankBreakdown
+from dtbench.store.records.rank import ReceiptOutcome
+from dtbench.store.records.run import RunStatus
+from dtbench.traces.known_part import name_part
+
+MOST_RANKS: Final = 16
+"""Rows of a table of ranks on a narrow medium."""
+
+MOST_OWNERS: Final = 8
+"""Owners and causes that a narrow medium shows; the rest is summed."""
+
+MOST_PARAMETERS: Final = 12
+"""Parameters whose waits a narrow medium shows."""
+
+MOST_NAMES: Final = 10
+"""Unknown event names that are listed."""
+
+SHARES_EXPLAINED: Final = (
+    "hidden share: how much of the communication ran beside compute; "
+    "exposed share: how much of the step communication took alone"
+)
+HIDDEN: Final = BarPart("hidden_comm_ns", "hidden comm (beside compute)")
+
+_OUTCOMES: Final = {None: Tone.WARNING, True: Tone.GOOD, False: Tone.BAD}
+
+
+def cell_part(cell: CellSummary) -> Part:
+    """Return the part of a cell; of one of which nothing can be read, why."""
+    return Part(
+        key=f"cell:{cell.name}",
+        title=cell.name,
+        aside=f"{sentences.mesh_words(cell)} {sentences.backend_words(cell)}",
+        check=Fact("check", sentences.check_word(cell), _check_tone(cell)),
+        blocks=tuple(_blocks(cell)),
+    )
+
+
+def _blocks(cell: CellSummary) -> Iterator[Block]:
+    ended = sentences.status_sentence("This cell", cell.status, cell.reason)
+    if ended is not None:
+        yield Prose((Line(ended, Tone.BAD),), key="problem")
+    if not cell.launches:  # none can be read: what it did is not known, which is not that it did nothing
+        yield Prose(lines([*cell.unreadable.values()][1:]), key="unreadable")
+        return
+    yield Facts(tuple(_lead_facts(cell)), key="lead")
+    yield Tiles(tuple(_tiles(cell)))
+    yield Facts(tuple(_step_facts(cell)), key="step")
+    for tell in (_breakdown, _estimates, _owners, _gradient_waits, _purposes, _overlap, stages.stage_blocks):
+        yield from tell(cell)
+    yield Facts(tuple(_check_facts(cell)), key="checks")
+
+
+def _estimates(cell: CellSummary) -> Iterator[Block]:
+    if cell.exposure is not None and estimates.is_any_known(cell.exposure):
+        yield estimates.estimates_table(cell.exposure)
+
+
+def _check_tone(cell: CellSummary) -> Tone:
+    if cell.status is RunStatus.RUNNING:
+        return Tone.WARNING
+    return Tone.GOOD if sentences.is_trusted(cell) else Tone.BAD
+
+
+def _lead_facts(cell: CellSummary) -> Iterator[Fact]:
+    """Give what leads: the two waits, what is exposed, whose and why, and if estimates agree."""
+    for label, words in sentences.lead_waits(cell):
+        yield Fact(label, words, Tone.STRONG)
+    answer = sentences.answer_sentence(cell)
+    if answer is not None:
+        yield Fact("exposed", answer, Tone.STRONG)
+    for label, words in estimates.lead_rows(cell):
+        yield Fact(label, words, Tone.STRONG)
+
+
+def _tiles(cell: CellSummary) -> Iterator[Tile]:
+    step = cell.step_time
+    timed = name_part(cell.timed_part)
+    interval = f"95 % interval {sentences.range_words(step.low, step.high)} {sentences.launches_words(cell)}"
+    yield Tile("step time", format_ns(step.median), f"{timed}{interval}")
+    scope = "".join(f"{words}; " for words in (sentences.throughput_scope(cell),) if words)
+    yield Tile("throughput", sentences.throughput_word(cell), f"{timed}{scope}MFU {sentences.utilization_words(cell)}")
+    part = name_part(cell.part)
+    shown = sentences.bound_below(cell, format_fraction(cell.exposed_step_fraction))
+    yield Tile("exposed share", shown, f"{part}of the step, communication alone")
+    yield Tile("hidden share", format_fraction(cell.hidden_fraction), f"{part}of communication, beside compute")
+    for label, purpose in (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD)):
+        word = sentences.wait_word(cell, purpose)
+        yield Tile(label, word, sentences.wait_sentence(cell, purpose).replace(word, "", 1).lstrip(" ,:"))
+
+
+def _step_facts(cell: CellSummary) -> Iterator[Fact]:
+    """Give what a step costs: time, throughput, profiler, start, memory."""
+    if knobs := sentences.knob_words(cell):
+        yield Fact("knobs", ", ".join(knobs))
+    yield Fact("step time", sentences.step_time_words(cell))
+    if len(cell.launches) > 1:
+        yield Fact("launches", ", ".join(format_ns(median) for median in cell.launch_medians_ns) + " (medians)")
+    yield Fact("throughput", f"{sentences.throughput_words(cell)}, MFU {sentences.utilization_words(cell)}")
+    yield Fact("profiler", sentences.profiler_words(cell))
+    yield Fact("first step", sentences.first_step_words(cell))
+    yield Fact("memory peak", sentences.memory_words(cell))
+    yield Fact("CPU time", sentences.cpu_time_words(cell))
+    if (words := sentences.compilation_words(cell)) is not None:
+        yield Fact("compiling", words)
+
+
+def bound_lines(cell: CellSummary, marks: Marks) -> tuple[Line, ...]:
+    """Say which numbers of a table are bounds, and of what those with a mark are."""
+    return lines((*sentences.least_sentences(cell), *marks.lines), Tone.WARNING)
+
+
+def _breakdown(cell: CellSummary) -> Iterator[Block]:
+    """Give where each rank's profiled step went; the four parts add up to the step."""
+    if not cell.ranks:
+        return
+    idle, title = sentences.idle_word(cell), "Where a profiled step went, ms"
+    marks, is_known = mark_ranks(cell.ranks), not cell.unseen_collectives
+    added = f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}"
+    parts, bounds = step_parts(idle), bound_lines(cell, marks)
+    rest = len(cell.ranks) - MOST_RANKS
+    yield Chart(
+        title="Where a profiled step went, mean of each rank",
+        parts=parts,
+        bars=tuple(
+            step_bar(marks.mark(f"rank {row.rank}", row.part), row.model_dump(), parts, is_known=is_known)
+            for row in cell.ranks
+        ),
+        below=HIDDEN,
+        note="; ".join([*(line.words for line in bounds), added]),
+        table=Table(
+            title,
+            (
+                Column("rank"),
+                *(
+                    Column(name, is_number=True)
+                    for name in (
+                        *("step", "compute", "exposed\ncomm", "exposed\ncopy", idle),
+                        *("hidden share\nof comm", "exposed share\nof step"),
+                    )
+                ),
+            ),
+            [_rank_row(cell, row, marks) for row in cell.ranks],
+            notes=(*bounds, added),
+            first=MOST_RANKS,
+            more=f"and {count_things(rest, 'more rank')}: see --json",
+        ),
+        key="breakdown",
+    )
+
+
+def _rank_row(cell: CellSummary, row: RankBreakdown, marks: Marks) -> tuple[Cell, ...]:
+    decimals = sentences.decimals_for(one.step_ns for one in cell.ranks)
+    parts_ns = (row.step_ns, row.compute_ns, row.exposed_comm_ns, row.exposed_copy_ns, row.idle_ns)
+    shares = (_hidden_share(row, is_known=not cell.unseen_collectives), _exposed_share(row))
+    return (
+        Cell(marks.mark(str(row.rank), row.part), value=row.rank),
+        *(Cell(sentences.format_ms(part_ns, decimals), value=part_ns) for part_ns in parts_ns),
+        *(Cell(format_fraction(share), value=share) for share in shares),
+    )
+
+
+def _hidden_share(row: RankBreakdown, *, is_known: bool) -> float:
+    return sentences.fraction_of(row.hidden_comm_ns, row.comm_ns) if is_known else math.nan
+
+
+def _exposed_share(row: RankBreakdown) -> float:
+    return sentences.fraction_of(row.exposed_comm_ns, row.step_ns)
+
+
+def step_parts(idle: str) -> tuple[BarPart, ...]:
+    """Give the parts of a step, in the order of every plot; ``idle`` is what the last is called here."""
+    return (
+        BarPart("compute_ns", "compute"),
+        BarPart("exposed_comm_ns", "exposed comm"),
+        BarPart("exposed_copy_ns", "exposed copy"),
+        BarPart("idle_ns", idle),
+    )
+
+
+def step_bar(label: str, row: Mapping[str, int], parts: Sequence[BarPart], *, is_known: bool = True) -> Bar:
+    """Give the bar of one mean step.
+
+    Args:
+        label: what stands before it.
+        row: with the columns of ``tables.OVERLAP``.
+        parts: of the bar.
+        is_known: all communication was seen, so that the hidden share is known.
+    """
+    exposed = format_fraction(sentences.fraction_of(row["exposed_comm_ns"], row["step_ns"]))
+    hidden = sentences.fraction_of(row["hidden_comm_ns"], row["comm_ns"]) if is_known else math.nan
+    return Bar(
+        label=label,
+        lengths_ns=tuple(row[part.key] for part in parts),
+        words=tuple(format_ns(row[part.key]) for part in parts),
+        below_ns=row["hidden_comm_ns"],
+        below_words=format_ns(row["hidden_comm_ns"]),
+        end=f"exposed {exposed} of step, hidden {format_fraction(hidden)} of comm",
+    )
+
+
+def _owners(cell: CellSummary) -> Iterator[Block]:
+    """Give whose communication was exposed and why, and what would change the largest causes."""
+    if not cell.owners:
+        return
+    told = (sum_causes(cell), *sentences.advice_sentences(cell))
+    yield Table(
+        "Exposed communication by owner and cause, per step and rank; times in ms",
+        (
+            *(Column(title) for title in ("owner", "collective", "purpose", "cause")),
+            *(Column(title, is_number=True) for title in ("exposed", "share")),
+        ),
+        owner_rows(cell),
+        notes=(*bound_lines(cell, mark_owners(cell)), *told),
+        key="owners",
+        first=MOST_OWNERS,
+        rest=rest_of_owners(cell, MOST_OWNERS),
+    )
+
+
+def _gradient_waits(cell: CellSummary) -> Iterator[Block]:
+    """Give what each tensor-parallel gradient was waited for, the longest first."""
+    if not cell.gradient_waits:
+        return
+    rows = sorted(cell.gradient_waits, key=lambda row: -row.wait_ns)
+    titles = ("its hook\nwaits", "goes on\nafter issue", "hidden", "exposed")
+    times_ns = ((row.wait_ns, row.since_issue_ns, row.hidden_ns, row.exposed_ns) for row in rows)
+    rest = len(rows) - MOST_PARAMETERS
+    yield Table(
+        "What hooks wait for gradients of the tensor axis, medians per backward",
+        (Column("gradient of"), *(Column(title, is_number=True) for title in titles)),
+        [
+            (row.parameter, *(Cell(format_ns(time_ns), value=time_ns) for time_ns in of_row))
+            for row, of_row in zip(rows, times_ns, strict=True)
+        ],
+        key="gradient_waits",
+        first=MOST_PARAMETERS,
+        more=f"and {count_things(rest, 'parameter')} with shorter waits; --json has all",
+    )
+
+
+def _purposes(cell: CellSummary) -> Iterator[Block]:
+    """Give what each purpose communicated, against the plan if any, and whether it could have been hidden here."""
+    if not cell.purposes:
+        return
+    has_plan = sentences.plan_words(cell) is None
+    times = ("comm", "hidden", "exposed", "wait", "hidden\nshare")
+    yield Table(
+        "Communication by purpose, per step and rank; times in ms",
+        (
+            Column("purpose"),
+            Column("count", is_number=True),
+            Column("size", is_number=True),
+            *([Column("plan", is_number=True)] if has_plan else []),
+            *(Column(title, is_number=True) for title in times),
+            Column("overlap\npossible\nhere", is_number=True),
+        ),
+        [
+            (
+                row.purpose.value,
+                Cell(str(row.count), value=row.count),
+                Cell(format_bytes(row.size_bytes), value=row.size_bytes),
+                *([_plan_cell(row)] if has_plan else []),
+                *purpose_times(cell, row),
+                sentences.overlap_word(row),
+            )
+            for row in cell.purposes
+        ],
+        notes=(*bound_lines(cell, mark_purposes(cell)), *_plan_lines(cell), sentences.WAIT_EXPLAINED),
+        key="purposes",
+    )
+
+
+def _plan_cell(row: PurposeSummary) -> str | Cell:
+    return Cell("DIFFERS", Tone.BAD) if row.matches_plan is False else sentences.plan_word(row)
+
+
+def _plan_lines(cell: CellSummary) -> Iterator[Line]:
+    for row in cell.purposes:
+        if row.matches_plan is False:
+            is_same = (row.planned_count, row.planned_size_bytes) == (row.count, row.size_bytes)
+            differ = ", other ranks or steps otherwise" if is_same else ""
+            got = f"got {row.count} with {format_bytes(row.size_bytes)}{differ}"
+            yield Line(f"{row.purpose.value}: {sentences.plan_word(row)}, {got}", Tone.BAD)
+
+
+def _overlap(cell: CellSummary) -> Iterator[Facts]:
+    """List purposes with an equal reason together, so that each reason is read once."""
+    by_reason: dict[str, list[str]] = {}
+    for row in cell.purposes:
+        if row.overlap_reason:
+            by_reason.setdefault(sentences.overlap_sentence(row), []).append(row.purpose.value)
+    if by_reason:
+        told = tuple(Fact(", ".join(names), reason) for reason, names in by_reason.items())
+        yield Facts(told, key="overlap", title="Overlap possible here?")
+
+
+def _check_facts(cell: CellSummary) -> Iterator[Fact]:
+    """Give what was verified and what a reader must know: results, receipts, warm-up, notes, what could not be read."""
+    words = sentences.plan_words(cell)
+    if words is not None:
+        yield Fact("plan", words)
+    yield Fact(
+        "correctness",
+        sentences.correctness_words(cell),
+        _OUTCOMES[None if cell.correctness is None else cell.correctness.passed],
+    )
+    if cell.canary is not None:
+        yield Fact("canary", canary_words(cell.canary), _OUTCOMES[cell.canary.passed])
+    if cell.prediction is not None:
+        yield Fact("prediction", cell.prediction.sentence, _OUTCOMES[cell.prediction.is_inside])
+    yield from _receipt_facts(cell)
+    yield _warmup_fact(cell)
+    yield from _unread_facts(cell)
+    yield from (Fact("note", note) for note in sentences.cell_notes(cell))
+
+
+def _receipt_facts(cell: CellSummary) -> Iterator[Fact]:
+    if cell.scenario is None and not cell.receipts:
+        return
+    yield Fact("receipts", sentences.agreeing_words(cell))
+    for receipt in cell.receipts:
+        if receipt.outcome is ReceiptOutcome.DISAGREES:
+            yield Fact("", f"DISAGREES  {sentences.receipt_words(receipt)}", Tone.BAD)
+        elif receipt.outcome is ReceiptOutcome.NO_EFFECT:
+            yield Fact("", f"no effect here  {sentences.receipt_words(receipt)}", Tone.WARNING)
+
+
+def _warmup_fact(cell: CellSummary) -> Fact:
+    if cell.warmup is None:
+        return Fact("warm-up", "n/a: no record says that it ended", Tone.WARNING)
+    words = f"settled after {count_things(cell.warmup.steps, 'step')}: {cell.warmup.reason}"
+    return Fact("warm-up", words) if cell.warmup.settled else Fact("warm-up", f"NOT {words}", Tone.WARNING)
+
+
+def _unread_facts(cell: CellSummary) -> Iterator[Fact]:
+    if cell.unread_events:
+        counted = f"{cell.unread_events} trace events could not be read; no number counts them"
+        yield Fact("unread", counted, Tone.WARNING)
+    if cell.unknown_names:
+        named = ", ".join(f"{name} ({count})" for name, count in cell.unknown_names[:MOST_NAMES])
+        rest = len(cell.unknown_names) - MOST_NAMES
+        more = f" and {rest} more names" if rest > 0 else ""
+        yield Fact("unknown", f"device events that no rule knows: {named}{more}", Tone.WARNING)

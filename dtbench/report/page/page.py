@@ -1,0 +1,275 @@
+"""What a person is shown, as one value: words and numbers spelled once, and how each is meant.
+
+An answer (of a run, of traces, of a comparison, of a catalogue, of a selftest) becomes a ``Page``; a renderer
+(terminal, Markdown, HTML, a notebook, TensorBoard) gives its blocks a look and decides nothing about them. Words come
+from outside and stay plain text here: who shows them escapes what his medium would read as markup.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+
+class Tone(StrEnum):
+    """How words are meant; no renderer marks it by colour alone."""
+
+    PLAIN = "plain"
+    STRONG = "strong"
+    QUIET = "quiet"
+    GOOD = "good"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sentence."""
+
+    words: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A sentence with a label; an empty one belongs to the fact before."""
+
+    label: str
+    words: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Words in a table that mean more than themselves.
+
+    Attributes:
+        value: the number behind the words, to sort by: ns, bytes, a count or a fraction; None: the words are all.
+    """
+
+    words: str
+    tone: Tone = Tone.PLAIN
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        title: a line break is where a narrow medium may break it.
+        is_number: aligned to the right.
+        group: columns of one group may go to a table of their own, below this title, where all find no room.
+    """
+
+    title: str
+    is_number: bool = False
+    group: str = ""
+
+    @property
+    def plain_title(self) -> str:
+        """The title in one line."""
+        return self.title.replace("-\n", "").replace("\n", " ")
+
+
+Row: TypeAlias = Sequence[str | Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table.
+
+    Attributes:
+        notes: sentences below it.
+        key: its name among the blocks of its part.
+        first: how many rows a narrow medium shows; None: all.
+        rest: the row that stands for the others there.
+        more: what is said there of the others, where they have no row.
+        row_keys: what each row is about; empty: nothing can be chosen by it.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    notes: tuple[str | Line, ...] = ()
+    key: str = ""
+    first: int | None = None
+    rest: Row | None = None
+    more: str = ""
+    row_keys: tuple[str, ...] = ()
+    kind: str = field(default="table", init=False)
+
+    @property
+    def first_rows(self) -> Sequence[Row]:
+        """What a narrow medium shows."""
+        if self.first is None or len(self.rows) <= self.first:
+            return self.rows
+        return [*self.rows[: self.first], *([] if self.rest is None else [self.rest])]
+
+    @property
+    def first_notes(self) -> tuple[str | Line, ...]:
+        """What a narrow medium says below it."""
+        is_cut = self.first is not None and len(self.rows) > self.first
+        return (*([Line(self.more, Tone.QUIET)] if is_cut and self.more else []), *self.notes)
+
+
+@dataclass(frozen=True)
+class Prose:
+    """Sentences."""
+
+    lines: tuple[Line, ...]
+    key: str = ""
+    kind: str = field(default="prose", init=False)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Labelled sentences."""
+
+    facts: tuple[Fact, ...]
+    key: str = ""
+    title: str = ""
+    kind: str = field(default="facts", init=False)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number that a person looks for first, and what it needs beside it; the facts of the part say it again."""
+
+    label: str
+    words: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Numbers for a medium that has room for large ones."""
+
+    tiles: tuple[Tile, ...]
+    key: str = "tiles"
+    kind: str = field(default="tiles", init=False)
+
+
+@dataclass(frozen=True)
+class BarPart:
+    """One part of a stacked bar: ``key`` chooses colour and hatch."""
+
+    key: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar.
+
+    Attributes:
+        lengths_ns: of each part, in order.
+        words: the same as a person reads them.
+        below_ns: of the thin bar below, drawn beside the first part; None: there is none.
+        end: said behind the bar.
+    """
+
+    label: str
+    lengths_ns: tuple[int, ...]
+    words: tuple[str, ...]
+    below_ns: int | None = None
+    below_words: str = ""
+    end: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Stacked bars on one scale; ``below``: what the thin bars are; ``table``: the same for who cannot draw."""
+
+    title: str
+    parts: tuple[BarPart, ...]
+    bars: tuple[Bar, ...]
+    table: Table | None = None
+    below: BarPart | None = None
+    note: str = ""
+    key: str = ""
+    kind: str = field(default="chart", init=False)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A plot, for who shows pictures: ``draw`` gives SVG; ``words`` say what there is to see."""
+
+    title: str
+    words: str
+    draw: Callable[[], str] = field(repr=False)
+    key: str = ""
+    kind: str = field(default="picture", init=False)
+
+
+Block: TypeAlias = Prose | Facts | Table | Tiles | Chart | Picture
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a page.
+
+    Attributes:
+        key: its name in the page: ``checks``, ``cells``, ``cell:ddp``.
+        aside: what belongs to its title.
+        check: whether its numbers are to be trusted; None: nobody asks.
+        is_folded: a medium that can fold shows its title only, until a person asks for more.
+    """
+
+    key: str
+    title: str
+    blocks: tuple[Block, ...]
+    aside: str = ""
+    check: Fact | None = None
+    is_folded: bool = False
+
+    def find(self, key: str) -> Block | None:
+        """Return the block of a name; None: the part has none."""
+        return next((block for block in self.blocks if block.key == key), None)
+
+
+@dataclass(frozen=True)
+class Page:
+    """An answer with all that belongs to it.
+
+    Attributes:
+        title: what it is of.
+        aside: which of them: a run's id.
+        question: that it answers; may be empty.
+        place: where it ran; may be empty.
+        facts: what must be known before any number.
+        problem: how it ended, where it did not end well.
+        answer: for who reads nothing else. The parts of a run say it again at their place, those of traces and
+            comparisons do not.
+        notes: what must be known of the numbers.
+        places: where more is to be found.
+    """
+
+    title: str
+    answer: tuple[Line, ...]
+    parts: tuple[Part, ...]
+    aside: str = ""
+    question: str = ""
+    place: str = ""
+    facts: tuple[Fact, ...] = ()
+    problem: Line | None = None
+    notes: tuple[Line, ...] = ()
+
+    def find(self, key: str) -> Part | None:
+        """Return the part of a name; None: the page has none."""
+        return next((part for part in self.parts if part.key == key), None)
+
+
+def words_of(cell: str | Cell) -> str:
+    """Return the words of what stands in a table."""
+    return cell if isinstance(cell, str) else cell.words
+
+
+def as_line(note: str | Line) -> Line:
+    """Return a note as a line: quiet where nothing else is said."""
+    return Line(note, Tone.QUIET) if isinstance(note, str) else note
+
+
+def lines(said: Iterable[str], tone: Tone = Tone.PLAIN) -> tuple[Line, ...]:
+    """Return sentences of one tone."""
+    return tuple(Line(words, tone) for words in said)

@@ -1,0 +1,98 @@
+"""A run as a page: which it is, its answer, its checks, its cells against each other, then each cell."""
+
+from collections.abc import Iterator
+
+from dtbench.base.vocabulary import Purpose
+from dtbench.report.page import estimates, sentences, sweep
+from dtbench.report.page.cell_page import cell_part
+from dtbench.report.page.checklist import answer_line, checks_part
+from dtbench.report.page.page import Fact, Facts, Line, Page, Part, Prose, Tone, lines
+from dtbench.runs.summary import CellSummary, RunSummary
+
+
+def run_page(summary: RunSummary, chosen: str | None = None) -> Page:
+    """Make the page of a run.
+
+    Args:
+        summary: the run.
+        chosen: the cell that is told in full, of more than a person reads; None: those that must not be trusted are.
+    """
+    ended = sentences.status_sentence("This run", summary.status, summary.reason)
+    return Page(
+        title=summary.name,
+        aside=summary.run_id,
+        question=summary.question,
+        place=f"{summary.device} on {summary.host}, torch {summary.torch}",
+        facts=tuple(_facts(summary)),
+        problem=None if ended is None else Line(ended, Tone.BAD),
+        answer=lines(answer_words(summary)),
+        parts=tuple(_parts(summary, chosen)),
+        notes=lines(note_words(summary)),
+    )
+
+
+def _facts(summary: RunSummary) -> Iterator[Fact]:
+    for override in summary.overrides:
+        yield Fact("set", f"--set {override}", Tone.QUIET)
+    resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
+    if resumed is not None:
+        yield Fact("resumed", resumed, Tone.WARNING)
+    yield from (Fact(about, words, Tone.WARNING) for about, words in sentences.run_warnings(summary))
+    if summary.repeat_end is not None:
+        yield Fact("launches", summary.repeat_end, Tone.QUIET)
+
+
+def _parts(summary: RunSummary, chosen: str | None) -> Iterator[Part]:
+    if summary.checks is not None:
+        yield checks_part(summary.checks)
+    if len(summary.cells) > 1:
+        yield sweep.cells_part(summary)
+    if len(summary.cells) <= sweep.MOST_CELLS:
+        yield from map(cell_part, summary.cells)
+        return
+    yield Part("notes", "", (Facts(tuple(Fact("note", note) for note in sweep.note_sentences(summary)), key="notes"),))
+    told = [cell for cell in summary.cells if not sentences.is_trusted(cell)]
+    rest = 0 if chosen else len(told) - sweep.MOST_CELLS
+    told = [cell for cell in summary.cells if cell.name == chosen] if chosen else told[: sweep.MOST_CELLS]
+    yield from map(cell_part, told)
+    if rest > 0:
+        more = Line(f"and {rest} more cells that must not be trusted: see the column check", Tone.BAD)
+        yield Part("more", "", (Prose((more,)),))
+
+
+def head_words(summary: RunSummary) -> str:
+    """Say which run this is and what it asks."""
+    return f"{summary.name} {summary.run_id}: {summary.question}"
+
+
+def answer_words(summary: RunSummary) -> list[str]:
+    """Say the answer first: the file's own where it has one, which cell is fastest, what each left exposed and why.
+
+    How the run ended comes before all where it is not complete.
+    """
+    ended = sentences.status_sentence("This run", summary.status, summary.reason)
+    said = [] if ended is None else [ended]
+    if summary.checks is not None:
+        said.append(answer_line(summary.checks))
+    if len(summary.cells) > 1:
+        said.append(sweep.finding(summary))
+    if len(summary.cells) <= sweep.MOST_CELLS:
+        for cell in summary.cells:
+            said += _cell_lines(cell)
+    return said
+
+
+def _cell_lines(cell: CellSummary) -> list[str]:
+    ended = sentences.status_sentence(cell.name, cell.status, cell.reason)
+    exposed = sentences.answer_sentence(cell)
+    waits = sentences.wait_sentence(cell, Purpose.GRAD_REDUCE)
+    return [
+        *([] if ended is None else [ended]),
+        f"{cell.name}: gradient wait {waits}" if exposed is None else f"{cell.name}: exposed {exposed}",
+        *(f"{cell.name}: {label} {words}" for label, words in estimates.lead_rows(cell)),
+    ]
+
+
+def note_words(summary: RunSummary) -> tuple[str, ...]:
+    """Say what a reader of the numbers must know, with the cells that it is about."""
+    return (*sweep.all_notes(summary), *(words for _, words in sentences.run_warnings(summary)))

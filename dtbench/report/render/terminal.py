@@ -1,0 +1,172 @@
+"""A page on a terminal: rich renderables, laid out for 80 columns and better with more. It never prints.
+
+Every name from outside (cells, knobs, kernels, paths) travels as ``Plain``, so ``[bold]`` in a name stays ``[bold]`` on
+the screen.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.rule import Rule
+from rich.table import Table as RichTable
+
+from dtbench.report.page.page import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Fact,
+    Facts,
+    Line,
+    Page,
+    Part,
+    Picture,
+    Prose,
+    Table,
+    Tiles,
+    Tone,
+    as_line,
+)
+from dtbench.report.render.plain_text import Plain
+
+STYLES: Final = {
+    Tone.PLAIN: "",
+    Tone.STRONG: "bold",
+    Tone.QUIET: "dim",
+    Tone.GOOD: "green",
+    Tone.WARNING: "yellow",
+    Tone.BAD: "bold red",
+}
+_LABEL_WIDTH: Final = len("gradient wait")
+_ANY_WIDTH: Final = 10_000
+
+
+def render_page(page: Page) -> RenderableType:
+    """Give a page whose parts say its answer, each at its place, as those of a run do: its head, then its parts."""
+    return Group(*_head(page), Plain(), *(render_part(part) for part in page.parts))
+
+
+def _head(page: Page) -> Iterator[Plain]:
+    yield Plain.assemble((page.title, "bold"), f" {page.aside}")
+    yield Plain(page.question, style="italic")
+    yield Plain(page.place, style=STYLES[Tone.QUIET])
+    yield from (Plain(fact.words, style=STYLES[fact.tone]) for fact in page.facts)
+    if page.problem is not None:
+        yield Plain(page.problem.words, style=STYLES[page.problem.tone])
+
+
+def render_part(part: Part) -> RenderableType:
+    """Give one part: a rule with its title where it has one, then its blocks with a line between them."""
+    made: list[RenderableType] = []
+    if part.title:
+        title = Plain.assemble((part.title, "bold"), f"  {part.aside}")
+        made.append(Rule(title, align="left", style="dim"))
+    shown = [block for block in part.blocks if not isinstance(block, Tiles | Picture)]
+    for block, after in zip(shown, [*shown[1:], None], strict=True):
+        made.append(render_block(block))
+        if not (isinstance(block, Table | Prose) and isinstance(after, Prose)) and block.key != "problem":
+            made.append(Plain())
+    return Group(*made)
+
+
+def render_block(block: Block) -> RenderableType:
+    """Give one block; of a chart its table, of what only larger media show nothing."""
+    match block:
+        case Prose():
+            return Group(*map(render_line, block.lines))
+        case Facts():
+            return Group(*([render_line(Line(block.title, Tone.QUIET))] if block.title else []), _grid(block.facts))
+        case Table():
+            return Group(FittingTable(block), *(render_line(as_line(note)) for note in block.first_notes))
+        case Chart():
+            return Group() if block.table is None else render_block(block.table)
+        case Tiles() | Picture():
+            return Group()
+
+
+def render_line(line: Line) -> Plain:
+    """Give a sentence."""
+    return Plain(line.words, style=STYLES[line.tone])
+
+
+def _grid(facts: Sequence[Fact]) -> RichTable:
+    """Give labels and words, aligned alike in every part of a page."""
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim", min_width=_LABEL_WIDTH)
+    grid.add_column(overflow="fold")
+    for fact in facts:
+        style = STYLES[fact.tone]
+        grid.add_row(Plain(fact.label, style=style if fact.tone is Tone.STRONG else ""), Plain(fact.words, style=style))
+    return grid
+
+
+@dataclass(frozen=True)
+class FittingTable:
+    """A table; where the console is too narrow for all columns, those of a group go into one below."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Give one table or two."""
+        group = next((column.group for column in self.table.columns if column.group), "")
+        whole = make_table(self.table)
+        wide = options.update(width=_ANY_WIDTH)
+        if not group or Measurement.get(console, wide, whole).maximum <= options.max_width:
+            yield whole
+            return
+        yield make_table(_choose_columns(self.table, [not column.group for column in self.table.columns]))
+        yield Plain()
+        below = _choose_columns(self.table, [bool(column.group) for column in self.table.columns])
+        yield make_table(replace(below, title=group))
+
+
+def _choose_columns(table: Table, chosen: Sequence[bool]) -> Table:
+    places = [place for place, one in enumerate(chosen) if one or _leads(table.columns, place)]
+    return replace(
+        table,
+        columns=[table.columns[place] for place in places],
+        rows=[[row[place] for place in places] for row in table.rows],
+    )
+
+
+def _leads(columns: Sequence[Column], place: int) -> bool:
+    """Tell whether a column says what its row is about: it is one of the words before the first number."""
+    return not any(column.is_number for column in columns[: place + 1])
+
+
+def make_table(table: Table) -> RichTable:
+    """Give a table: words to the left, numbers to the right, headers broken as they say."""
+    made = RichTable(
+        title=Plain(table.title) if table.title else None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=0,
+        header_style="dim",
+    )
+    for column in table.columns:
+        made.add_column(
+            Plain(column.title), justify="right" if column.is_number else "left", overflow="fold", vertical="top"
+        )
+    for row in table.first_rows:
+        made.add_row(*map(_render_cell, row))
+    return made
+
+
+def _render_cell(cell: str | Cell) -> Plain:
+    return Plain(cell) if isinstance(cell, str) else Plain(cell.words, style=STYLES[cell.tone])
+
+
+def render_places(places: Iterable[Fact]) -> Plain:
+    """Give where more is to be found.
+
+    Print it with ``soft_wrap=True``: a path that is broken or cropped cannot be copied.
+    """
+    told = (Plain(f"  {place.label:<12} {place.words}") for place in places)
+    return Plain("\n").join([Plain("Look further", style=STYLES[Tone.STRONG]), *told])

@@ -1,0 +1,23 @@
+/* A page's blocks, one drawing for each kind. */
+import {drawChart} from "./chart.js";
+import {drawFacts, drawLine, drawTable, make} from "./dom.js";
+
+const DRAWN = {
+  prose: (block) => make("div", {}, ...block.lines.map((line) => drawLine(line, "p", line.tone === "strong" ? "answer" : "sentence"))),
+  facts: (block) => make("section", {}, block.title ? make("h4", {}, block.title) : null, drawFacts(block.facts)),
+  table: (block, options) => drawTable(block, {isShort: block.first !== null, ...options}),
+  tiles: (block) => make("div", {class: "tiles"}, ...block.tiles.map(drawTile)),
+  chart: (block) => drawChart(block),
+};
+
+function drawTile(tile) {
+  return make("div", {class: "tile"}, make("div", {class: "tile-label"}, tile.label),
+    make("div", {class: "tile-words"}, tile.words), make("div", {class: "tile-detail"}, tile.detail));
+}
+
+/** Draw a block; `data-block` is its name. */
+export function drawBlock(block, options = {}) {
+  const drawn = DRAWN[block.kind](block, options);
+  if (block.key) drawn.dataset.block = block.key;
+  return drawn;
+}
