@@ -144,7 +144,7 @@ def make_run(path: Path, scenario: Scenario, *, planned_bytes: int, status: RunS
 
 def fill_launch(folder: LaunchFolder, recorded: Path) -> None:
     rows = [
-        (rank, step, phase, 0, duration_ms * MS + rank, 5 * MS, math.nan)
+        (rank, step, phase, 0, duration_ms * MS + rank, (5 if phase == "MEASURED" else 9) * MS, math.nan)
         for rank in (0, 1)
         for step, phase, duration_ms in [
             (0, "WARMUP", 900),
