@@ -106,7 +106,7 @@ _FAMILIES: Final[tuple[Callable[[str], bool], ...]] = (
 
 
 def _list_keys(before: SideNumbers, after: SideNumbers, asked: Collection[str]) -> list[Key]:
-    """Give metrics in their order, their subjects as they come; of many owners the largest, and those asked for."""
+    """Return metrics in their order, their subjects as they come; of many owners the largest, and those asked for."""
     known = dict.fromkeys((*before.keys, *after.keys, (STEP_TIME, "")))
     keys: list[Key] = []
     for metric in METRICS:

@@ -20,7 +20,7 @@ _RANKS: Final = {"count": 0, "size_bytes": 1, "dtype": 2, "group_size": 3, "asyn
 
 
 def compare_launches(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[MechanismChange, ...]:
-    """Give what two launches did differently as far as both know it, most telling first.
+    """Return what two launches did differently as far as both know it, most telling first.
 
     Orders are compared of one rank, never of two; what ranks other than the lowest issued is told where the lowest
     issued the same, or is not known on both sides.

@@ -41,7 +41,7 @@ _CAUSES: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 
 
 def summarize_side(data: CellData, device: str) -> CellSummary:
-    """Give the summary of all launches that can be read, without owners; its notes leave out what tables are gone.
+    """Return the summary of all launches that can be read, without owners; its notes leave out what tables are gone.
 
     Owners, half of whose time a summary takes, are summed here.
     """
@@ -59,7 +59,7 @@ def spell_doubts(doubts: Iterable[Doubt]) -> tuple[str, ...]:
 
 
 def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool) -> tuple[MeasuredLaunch, str | None]:
-    """Give the numbers of one launch of a cell, and why they must not be trusted; None: nothing speaks against them.
+    """Return the numbers of one launch of a cell, and why they must not be trusted; None: nothing speaks against them.
 
     Args:
         data: the cell.
@@ -106,7 +106,7 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
 
 
 def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[str, ...]]:
-    """Give the numbers of someone's traces, which are one launch, and why their steps may not stand for others.
+    """Return the numbers of someone's traces, which are one launch, and why their steps may not stand for others.
 
     They are of their steps; where there are none, of the whole traces, and no step time is told.
     """
@@ -161,13 +161,13 @@ def _keep_of_all_ranks(overlap: pd.DataFrame) -> pd.DataFrame:
 
 
 def _give_causes(owned: tuple[OwnedTime, ...], *, is_doubted: bool) -> tuple[OwnedTime, ...]:
-    """Give the rows as they are; without causes, which are then no findings, where steps may not stand for others."""
+    """Return the rows as they are; without causes, which are then no findings, where steps may not stand for others."""
     none: dict[str, object] = {"cause": None, "by_cause": {}}
     return tuple(row.model_copy(update=none) for row in owned) if is_doubted else owned
 
 
 def _whole_run(summary: CellSummary) -> Iterator[Measurement]:
-    """Give what is known of MEASURED steps, and of the launch; what it has not is left out."""
+    """Yield what is known of MEASURED steps, and of the launch; what it has not is left out."""
     for metric in METRICS:
         if isinstance(metric.value, OfLaunch):
             value = metric.value.read(summary)
@@ -176,7 +176,7 @@ def _whole_run(summary: CellSummary) -> Iterator[Measurement]:
 
 
 def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame, ranks: Collection[int]) -> Iterator[Measurement]:
-    """Give where PROFILED steps went, means over steps and ranks; a purpose that occurs in some steps counts in all.
+    """Yield where PROFILED steps went, means over steps and ranks; a purpose that occurs in some steps counts in all.
 
     A step that communicated and of which no purpose is told is in no mean of purposes; a number of a purpose that was
     seen in no step is NaN, and so is a wait that is only known at least: two of these have no difference.
@@ -214,7 +214,7 @@ def _name_part(known: "pd.Series[int]", ranks: Collection[int]) -> tuple[int, ..
 
 
 def _estimated(summary: CellSummary) -> Iterator[Measurement]:
-    """Give exposed communication as estimated without a profiler, the mean over ranks; what is unknown is left out."""
+    """Yield exposed communication as estimated without a profiler, the mean over ranks; what is unknown is left out."""
     names = {metric.value.estimate: metric.name for metric in METRICS if isinstance(metric.value, OfEstimate)}
     for one in summary.exposure.rows[0].estimates if summary.exposure else ():
         if one.estimate in names and not math.isnan(one.mean_ns):

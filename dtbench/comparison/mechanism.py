@@ -88,7 +88,7 @@ def say_same(comparison: Comparison) -> str:
 
 
 def _find_ways(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:
-    """Give the first launch of each way in which launches of one side went."""
+    """Return the first launch of each way in which launches of one side went."""
     ways: list[MeasuredLaunch] = []
     for launch in launches:
         if all(compare_launches(way, launch) for way in ways):

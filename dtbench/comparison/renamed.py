@@ -37,7 +37,7 @@ def _without_owner(one: Issued) -> Issued:
 
 
 def rename_owners(side: MeasuredSide, names: Mapping[str, str]) -> MeasuredSide:
-    """Give a side whose owners bear these names."""
+    """Return a side whose owners bear these names."""
     return side.model_copy(update={"launches": tuple(_rename(launch, names) for launch in side.launches)})
 
 

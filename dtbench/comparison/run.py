@@ -272,7 +272,7 @@ def _say_limits(side: MeasuredSide, sides: Sequence[MeasuredSide]) -> Iterator[s
 
 
 def _tell_apart(baseline: MeasuredSide, candidate: MeasuredSide) -> tuple[str, str]:
-    """Give the shortest labels that differ."""
+    """Return the shortest labels that differ."""
     longest = max(len(baseline.labels), len(candidate.labels))
     pairs = [
         (baseline.labels[min(place, len(baseline.labels) - 1)], candidate.labels[min(place, len(candidate.labels) - 1)])

@@ -115,7 +115,7 @@ def _mention_baselines(named: str, results: Path) -> str:
 
 
 def _match(pattern: str, results: Path) -> list[Path]:
-    """Give all runs that a pattern matches, from here or from the folder of all runs; oldest first.
+    """Return all runs that a pattern matches, from here or from the folder of all runs; oldest first.
 
     Raises:
         StoreError: it matches none, or is none.

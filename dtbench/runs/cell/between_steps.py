@@ -35,7 +35,7 @@ def find_between_steps(launches: Sequence[pd.DataFrame], ranks: int) -> BetweenS
 
 
 def _tell_cycles(steps: pd.DataFrame) -> pd.DataFrame:
-    """Give the slowest rank of each step that is followed by another and that nothing disturbed.
+    """Return the slowest rank of each step that is followed by another and that nothing disturbed.
 
     Returns:
         A row for each step: columns of the table ``steps`` and ``cycle_ns``, until it starts the next one; each rank

@@ -27,20 +27,20 @@ _STEP: Final = ["launch", "rank", "step"]
 
 
 def fraction(table: pd.DataFrame, part: str, whole: str) -> float:
-    """Give the ratio of two columns' sums where both are known; NaN when there is nothing of the whole."""
+    """Return the ratio of two columns' sums where both are known; NaN when there is nothing of the whole."""
     is_known = (table[part].notna() & table[whole].notna()).to_numpy()
     total = int(table[whole][is_known].sum())
     return int(table[part][is_known].sum()) / total if total else math.nan
 
 
 def keep_known(overlap: pd.DataFrame) -> pd.DataFrame:
-    """Give the steps whose whole account is known: in the others something ran that was not seen, or nothing did."""
+    """Return the steps whose whole account is known: in the others something ran that was not seen, or nothing did."""
     lacking = [name for name in _ACCOUNT if name in overlap and overlap[name].hasnans]
     return overlap.dropna(subset=lacking) if lacking else overlap
 
 
 def keep_of_steps(table: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Give the rows of a table that belong to some steps: what is divided by their number must be of them alone.
+    """Return the rows of a table that belong to some steps: what is divided by their number must be of them alone.
 
     Args:
         table: columns ``rank`` and ``step``, NA for what no step issued, and ``launch`` where it is of several.
@@ -73,7 +73,7 @@ def mean_step(steps: pd.DataFrame) -> dict[str, int]:
 
 
 def summarize_ranks(overlap: pd.DataFrame) -> tuple[RankBreakdown, ...]:
-    """Give the mean profiled step of each rank, over steps whose account is known; a rank without has no row."""
+    """Return the mean profiled step of each rank, over steps whose account is known; a rank without has no row."""
     of_ranks = ((int(str(rank)), keep_known(steps), steps) for rank, steps in overlap.groupby("rank"))
     return tuple(
         RankBreakdown(rank=rank, steps=len(known), **mean_step(known), part=find_part(known, steps))
@@ -89,7 +89,7 @@ def mean_known(column: "pd.Series[int]") -> int | None:
 
 
 def fill_waits(purposes: pd.DataFrame) -> "pd.Series[int]":
-    """Give the least that one purpose waited in each row of the table ``purposes``; NA: nothing is known.
+    """Return the least that one purpose waited in each row of the table ``purposes``; NA: nothing is known.
 
     A row in which none was seen, as not every consumer can be, is 0: without it a mean would be of the long waits
     alone. Where no row has any, that is nothing known.
@@ -154,7 +154,7 @@ def summarize_purposes(
     *,
     is_whole: bool = True,
 ) -> tuple[tuple[PurposeSummary, ...], list[str]]:
-    """Give one row per purpose that occurs or is planned, and notes on what differs between ranks or steps.
+    """Return one row per purpose that occurs or is planned, and notes on what differs between ranks or steps.
 
     Args:
         purposes: the table ``purposes`` of all launches, with a column ``launch``.
@@ -225,7 +225,7 @@ def _say_least(rows: Sequence[PurposeSummary]) -> Iterator[str]:
 
 
 def _find_told(purposes: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
-    """Give the steps whose purposes are known: some row tells of them, or they were seen to communicate nothing."""
+    """Return the steps whose purposes are known: some row tells of them, or they were seen to communicate nothing."""
     return overlap[are_among(overlap[_STEP], purposes[_STEP]) | overlap["comm_ns"].eq(0).fillna(value=False)]
 
 
@@ -237,7 +237,7 @@ def _spell(issued: pd.DataFrame) -> str:
 
 
 def _expect(purpose: Purpose, plan: Plan, ranks: Sequence[RankRecord]) -> ExpectedTraffic | None:
-    """Give what a rank that built the model, or else the plan, says of a purpose; None: nothing."""
+    """Return what a rank that built the model, or else the plan, says of a purpose; None: nothing."""
     computed = next((record.planned for record in ranks), None) or ()
     found = next((one for one in computed if one.purpose is purpose), None)
     if found is not None or plan.traffic is None:

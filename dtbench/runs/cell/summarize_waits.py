@@ -8,7 +8,7 @@ from dtbench.traces.who.hooked_gradients import HOOK
 
 
 def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, ...]:
-    """Give one row per parameter in the order of its name: medians over ranks, launches and PROFILED steps.
+    """Return one row per parameter in the order of its name: medians over ranks, launches and PROFILED steps.
 
     Empty where no gradient was an unfinished one when its hook ran, or the hook had no probe.
 
@@ -31,7 +31,7 @@ def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, .
 
 
 def summarize_idle(gaps: pd.DataFrame, overlap: pd.DataFrame) -> DeviceIdle | None:
-    """Give what devices stood still for: means over ranks, launches and PROFILED steps.
+    """Return what devices stood still for: means over ranks, launches and PROFILED steps.
 
     Those in which their wait for the host is known; None where it is known of none, as on CPUs.
 

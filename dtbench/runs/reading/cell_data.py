@@ -47,7 +47,7 @@ class LaunchData:
     left_out_rows: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
     def find_table(self, name: str) -> pd.DataFrame:
-        """Give a table by its name, that of the timed steps among them."""
+        """Return a table by its name, that of the timed steps among them."""
         return self.steps if name == STEPS_NAME else self.tables.tables[name]
 
     @property
@@ -64,7 +64,7 @@ class LaunchData:
         return every.assign(**{IS_LEFT_OUT: every.index.isin(others.index)})
 
     def find_left_out_rows(self, name: str) -> pd.DataFrame:
-        """Give the rows that a table lacks."""
+        """Return the rows that a table lacks."""
         return self.left_out_rows.get(name, self.find_table(name)[:0])
 
 

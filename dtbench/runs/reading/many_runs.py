@@ -109,7 +109,7 @@ RUN_STEPS: Final = Table[Sequence[_Launch], _Launch, pa.Table](
 
 
 def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
-    """Give every step of every complete launch below a folder, columns as in ``RUN_STEPS``.
+    """Return every step of every complete launch below a folder, columns as in ``RUN_STEPS``.
 
     What is left out (launches that failed, did not end or computed something wrong, files that are broken, steps that
     others disturbed), and of which phases they left too few alone for anything to be judged, is said in
@@ -145,7 +145,7 @@ def _take_notes(found: _Launch | str, *, all_steps: bool) -> Iterator[str]:
 
 
 def _leave_out_copies(found: Sequence[_Launch | str]) -> list[_Launch | str]:
-    """Give each launch once, for each of its copies a sentence."""
+    """Return each launch once, for each of its copies a sentence."""
     copies = find_copies(
         frozenset() if isinstance(one, str) else mark(pc.min(one.steps["start_ns"]).as_py()) for one in found
     )
@@ -160,7 +160,7 @@ def _leave_out(launch: _Launch) -> _Launch:
 
 
 def _read_run(path: Path) -> list[_Launch | str]:
-    """Give the launches of a run; for one that is left out, a sentence."""
+    """Return the launches of a run; for one that is left out, a sentence."""
     try:
         run = read_outline(path)
     except StoreError as error:
@@ -294,7 +294,7 @@ def name_coordinate(axis: str) -> str:
 
 
 def _repeat(words: Sequence[object], rows: np.ndarray) -> "pd.Categorical[str]":
-    """Give each launch's word for all of its rows, as categories in order of appearance; NA where it has none."""
+    """Return each launch's word for all of its rows, as categories in order of appearance; NA where it has none."""
     known = list(_known(words))
     places: Mapping[object, int] = {word: place for place, word in enumerate(known)}
     codes = np.array([places.get(word, -1) for word in words], dtype=np.int32)

@@ -26,7 +26,7 @@ LeftOut = Mapping[Phase, frozenset[int]]
 
 
 def find_left_out(steps: pd.DataFrame) -> dict[Phase, frozenset[int]]:
-    """Give the steps to leave out.
+    """Return the steps to leave out.
 
     Args:
         steps: columns as in the table ``steps``, of one launch.
@@ -51,7 +51,7 @@ def find_lost(steps: pd.DataFrame) -> "pd.Series[float]":
 
 
 def find_disturbance(steps: pd.DataFrame) -> float:
-    """Give what others had of the machine's cores in MEASURED and PROFILED steps, median; 0 where nobody knows.
+    """Return what others had of the machine's cores in MEASURED and PROFILED steps, median; 0 where nobody knows.
 
     Args:
         steps: columns as in the table ``steps``, of one launch, those to leave out left out.
@@ -72,12 +72,12 @@ def count_left_alone(steps: pd.DataFrame, phase: Phase) -> int:
 
 
 def leave_out(table: pd.DataFrame, left_out: LeftOut) -> pd.DataFrame:
-    """Give a table without the rows of these steps; one without a column ``step`` as it is."""
+    """Return a table without the rows of these steps; one without a column ``step`` as it is."""
     return table[~_is_of(table, left_out)] if left_out and "step" in table else table
 
 
 def pick_left_out(table: pd.DataFrame, left_out: LeftOut) -> pd.DataFrame:
-    """Give the rows that ``leave_out`` takes away."""
+    """Return the rows that ``leave_out`` takes away."""
     return table[_is_of(table, left_out)] if left_out and "step" in table else table[:0]
 
 
@@ -86,12 +86,12 @@ def _is_of(table: pd.DataFrame, left_out: LeftOut) -> "pd.Series[bool]":
 
 
 def keep_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """Give the steps to go by of a table of all: without those that its column ``is_left_out`` names, if it has one."""
+    """Return the steps to go by of a table of all: without those that its column ``is_left_out`` names, if any."""
     return steps[~steps[IS_LEFT_OUT]] if IS_LEFT_OUT in steps else steps
 
 
 def keep_finished(steps: pd.DataFrame, ranks: int) -> pd.DataFrame:
-    """Give the steps of a launch that every one of its ranks finished: a step takes as long as its slowest rank."""
+    """Return the steps of a launch that every one of its ranks finished: a step takes as long as its slowest rank."""
     return steps[steps.groupby("step")["rank"].transform("nunique") >= ranks] if len(steps) else steps
 
 

@@ -70,7 +70,7 @@ def find_impossible(name: str, table: pd.DataFrame) -> str | None:
 
 
 def _find_odd(name: str, table: pd.DataFrame) -> Iterator[tuple[str, "pd.Series[bool]", str]]:
-    """Give columns, which of their rows cannot be, NA where that is not known, and why, if more than the value is."""
+    """Yield columns, which of their rows cannot be, NA where that is not known, and why, if more than the value is."""
     for column in map(str, table):
         least, most = find_bounds(name, column) or Bounds(ANY)
         if math.isfinite(least):
