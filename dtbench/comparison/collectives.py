@@ -8,8 +8,8 @@ from typing import Final
 from dtbench.base.vocabulary import Cause, Operation, Purpose
 from dtbench.comparison.comparison import CollectiveChange
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
-from dtbench.comparison.seen import Kind, find_open_kinds, has_named_otherwise, knows_subjects
-from dtbench.comparison.untold import find_untold
+from dtbench.comparison.reading.seen import Kind, find_open_kinds, has_named_otherwise, knows_subjects
+from dtbench.comparison.reading.untold import find_untold
 from dtbench.store.records.baseline import MeasuredLaunch, OwnedTime, PlacedTime
 
 _Key = tuple[str, Operation | None, Purpose]

@@ -8,8 +8,8 @@ from typing import Final
 from dtbench.base.units import format_bytes, name_ranks
 from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.comparison.comparison import MechanismChange
-from dtbench.comparison.orders import pair_lowest, pair_others
-from dtbench.comparison.untold import find_untold_issued
+from dtbench.comparison.reading.orders import pair_lowest, pair_others
+from dtbench.comparison.reading.untold import find_untold_issued
 from dtbench.store.records.baseline import Issued, MeasuredLaunch
 from dtbench.store.records.rank import Receipt, ReceiptOutcome
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dtbench.base.errors import StoreError, TraceError
 from dtbench.base.units import count_things
-from dtbench.runs.cell.bounded import bound_cell
 from dtbench.runs.cell.summarize_cell import summarize_cell
+from dtbench.runs.check_prediction import bound_cell
 from dtbench.runs.judge_checks import judge_checklist
 from dtbench.runs.reading.cell_data import CellData, RunData
 from dtbench.runs.reading.run_data import read_run_data

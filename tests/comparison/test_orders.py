@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
+from dtbench.report.page.comparison_text import comparison_sections
 
 from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.gate import Kept, judge, read_bound
-from dtbench.comparison.orders import find_orders
+from dtbench.comparison.reading.orders import find_orders
 from dtbench.comparison.run import compare_sides
-from dtbench.report.page.comparison_text import comparison_sections
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, RanksOrder
 from dtbench.traces.rows.collective_table import COLLECTIVES
 

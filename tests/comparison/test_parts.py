@@ -12,8 +12,8 @@ from dtbench.base.vocabulary import POINT_TO_POINT
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.metrics import BY_NAME
+from dtbench.comparison.reading.sides import read_sides
 from dtbench.comparison.run import compare_paths
-from dtbench.comparison.sides import read_sides
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rows.tables import OVERLAP
 

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from dtbench.report.render.text import render_cell
+from dtbench.report.tb_plugin.shapes import Tone
 from rich.console import Console, RenderableType
 
 from dtbench.base.vocabulary import Operation, Purpose, Region
-from dtbench.comparison.measure import _find_doubt
+from dtbench.comparison.reading.measure import _find_doubt
 from dtbench.report.page.canary import canary_words
 from dtbench.report.page.sentences import check_word, is_trusted
 from dtbench.report.render.markdown import summary_markdown
-from dtbench.report.render.text import render_cell
 from dtbench.report.tb_plugin.overview import make_overview
-from dtbench.report.tb_plugin.shapes import Tone
 from dtbench.runs.summary import CellSummary
 from dtbench.store.records.canary import CanaryResult, MissedWait
 

@@ -3,14 +3,15 @@
 from collections.abc import Callable
 
 import pytest
+from dtbench.report.page.run_words import answer_words, note_words
+from dtbench.report.render.text import render_run
 from rich.console import Console
 
 from dtbench.base.errors import CheckError
 from dtbench.base.vocabulary import Cause, Operation, Phase, Purpose
 from dtbench.cli.run import _check
-from dtbench.comparison.measure import _find_doubt
+from dtbench.comparison.reading.measure import _find_doubt
 from dtbench.report.page.checklist import answer_line
-from dtbench.report.page.run_words import answer_words, note_words
 from dtbench.report.page.sentences import (
     advice_sentences,
     answer_sentence,
@@ -22,7 +23,6 @@ from dtbench.report.page.sentences import (
 )
 from dtbench.report.plots.names import plot_step_breakdown
 from dtbench.report.render.markdown import summary_markdown
-from dtbench.report.render.text import render_run
 from dtbench.report.tb_plugin.overview import make_overview
 from dtbench.runs.cell.cell_notes import name_takers
 from dtbench.runs.summary import CellSummary, Disturbed, OwnerSummary, RunSummary

@@ -18,7 +18,7 @@ from dtbench.base.vocabulary import Phase
 from dtbench.cli.main import main
 from dtbench.comparison.metrics import STEP_TIME
 from dtbench.comparison.precision import read_step_times
-from dtbench.comparison.sides import read_sides
+from dtbench.comparison.reading.sides import read_sides
 from dtbench.report.event_files.publish import publish
 from dtbench.report.page.page import Cell, Page, Table
 from dtbench.report.tb_plugin.answers import Answer, Answers

@@ -27,13 +27,13 @@ from dtbench.base.vocabulary import (
     StatePart,
 )
 from dtbench.cli.main import main
-from dtbench.comparison.measure import measure_launch
+from dtbench.comparison.reading.measure import measure_launch
 from dtbench.plan.plan import Machine, make_plan
 from dtbench.plan.traffic.planned import PlannedTraffic
 from dtbench.report.page.advice import Loss, advise_loss
 from dtbench.report.page.scenario_facts import describe_cell
 from dtbench.report.page.sentences import check_word, throughput_words
-from dtbench.runs.cell.cell_numbers import find_number
+from dtbench.runs.cell_numbers import find_number
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import analyze_run, summarize_run
 from dtbench.runs.summary import BetweenSteps

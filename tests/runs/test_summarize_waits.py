@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from dtbench.report.render.gradient_waits_text import MOST_PARAMETERS, render_gradient_waits
 from rich.console import Console
 
-from dtbench.report.render.gradient_waits_text import MOST_PARAMETERS, render_gradient_waits
-from dtbench.runs.cell.cell_numbers import find_number
 from dtbench.runs.cell.summarize_waits import summarize_gradient_waits
+from dtbench.runs.cell_numbers import find_number
 from dtbench.runs.summary import CellSummary, GradientWait
 from dtbench.scenario.checks.values import Quantity, read_value
 from dtbench.traces.rows.collective_table import COLLECTIVES

@@ -81,7 +81,7 @@ def summarize_ratio(values: Sequence[float], baseline: Sequence[float]) -> Inter
 
 
 def resample_medians(data: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return medians of bootstrap resamples; NaN below two values. Equal generators resample equally long data alike."""
+    """Return medians of bootstrap resamples; NaN below two values. Equal generators resample equal lengths alike."""
     if len(data) < 2:
         return np.full(_RESAMPLES, math.nan)
     return np.asarray(np.median(rng.choice(data, size=(_RESAMPLES, len(data))), axis=1), dtype=np.float64)

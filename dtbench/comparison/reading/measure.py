@@ -19,16 +19,16 @@ from dtbench.comparison.metrics import (
     OfPurpose,
     OfSteps,
 )
-from dtbench.comparison.orders import find_orders
+from dtbench.comparison.reading.orders import find_orders
 from dtbench.runs.cell.cell_notes import describe_disturbed, say_taken
 from dtbench.runs.cell.statistics import summarize
 from dtbench.runs.cell.summarize_cell import summarize_cell
 from dtbench.runs.cell.summarize_overlap import are_among, keep_known, keep_of_steps
-from dtbench.runs.cell.wrong_results import find_wrong_results
 from dtbench.runs.doubt_words import describe_doubt, name_doubt
 from dtbench.runs.reading.cell_data import CellData
 from dtbench.runs.representative import Doubt, doubt_steps, read_steps_of_traces
 from dtbench.runs.summary import CellSummary
+from dtbench.runs.wrong_results import find_wrong_results
 from dtbench.store.records.baseline import MeasuredLaunch, Measurement, OwnedTime, PlacedTime
 from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.run import RunStatus

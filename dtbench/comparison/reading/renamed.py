@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from dtbench.base.units import count_things
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
-from dtbench.comparison.orders import pair_lowest, pair_others
+from dtbench.comparison.reading.orders import pair_lowest, pair_others
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide
 
 

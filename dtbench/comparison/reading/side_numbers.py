@@ -5,8 +5,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 from dtbench.comparison.comparison import Sample
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, METRICS
-from dtbench.comparison.seen import Kind, find_kinds, find_open_kinds, has_named_otherwise, has_unowned, knows_subjects
-from dtbench.comparison.untold import find_untold
+from dtbench.comparison.reading.seen import (
+    Kind,
+    find_kinds,
+    find_open_kinds,
+    has_named_otherwise,
+    has_unowned,
+    knows_subjects,
+)
+from dtbench.comparison.reading.untold import find_untold
 from dtbench.store.records.baseline import MeasuredLaunch, Measurement
 
 Key = tuple[str, str]
