@@ -1,7 +1,7 @@
 """A table is one list of columns: each says what it holds, in which unit, what it means, and how a row gets its value.
 
 A column cannot be declared without the function that produces it. DataFrames, Parquet files, JSON documents, boards,
-comparisons and the reference in ``docs/tables.md`` read that one list.
+comparisons and the reference in ``docs/reference/tables.md`` read that one list.
 """
 
 import math

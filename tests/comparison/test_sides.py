@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from dtbench.report.render.text import render_run
 from rich.console import Console
 
 from dtbench.base.errors import ComparisonError, StoreError
@@ -25,6 +24,7 @@ from dtbench.runs.run import summarize_only_cell, summarize_run
 from dtbench.store.layout import RunFolder, baseline_file
 from dtbench.store.records.run import Environment, RunStatus
 from dtbench.store.write import write_record
+from tests.report.shown import terminal_run
 
 Runs = Callable[..., Path]
 FOUR = (100.0, 101.0, 99.0, 100.0)
@@ -500,7 +500,7 @@ def test_one_flipped_bit_of_a_table_is_found(run_of: Runs, cell: Any) -> None:
 def _show(run: Path) -> str:
     console = Console(width=400)
     with console.capture() as captured:
-        console.print(render_run(summarize_run(run)))
+        console.print(terminal_run(summarize_run(run)))
     return captured.get()
 
 

@@ -1,92 +1,136 @@
-"""The recipes of docs/architecture.md for a column and for a metric, followed in a copy of the package."""
+"""Recipes of ``docs/architecture.md`` are followed to the letter in a copy of the repository: what they say is enough.
 
-import json
+Left out in turn, each step is missed by a test that the recipe names.
+"""
+
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
-RECORDED = REPOSITORY / "tests" / "traces" / "recorded" / "two_ranks_one_gpu"
+pytest.importorskip("torch", reason="the knob is one of torch's; install the extra `run`")
 
-COLUMN = """        Column("span_ns", "Int64", Unit.NS, "how long it ran", lambda row: row.one.span.length_ns),
-"""
-BOARD = """    _column("span_ns", "ran"),
-"""
-METRIC = """    _of_column("copies", "exposed copies", OVERLAP["exposed_copy_ns"]),
-"""
-FOLLOW = """
-import json, sys
-import dtbench
-from dtbench.cli.main import main
-from dtbench.report.tb_plugin.collectives import Query, list_collectives
-from dtbench.report.page.trace_document import collective_documents
-from tests.docs.tables import write_page
-
-first, second, run = sys.argv[1:]
-traces = dtbench.read_trace(first)
-table = traces.collectives
-lengths = (table["end_ns"] - table["start_ns"]).tolist()
-query = Query(chosen={}, text="", owner=None, sort="span_ns", descending=True, offset=0)
-board = list_collectives(table, query)
-compared = dtbench.compare(first, second)
-print(json.dumps({
-    "package": dtbench.__file__,
-    "is_span": table["span_ns"].tolist() == lengths,
-    "json": [row["span_ns"] for row in collective_documents(traces.traces)] == lengths,
-    "board": [column.header for column in board.columns][-1],
-    "page": "| `span_ns` | Int64 | ns | how long it ran |" in write_page(),
-    "older": bool(dtbench.load_run(run).collectives["span_ns"].isna().all()),
-    "metric": compared.metrics.set_index("metric").loc["copies", ["unit", "baseline"]].tolist(),
-    "copies": float(traces.overlap["exposed_copy_ns"].mean()),
-}))
-main(["compare", first, second, "--fail-if", "copies > 1000000%"])
-"""
+ROOT: Final = Path(__file__).parents[2]
+KNOB: Final = "all_reduce_gradients"
+"""A switch of torch that no scenario has: ``set_requires_all_reduce``."""
 
 
-@pytest.fixture(scope="module")
-def followed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Follow both recipes in a copy of the package and return what then is shown."""
-    folder = tmp_path_factory.mktemp("recipes")
-    shutil.copytree(REPOSITORY / "dtbench", folder / "dtbench", ignore=shutil.ignore_patterns("__pycache__"))
-    put_before_end(folder / "dtbench/traces/rows/collective_table.py", "COLLECTIVES: Final", "    ),\n)\n", COLUMN)
-    put_before_end(folder / "dtbench/report/tb_plugin/collectives.py", "_SINGLE: Final", ")\n_GROUPED", BOARD)
-    put_before_end(folder / "dtbench/comparison/metrics.py", "METRICS: Final", ')\n"""In the order', METRIC)
-    (folder / "follow.py").write_text(FOLLOW, encoding="utf-8")
-    ended = subprocess.run(
-        [sys.executable, "follow.py", *map(str, (RECORDED / "ddp", RECORDED / "skew", REPOSITORY / "results/example"))],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(REPOSITORY)])},
-        capture_output=True,
-        text=True,
-        check=False,
+def _insert(text: str, before: str, lines: str) -> str:
+    assert text.count(before) == 1, before
+    return text.replace(before, lines + before)
+
+
+def _add_field(text: str) -> str:
+    head, mark, tail = text.partition("class Fsdp2(Cut):")
+    field = (
+        f'    {KNOB}: bool = True\n    """All-reduce gradients over replicas at all (``set_requires_all_reduce``)."""\n'
     )
-    first, _, rest = ended.stdout.partition("\n")
-    assert first, ended.stderr
-    found: dict[str, Any] = {**json.loads(first), "gate": rest + ended.stderr}
-    assert found["package"].startswith(str(folder))
-    return found
+    return head + mark + _insert(tail, "    manual_backward_finalization: bool", field)
 
 
-def put_before_end(path: Path, start: str, end: str, line: str) -> None:
-    """Put a line at the end of a list that a module declares."""
-    text = path.read_text(encoding="utf-8")
-    place = text.index(end, text.index(start))
-    path.write_text(text[:place] + line + text[place:], encoding="utf-8")
+def _add_switch(text: str) -> str:
+    switch = f"""    _Switch(
+        "{KNOB}",
+        "set_requires_all_reduce",
+        lambda unit, value: unit.set_requires_all_reduce(value),
+        lambda group: bool(group.all_reduce_grads),
+        on_root=False,
+    ),
+"""
+    return _insert(text, '    _Switch(\n        "reduce_scatter_unused_params",', switch)
 
 
-def test_a_column_is_one_line_and_shown_everywhere(followed: dict[str, Any]) -> None:
-    assert followed["is_span"]
-    assert followed["json"]
-    assert followed["page"]
-    assert followed["board"] == "ran"
-    assert followed["older"], "NA in a table of an older version"
+def _decide(text: str) -> str:
+    return _insert(text, '    | {"force_sum_reduction", "gradient', f'    | {{"{KNOB}"}}\n')
 
 
-def test_a_metric_of_a_comparison_is_one_line(followed: dict[str, Any]) -> None:
-    assert followed["metric"] == ["ns", followed["copies"]]
-    assert "`copies > 1000000%`, skew against ddp: undecided, 1 against 1 launches are too few" in followed["gate"]
+def _ask(text: str) -> str:
+    row = f'    "fsdp2 parallel.{KNOB}": _set("fsdp2", {KNOB}=False),\n'
+    return _insert(text, '    "fsdp2 parallel.manual_backward_finalization"', row)
+
+
+STEPS: Final[Mapping[str, Callable[[str], str]]] = {
+    "dtbench/scenario/schema/scenario.py": _add_field,
+    "dtbench/worker/parallelize/fsdp2_switches.py": _add_switch,
+    "dtbench/prediction/obstacles.py": _decide,
+    "tests/worker/test_receipts.py": _ask,
+}
+PAGES: Final = ("docs/reference/scenario.md", "docs/reference/rules.md")
+"""The last step: ``python -m tests.docs`` writes them."""
+WHAT_FAILS: Final = {
+    "dtbench/worker/parallelize/fsdp2_switches.py": ("tests/worker/test_receipts.py", KNOB),
+    "dtbench/prediction/obstacles.py": ("tests/prediction/test_obstacles.py", "every_knob"),
+    "tests/worker/test_receipts.py": ("tests/worker/test_receipts.py", "every_knob"),
+    PAGES[0]: ("tests/docs/test_pages.py", "what_the_code_says"),
+}
+"""By the step that is left out, the test that tells, and which of its functions."""
+
+
+def follow(folder: Path, *, without: str | None = None) -> None:
+    """Follow the recipe in a copy, but for one step."""
+    ignored = shutil.ignore_patterns("__pycache__", "recorded", "torch_facts")
+    for name in ("dtbench", "tests", "docs", "scenarios"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored if name == "tests" else None)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for name, change in STEPS.items():
+        if name != without:
+            path = folder / name
+            path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+    if without not in PAGES:
+        call(folder, "tests.docs")
+
+
+def call(folder: Path, module: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a module of the copy."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
+    command = [sys.executable, "-m", module, *words]
+    return subprocess.run(
+        command, cwd=folder, env={**env, "PYTHONPATH": str(folder)}, capture_output=True, text=True, check=False
+    )
+
+
+def call_tests(folder: Path, *files_and_functions: tuple[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run functions of files of tests of the copy."""
+    files = dict.fromkeys(file for file, _ in files_and_functions)
+    functions = " or ".join(dict.fromkeys(function for _, function in files_and_functions))
+    return call(folder, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files, "-k", functions)
+
+
+def list_files_of_recipe() -> list[str]:
+    """Return what the recipe's steps begin with."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    recipe = page.partition("### Add a knob of FSDP2\n")[2].partition("\n#")[0]
+    return re.findall(r"^\d+\. `([^`]+)`", recipe, re.MULTILINE)
+
+
+def list_touched(folder: Path) -> set[str]:
+    """Return the files of a copy that are not as here."""
+    files = [path for path in folder.rglob("*") if path.suffix in (".py", ".md", ".yaml", ".toml")]
+    names = [path.relative_to(folder) for path in files]
+    return {str(name) for name in names if (folder / name).read_bytes() != (ROOT / name).read_bytes()}
+
+
+def test_a_knob_that_follows_the_recipe_passes_and_runs(tmp_path: Path) -> None:
+    follow(tmp_path)
+    assert list_touched(tmp_path) == {*STEPS, *PAGES}
+    assert list_files_of_recipe() == [*STEPS, *PAGES]
+    done = call_tests(tmp_path, *WHAT_FAILS.values())
+    assert done.returncode == 0, done.stdout
+    checked = call(tmp_path, "dtbench", "check", "fsdp2", "--set", f"parallel.{KNOB}=false", "--json")
+    assert checked.returncode == 0, checked.stderr
+    assert f'"{KNOB}": false' in checked.stdout
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("step", WHAT_FAILS)
+def test_a_step_that_is_left_out_is_told_by_a_test(tmp_path: Path, step: str) -> None:
+    follow(tmp_path, without=step)
+    done = call_tests(tmp_path, WHAT_FAILS[step])
+    assert done.returncode == 1, done.stdout
+    assert KNOB in done.stdout

@@ -1,4 +1,4 @@
-"""What a notebook gets of a comparison: the answer in words, and tables; their columns are in ``docs/tables.md``."""
+"""What a notebook gets of a comparison: its answer, and tables with the columns of ``docs/reference/tables.md``."""
 
 from dataclasses import dataclass
 from functools import cached_property

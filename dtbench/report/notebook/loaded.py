@@ -1,4 +1,4 @@
-"""What a notebook gets of a run, or of many: DataFrames. Columns, dtypes, units are in ``docs/tables.md``."""
+"""What a notebook gets of a run, or of many: DataFrames. Columns, dtypes, units are in ``docs/reference/tables.md``."""
 
 import warnings
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ RESULTS: Final = Path("results")
 class RunReport:
     """What a run found; ``print`` it for the answer in words.
 
-    Every table has the columns ``run``, ``cell`` and ``launch`` before those of ``docs/tables.md``. None has
+    Every table has the columns ``run``, ``cell`` and ``launch`` before those of ``docs/reference/tables.md``. None has
     anything of the steps that others disturbed, as no number of ``summary`` has; these are in ``left_out``.
 
     Attributes:

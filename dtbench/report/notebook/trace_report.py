@@ -1,4 +1,4 @@
-"""What a notebook gets of anyone's traces, as DataFrames: columns, dtypes, units are in ``docs/tables.md``."""
+"""What a notebook gets of anyone's traces, as DataFrames: their columns are in ``docs/reference/tables.md``."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +19,6 @@ from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.rows.tables import COMM_WAITS, GAPS, GROUPS, LANES, OVERLAP, OVERLAP_TAX, PROBES, PURPOSES, WHOLE
-from dtbench.traces.spans import EXPOSED, SPANS, STAGE_WORK
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -147,7 +146,7 @@ def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":
         TraceError: a trace is gone, or there is no such step.
     """
     from dtbench.report.plots.names import plot_timeline
-    from dtbench.traces.spans import StepRange, collect_spans
+    from dtbench.traces.spans import EXPOSED, SPANS, STAGE_WORK, StepRange, collect_spans
 
     shown = _typical_step(OVERLAP.tabulate(traces.analyses)) if step is None else step
     spans = collect_spans(traces, StepRange(shown, shown))

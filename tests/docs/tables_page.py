@@ -1,7 +1,6 @@
-"""The reference of tables, ``docs/tables.md``, made of the columns themselves: ``python -m tests.docs.tables``."""
+"""The reference of tables, made of the columns that produce them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from dtbench.base.columns import Column, Table
@@ -12,8 +11,6 @@ from dtbench.store.finish import STEPS
 from dtbench.store.use_file import USES
 from dtbench.traces.rows.tables import TABLES, WHOLE
 from dtbench.traces.spans import EXPOSED, SPANS, STAGE_WORK
-
-PAGE: Final = Path(__file__).parents[2] / "docs" / "tables.md"
 
 AnyTable = Table[Any, Any, Any]
 
@@ -28,7 +25,7 @@ GROUPS: Final[Mapping[str, Sequence[AnyTable]]] = {
 _HEAD: Final = """\
 # Tables
 
-<!-- Made by `python -m tests.docs.tables` from the columns themselves; a test says when it is not current. -->
+<!-- Made of the columns themselves by `python -m tests.docs`; a test fails where they differ. -->
 
 Lengths of time are integer nanoseconds, sizes bytes, shares fractions. A number that is not known is NA, never 0; a
 word that nobody knows is empty. Tables of a run have the columns `run`, `cell` and `launch` before those below.
@@ -36,7 +33,7 @@ A table of an older version may lack a column: it is then NA.
 """
 
 
-def write_page() -> str:
+def make_tables_page() -> str:
     """Return the page."""
     return "\n".join([_HEAD, *(line for title, tables in GROUPS.items() for line in _write_group(title, tables))])
 
@@ -59,7 +56,3 @@ def _write_column(column: Column[Any]) -> str:
     unit = column.unit.value if column.unit else ""
     when = f", on a clock: {column.clock}" if column.clock else ""
     return f"| `{column.name}` | {column.dtype} | {unit} | {column.doc.replace('|', chr(92) + '|')}{when} |"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(write_page(), encoding="utf-8")
