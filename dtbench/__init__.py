@@ -160,7 +160,7 @@ def read_trace(
 
     Its tables are DataFrames: ``overlap`` (one row per rank and step), ``whole`` (per rank), ``purposes``,
     ``collectives`` (``owner``, ``cause``, ``exposed_ns`` and its parts, ``skew_wait_ns``, ``busbw`` in bytes per
-    second), ``lanes``, ``groups``, ``gaps``, ``comm_waits``, ``overlap_tax``; ``dtbench.traces.tables`` says all
+    second), ``lanes``, ``groups``, ``gaps``, ``comm_waits``, ``overlap_tax``; ``docs/reference/tables.md`` says all
     columns, dtypes and units. ``notes`` says what they do not count.
 
     Args:
@@ -194,7 +194,7 @@ def load_run(path: str | PathLike[str]) -> "RunReport":
 
     ``summary`` has what ``dtbench report`` shows, ``tables`` the others of the traces by name (``lanes``, ``groups``,
     ``gaps``, ``comm_waits``, ``overlap_tax``). Every table has the columns ``run``, ``cell`` and ``launch``, then those
-    that ``dtbench.traces.tables`` writes down. Tables that are missing are made from the traces. Steps that others
+    that ``docs/reference/tables.md`` tells. Tables that are missing are made from the traces. Steps that others
     disturbed are in none of them, as in no number of ``summary``: ``left_out`` has their rows by the table's name.
 
     Args:
@@ -217,10 +217,10 @@ def load_runs(path: str | PathLike[str] = "results", *, all_steps: bool = False)
         measured = steps[steps["phase"] == "MEASURED"]
         measured.groupby(["scenario", "run", "cell", "launch"], observed=True)["duration_ns"].median()
 
-    Columns (``RUN_STEPS`` in ``dtbench.traces.tables``): ``scenario``, ``run``, ``status``, ``cell``, ``launch``, one
-    for each axis of a sweep (``parallel.bucket_cap_mb``: text as in the scenario, NA elsewhere), ``rank``, ``step``,
-    ``phase``, ``start_ns``, ``duration_ns``, ``cpu_ns``. Words are categories: say ``observed=True`` to ``groupby``.
-    Launches that did not end well, files that are broken and steps that others disturbed are left out, as in every
+    Columns (``run_steps`` in ``docs/reference/tables.md``): ``scenario``, ``run``, ``status``, ``cell``, ``launch``,
+    one for each axis of a sweep (``parallel.bucket_cap_mb``: text as in the scenario, NA elsewhere), ``rank``,
+    ``step``, ``phase``, ``start_ns``, ``duration_ns``, ``cpu_ns``. Words are categories: say ``observed=True`` to
+    ``groupby``. Launches that did not end well, files that are broken and steps that others disturbed are left out, as in every
     answer: a warning says so, and ``steps.attrs["notes"]`` has a sentence for each.
 
     Args:

@@ -34,7 +34,7 @@ def save(
 
     It holds what a comparison needs: the numbers of every launch, collectives, receipts and environment; no traces.
     """
-    from dtbench.comparison.baselines import save_baseline
+    from dtbench.comparison.reading.baselines import save_baseline
     from dtbench.store.layout import baseline_file
     from dtbench.store.read import find_baselines
 
@@ -51,7 +51,7 @@ def save(
 
 def list_baselines(results: _Results = Path("results")) -> None:
     """List all saved baselines."""
-    from dtbench.comparison.baselines import describe_baselines
+    from dtbench.comparison.reading.baselines import describe_baselines
 
     rows = describe_baselines(results)
     if not rows:
@@ -68,7 +68,7 @@ def remove(
     results: _Results = Path("results"),
 ) -> None:
     """Remove a saved baseline; runs stay as they are."""
-    from dtbench.comparison.baselines import remove_baseline
+    from dtbench.comparison.reading.baselines import remove_baseline
 
     remove_baseline(name, results)
     print_line(f"removed the baseline {name}")

@@ -1,5 +1,5 @@
 """Runs and traces against each other: what they did differently, then what it cost, by statistics over launches.
 
-``sides`` says what is compared, ``mechanism`` and ``environment`` what differs in what was done, ``statistics`` decides
-whether a number differs, ``comparison`` is the answer as one frozen value, ``gate`` what a CI job asks of it.
+``reading`` says what each side tells, ``mechanism`` and ``environment`` what differs in what was done, ``statistics``
+decides whether a number differs, ``comparison`` is the answer as one frozen value, ``gate`` what a CI job asks of it.
 """

@@ -12,9 +12,9 @@ from typing import Final
 
 from dtbench.comparison.comparison import MetricChange, Outcome
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, METRICS, STEP_TIME, TOKENS
-from dtbench.comparison.parts import find_unlike_ranks
-from dtbench.comparison.rounds import Rounds
-from dtbench.comparison.side_numbers import Key, SideNumbers
+from dtbench.comparison.reading.parts import find_unlike_ranks
+from dtbench.comparison.reading.rounds import Rounds
+from dtbench.comparison.reading.side_numbers import Key, SideNumbers
 from dtbench.comparison.statistics import SampleComparison, compare_samples, share_level
 from dtbench.runs.cell.shift import LEVEL
 from dtbench.runs.told_apart import correct
@@ -106,7 +106,7 @@ _FAMILIES: Final[tuple[Callable[[str], bool], ...]] = (
 
 
 def _list_keys(before: SideNumbers, after: SideNumbers, asked: Collection[str]) -> list[Key]:
-    """Give metrics in their order, their subjects as they come; of many owners the largest, and those asked for."""
+    """Return metrics in their order, their subjects as they come; of many owners the largest, and those asked for."""
     known = dict.fromkeys((*before.keys, *after.keys, (STEP_TIME, "")))
     keys: list[Key] = []
     for metric in METRICS:

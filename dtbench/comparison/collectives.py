@@ -8,8 +8,8 @@ from typing import Final
 from dtbench.base.vocabulary import Cause, Operation, Purpose
 from dtbench.comparison.comparison import CollectiveChange
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
-from dtbench.comparison.seen import Kind, find_open_kinds, has_named_otherwise, knows_subjects
-from dtbench.comparison.untold import find_untold
+from dtbench.comparison.reading.seen import Kind, find_open_kinds, has_named_otherwise, knows_subjects
+from dtbench.comparison.reading.untold import find_untold
 from dtbench.store.records.baseline import MeasuredLaunch, OwnedTime, PlacedTime
 
 _Key = tuple[str, Operation | None, Purpose]
@@ -23,7 +23,7 @@ _TELLING: Final = 0.5
 def find_collective_changes(
     baseline: Sequence[MeasuredLaunch], candidate: Sequence[MeasuredLaunch]
 ) -> tuple[CollectiveChange, ...]:
-    """Give one row per owner, operation and purpose, medians over launches; the largest change of exposed time first.
+    """Return one row per owner, operation and purpose, medians over launches; the largest change of exposed time first.
 
     An owner that a launch does not have counts as zero there, unless the launch has collectives of the kind whose owner
     it does not know: then the owner's time there is not known, nor is what became of those. Of purposes that a launch
@@ -49,17 +49,17 @@ def _keep_known(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:
 
 
 def _size(change_ns: float) -> float:
-    """Give how large a change is; one that is not known comes last."""
+    """Return how large a change is; one that is not known comes last."""
     return -1.0 if math.isnan(change_ns) else abs(change_ns)
 
 
 def exposed_change(row: CollectiveChange) -> float:
-    """Give by how much more of it is exposed, ns per step and rank; NaN: not known on a side."""
+    """Return by how much more of it is exposed, ns per step and rank; NaN: not known on a side."""
     return row.exposed_ns[1] - row.exposed_ns[0]
 
 
 def duration_change(row: CollectiveChange) -> float:
-    """Give by how much longer it takes, ns per step and rank; NaN: not known on a side."""
+    """Return by how much longer it takes, ns per step and rank; NaN: not known on a side."""
     return row.duration_ns[1] - row.duration_ns[0]
 
 
@@ -102,7 +102,7 @@ def _compare(
 
 
 def _find_cause(key: _Key, sides: tuple[Sequence[_Rows], Sequence[_Rows]], change_ns: float) -> Cause | None:
-    """Give the cause that makes up most of a change of exposed time, whatever the part of unknown cause was.
+    """Return the cause that makes up most of a change of exposed time, whatever the part of unknown cause was.
 
     None: none does, nothing changed, or a launch does not tell.
     """
@@ -123,7 +123,7 @@ def _find_cause(key: _Key, sides: tuple[Sequence[_Rows], Sequence[_Rows]], chang
 
 
 def _number(rows: _Rows, key: _Key, others: Collection[_Key], open_kinds: Collection[Kind], name: str) -> float:
-    """Give a number of an owner in one launch; NaN: it may be among others of its kind.
+    """Return a number of an owner in one launch; NaN: it may be among others of its kind.
 
     Where the other side does not know owners that this launch knows, only whose they are has changed, as far as is
     seen.
@@ -144,7 +144,7 @@ def _number(rows: _Rows, key: _Key, others: Collection[_Key], open_kinds: Collec
 
 
 def _median(values: Sequence[float]) -> float:
-    """Give the median over launches that know it."""
+    """Return the median over launches that know it."""
     known = [value for value in values if not math.isnan(value)]
     return median(known) if known else math.nan
 

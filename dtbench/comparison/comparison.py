@@ -6,6 +6,7 @@ Ratios are candidate over baseline, fractions are fractions, times nanoseconds; 
 from enum import StrEnum
 from typing import Final, Literal
 
+from dtbench.base.columns import Better, Unit
 from dtbench.base.record import FloatOrNan, Record
 from dtbench.base.vocabulary import Cause, Operation, Purpose
 
@@ -29,24 +30,6 @@ class Outcome(StrEnum):
     SAME = "the same"
     NOT_ENOUGH_LAUNCHES = "not enough launches"
     UNKNOWN = "not known"
-
-
-class Unit(StrEnum):
-    """What the numbers of a metric are."""
-
-    NS = "ns"
-    BYTES = "bytes"
-    PER_SECOND = "per second"
-    FRACTION = "fraction"
-    COUNT = "count"
-
-
-class Better(StrEnum):
-    """The direction in which a metric is better; ``NEITHER``: it only says what was done."""
-
-    LOWER = "lower"
-    HIGHER = "higher"
-    NEITHER = "neither"
 
 
 class Side(Record):

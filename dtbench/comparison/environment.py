@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from dtbench.comparison.comparison import EnvironmentChange, SettingChange
-from dtbench.comparison.settings import ABSENT
+from dtbench.comparison.reading.settings import ABSENT
 from dtbench.store.records.run import Environment
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.reader.header import PROFILERS
@@ -47,7 +47,7 @@ def find_environment_changes(
     treatment: Sequence[SettingChange] = (),
     settings: Sequence[Mapping[str, str] | None] = (),
 ) -> tuple[EnvironmentChange, ...]:
-    """Give what differs between two environments, in the order in which people ask; none where one is not told.
+    """Return what differs between two environments, in the order in which people ask; none where one is not told.
 
     Args:
         baseline: of one side.
@@ -121,7 +121,7 @@ def _spell_words(words: Sequence[str], others: Sequence[str]) -> str:
 
 
 def find_unlike(changes: Sequence[EnvironmentChange]) -> list[EnvironmentChange]:
-    """Give the changes that make two environments unlike: they change what is measured, and nobody asked for them."""
+    """Return the changes that make two environments unlike: they change what is measured, and nobody asked for them."""
     return [change for change in changes if change.why and not change.is_declared]
 
 
@@ -148,7 +148,7 @@ def _spell_devices(environment: Environment) -> str:
 
 
 def _find_imports(settings: Mapping[str, str], named: Collection[str]) -> list[str]:
-    """Give the packages of an environment that a scenario imports: code of a person's own may import any."""
+    """Return the packages of an environment that a scenario imports: code of a person's own may import any."""
     packages = [name for name in named if name.startswith(_PACKAGE)]
     is_own_loop = "model.kind" not in settings
     if is_own_loop or any(field.endswith((".factory", ".function")) for field in settings):

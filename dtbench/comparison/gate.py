@@ -15,9 +15,10 @@ from typing import Final
 
 import numpy as np
 
+from dtbench.base.columns import Unit
 from dtbench.base.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_ns
 from dtbench.base.vocabulary import Purpose
-from dtbench.comparison.comparison import Comparison, MetricChange, Outcome, Unit
+from dtbench.comparison.comparison import Comparison, MetricChange, Outcome
 from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, METRICS, spell_metric
 from dtbench.comparison.sentence import spell_interval
@@ -188,7 +189,7 @@ def _hold(bound: Bound, change: MetricChange) -> Kept:
 
 
 def _find_ends(bound: Bound, change: MetricChange) -> tuple[float, float]:
-    """Give the ends of a change in the bound's unit; of what is new, which has no ratio, those of its mean."""
+    """Return the ends of a change in the bound's unit; of what is new, which has no ratio, those of its mean."""
     if change.test is not None:
         return _in_unit_of(bound, change.low, change), _in_unit_of(bound, change.high, change)
     amount = _amount(bound, change)
@@ -239,7 +240,7 @@ def _judge_mechanism(bound: Bound, comparison: Comparison) -> Judgement:
 
 
 def _find(bound: Bound, comparison: Comparison) -> MetricChange | None:
-    """Give the metric that a bound is on."""
+    """Return the metric that a bound is on."""
     for name in _names_of(bound):
         for change in comparison.metrics:
             if (change.metric, change.subject) == (name, bound.subject):
@@ -248,7 +249,7 @@ def _find(bound: Bound, comparison: Comparison) -> MetricChange | None:
 
 
 def _names_of(bound: Bound) -> list[str]:
-    """Give the metrics that a bound may be on; ``exposed[layers.3]`` is of an owner: no purpose is called so."""
+    """Return the metrics that a bound may be on; ``exposed[layers.3]`` is of an owner: no purpose is called so."""
     owners = [EXPOSED_BY_OWNER] if bound.metric == EXPOSED_BY_PURPOSE and bound.subject not in set(Purpose) else []
     return [bound.metric or "", *owners]
 
@@ -272,7 +273,7 @@ def _say_unseen(bound: Bound, comparison: Comparison) -> str:
 
 
 def _amount(bound: Bound, change: MetricChange) -> float:
-    """Give the change in the bound's unit; of nothing to something it is infinite, relatively."""
+    """Return the change in the bound's unit; of nothing to something it is infinite, relatively."""
     before, after = change.baseline.median, change.candidate.median
     if not bound.is_relative:
         return after - before

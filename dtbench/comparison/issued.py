@@ -8,8 +8,8 @@ from typing import Final
 from dtbench.base.units import format_bytes, name_ranks
 from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.comparison.comparison import MechanismChange
-from dtbench.comparison.orders import pair_lowest, pair_others
-from dtbench.comparison.untold import find_untold_issued
+from dtbench.comparison.reading.orders import pair_lowest, pair_others
+from dtbench.comparison.reading.untold import find_untold_issued
 from dtbench.store.records.baseline import Issued, MeasuredLaunch
 from dtbench.store.records.rank import Receipt, ReceiptOutcome
 
@@ -20,7 +20,7 @@ _RANKS: Final = {"count": 0, "size_bytes": 1, "dtype": 2, "group_size": 3, "asyn
 
 
 def compare_launches(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[MechanismChange, ...]:
-    """Give what two launches did differently as far as both know it, most telling first.
+    """Return what two launches did differently as far as both know it, most telling first.
 
     Orders are compared of one rank, never of two; what ranks other than the lowest issued is told where the lowest
     issued the same, or is not known on both sides.

@@ -11,8 +11,8 @@ from typing import Final
 
 from dtbench.comparison.comparison import Comparison, MechanismChange
 from dtbench.comparison.issued import compare_launches
-from dtbench.comparison.orders import have_same_ranks, share_orders
-from dtbench.comparison.untold import find_untold_issued
+from dtbench.comparison.reading.orders import have_same_ranks, share_orders
+from dtbench.comparison.reading.untold import find_untold_issued
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide
 
@@ -88,7 +88,7 @@ def say_same(comparison: Comparison) -> str:
 
 
 def _find_ways(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:
-    """Give the first launch of each way in which launches of one side went."""
+    """Return the first launch of each way in which launches of one side went."""
     ways: list[MeasuredLaunch] = []
     for launch in launches:
         if all(compare_launches(way, launch) for way in ways):

@@ -24,7 +24,7 @@ StepTimes = Mapping[str, Sequence[float]]
 
 
 def read_step_times(folder: RunFolder, cells: Sequence[CellRecord]) -> dict[str, list[float]]:
-    """Give the launch medians of cells whose launches are all complete."""
+    """Return the launch medians of cells whose launches are all complete."""
     return {
         cell.name: [_read_median(folder.launch(cell.name, index), cell.plan.ranks) for index in cell.launches]
         for cell in cells
@@ -61,7 +61,7 @@ def _own_widths(step_times: StepTimes) -> dict[str, float]:
 
 
 def _ratio_widths(step_times: StepTimes) -> dict[str, float]:
-    """Give how well ratios to the first cell are known; nothing for a single cell."""
+    """Return how well ratios to the first cell are known; nothing for a single cell."""
     (_, first), *others = step_times.items()
     return {cell: _half_width(_log(times) - _log(first)) for cell, times in others}
 

@@ -13,17 +13,23 @@ from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricC
 from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike
 from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
-from dtbench.comparison.parts import are_of_other_ranks, find_unlike_ranks, name_parts, say_ranks, say_unlike_ranks
-from dtbench.comparison.renamed import find_renamed, rename_owners, say_renamed
-from dtbench.comparison.rounds import Rounds, arrange, find_copy
-from dtbench.comparison.seen import find_not_known, say_not_known
+from dtbench.comparison.reading.parts import (
+    are_of_other_ranks,
+    find_unlike_ranks,
+    name_parts,
+    say_ranks,
+    say_unlike_ranks,
+)
+from dtbench.comparison.reading.renamed import find_renamed, rename_owners, say_renamed
+from dtbench.comparison.reading.rounds import Rounds, arrange, find_copy
+from dtbench.comparison.reading.seen import find_not_known, say_not_known
+from dtbench.comparison.reading.settings import find_treatment
+from dtbench.comparison.reading.sides import ONLY, Sides, is_saved, read_sides
+from dtbench.comparison.reading.untold import say_untold
 from dtbench.comparison.sentence import Findings, write_sentence
-from dtbench.comparison.settings import find_treatment
-from dtbench.comparison.sides import ONLY, Sides, is_saved, read_sides
 from dtbench.comparison.statistics import noise_floor
 from dtbench.comparison.telling import say_silent
 from dtbench.comparison.torch_defaults import say_new_defaults
-from dtbench.comparison.untold import say_untold
 from dtbench.runs.told_apart import LEAST_LAUNCHES
 from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.sweeps.sweep import name_some
@@ -272,7 +278,7 @@ def _say_limits(side: MeasuredSide, sides: Sequence[MeasuredSide]) -> Iterator[s
 
 
 def _tell_apart(baseline: MeasuredSide, candidate: MeasuredSide) -> tuple[str, str]:
-    """Give the shortest labels that differ."""
+    """Return the shortest labels that differ."""
     longest = max(len(baseline.labels), len(candidate.labels))
     pairs = [
         (baseline.labels[min(place, len(baseline.labels) - 1)], candidate.labels[min(place, len(candidate.labels) - 1)])

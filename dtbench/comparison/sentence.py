@@ -50,7 +50,7 @@ class Findings:
 
 
 def write_sentence(findings: Findings) -> str:
-    """Give the answer, without a final period."""
+    """Return the answer, without a final period."""
     return "; ".join([_lead(findings), *_say_issued(findings.mechanism), *_say_exposed(findings)])
 
 
@@ -219,7 +219,7 @@ def _say_whole(lead: CollectiveChange | None, findings: Findings) -> Iterator[st
 
 
 def _find_whole_change(findings: Findings) -> float | None:
-    """Give by how much all exposed time changed, as the table has it; None where that is not known or established."""
+    """Return by how much all exposed time changed, as the table has it; None where that is not known or established."""
     change = next((one for one in findings.metrics if one.metric == EXPOSED), None)
     if change is None or (_is_enough(findings) and change.outcome not in _ESTABLISHED):
         return None

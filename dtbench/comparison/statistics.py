@@ -142,7 +142,7 @@ def compare_samples(
 
 
 def _decide(found: SampleComparison, level: float, threshold: float) -> Outcome:
-    """Give the outcome of a number that was tested."""
+    """Return the outcome of a number that was tested."""
     does_not_matter = max(abs(found.low - 1), abs(found.high - 1)) <= threshold  # never of NaN
     is_small = abs(found.ratio - 1) < threshold  # never of NaN: from nothing to something is no small change
     if found.p_value < level and not is_small:
@@ -153,7 +153,7 @@ def _decide(found: SampleComparison, level: float, threshold: float) -> Outcome:
 
 
 def share_level(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Give the level at which each of several numbers is judged: 5 % over those that were not found before it (Holm).
+    """Return the level at which each of several numbers is judged: 5 % over those that were not found before it (Holm).
 
     A p-value is below its level exactly if ``correct`` makes it less than 5 %.
     """
@@ -166,7 +166,7 @@ def share_level(p_values: Sequence[float]) -> tuple[float, ...]:
 
 
 def noise_floor(values: Sequence[float]) -> float:
-    """Give the largest relative change between halves of one side: early and late launches, even and odd ones.
+    """Return the largest relative change between halves of one side: early and late launches, even and odd ones.
 
     What the same thing differs from itself on this machine; NaN with too few launches.
     """
@@ -181,7 +181,7 @@ def noise_floor(values: Sequence[float]) -> float:
 
 
 def find_outliers(values: Sequence[float] | _Values) -> tuple[int, ...]:
-    """Give the positions of values far from the others of their side, from five values on.
+    """Return the positions of values far from the others of their side, from five values on.
 
     By the modified z-score above 3.5 (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993), of logarithms
     where all values are positive, with the MAD corrected for few values; among normal values about one sample in ten
@@ -211,7 +211,7 @@ def _judge_constants(found: SampleComparison, threshold: float) -> Outcome:
 
 
 def _find_rounds(before: _Values, after: _Values) -> tuple[_Values, _Values] | None:
-    """Give both sides' values of the rounds in which both have one; None: too few, or there are no rounds."""
+    """Return both sides' values of the rounds in which both have one; None: too few, or there are no rounds."""
     if len(before) != len(after):
         return None
     is_whole = np.isfinite(before) & np.isfinite(after)
@@ -267,7 +267,7 @@ def _has_outliers(values: _Values) -> bool:
 
 
 def _bootstrap(sides: tuple[_Values, _Values], level: float, *, is_paired: bool) -> tuple[float, float]:
-    """Give the percentile interval of the shift of medians; ``is_paired``: whole rounds are resampled."""
+    """Return the percentile interval of the shift of medians; ``is_paired``: whole rounds are resampled."""
     generator = np.random.default_rng(SEED)
     before = resample_medians(sides[0], generator)
     after = resample_medians(sides[1], np.random.default_rng(SEED) if is_paired else generator)
@@ -275,7 +275,7 @@ def _bootstrap(sides: tuple[_Values, _Values], level: float, *, is_paired: bool)
 
 
 def _agree(shift: Shift, resampled: tuple[float, float], point: float, level: float) -> tuple[float, float, float]:
-    """Give p-value and interval of a shift by [Note: one answer]; ``point``: the shift of the medians."""
+    """Return p-value and interval of a shift by [Note: one answer]; ``point``: the shift of the medians."""
     lows, highs = (resampled[0], shift.low, point), (resampled[1], shift.high, point)
     if shift.p_value < level and shift.low > 0 < point:
         return shift.p_value, min(low for low in lows if low > 0), max(highs)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dtbench.base.units import is_or_are
 from dtbench.comparison.comparison import MetricChange, Sample
 from dtbench.comparison.metrics import BY_NAME, EXPOSED, spell_metric
-from dtbench.comparison.seen import knows_subjects
-from dtbench.comparison.side_numbers import SideNumbers
+from dtbench.comparison.reading.seen import knows_subjects
+from dtbench.comparison.reading.side_numbers import SideNumbers
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.records.baseline import MeasuredLaunch, MeasuredSide
 

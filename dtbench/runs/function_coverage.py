@@ -25,7 +25,7 @@ from dtbench.store.records.place import Place
 from dtbench.store.records.probes import LineRecord, ProbedFunction, Probes, TracedFunction
 from dtbench.store.records.run import CellRecord, RunStatus, tell_reason_in_a_line
 from dtbench.traces.account.probe_times import ProbeTime
-from dtbench.traces.rows.tabulate import PROBE_TABLE
+from dtbench.traces.rows.tables import PROBES
 
 _OURS = "dtbench."
 
@@ -195,7 +195,7 @@ def _read_whole_launch(place: Place, folder: LaunchFolder, cell: CellRecord, sce
 
 def _sum_times(launch: LaunchData) -> dict[str, ProbeTime]:
     """Sum the probes of a launch over ranks and PROFILED steps, by label; a trace that cannot be read is left out."""
-    rows = launch.find_table(PROBE_TABLE.name)
+    rows = launch.find_table(PROBES.name)
     sums = rows.groupby("function")[["calls", "total_ns", "exposed_ns"]].sum()
     return {str(label): ProbeTime(*map(int, times)) for label, times in zip(sums.index, sums.to_numpy(), strict=True)}
 

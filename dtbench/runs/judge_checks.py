@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 from dtbench.base.units import count_things, format_fraction, format_ns
 from dtbench.base.vocabulary import Cause
 from dtbench.runs.cell.cell_notes import describe_disturbed, find_disturbed_kind
-from dtbench.runs.cell.cell_numbers import (
+from dtbench.runs.cell_numbers import (
     exposed_by_cause,
     find_number,
     find_part,
@@ -22,11 +22,11 @@ from dtbench.runs.cell.cell_numbers import (
     leaves_out_unseen,
     why_least,
 )
-from dtbench.runs.cell.wrong_results import find_wrong_results
 from dtbench.runs.exposure.agreement import Agreement, judge
 from dtbench.runs.representative import UNSURE, DoubtKind
 from dtbench.runs.summary import CellSummary
 from dtbench.runs.told_apart import tell_apart
+from dtbench.runs.wrong_results import find_wrong_results
 from dtbench.scenario.checks.answer import Slot, fill_slots
 from dtbench.scenario.checks.check_words import describe_check, format_quantity
 from dtbench.scenario.checks.checklist import (

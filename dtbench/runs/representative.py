@@ -149,7 +149,7 @@ def _doubt_one(step_ns: Mapping[int, float]) -> Iterator[Doubt]:
 
 
 def _find_unlike(step_ns: Mapping[int, float]) -> tuple[int, float] | None:
-    """Give the number that is least like at least two others, and how many times as long; None: all are alike."""
+    """Return the number that is least like at least two others, and how many times as long; None: all are alike."""
     known = _keep_known(step_ns)
     if len(known) <= 2:
         return None
@@ -162,7 +162,7 @@ def _find_unlike(step_ns: Mapping[int, float]) -> tuple[int, float] | None:
 
 
 def _find_two_unlike(step_ns: Mapping[int, float]) -> tuple[int, int, float] | None:
-    """Give the longer and the shorter of two, and how many times as long it is; None: they are alike, or not two.
+    """Return the longer and the shorter of two, and how many times as long it is; None: they are alike, or not two.
 
     Nobody can say which of them is the odd one, so a mean of both is of neither.
     """
@@ -179,7 +179,7 @@ def _keep_known(step_ns: Mapping[int, float]) -> dict[int, float]:
 
 
 def _find_drift(values: Sequence[float]) -> tuple[float, float] | None:
-    """Give the ends of a series that goes one way, the earlier one first; None: it does not, or hardly.
+    """Return the ends of a series that goes one way, the earlier one first; None: it does not, or hardly.
 
     By how many pairs rise (Mann, Econometrica 13, 1945).
     """

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dtbench.base.errors import StoreError, TraceError
 from dtbench.base.units import count_things
-from dtbench.runs.cell.bounded import bound_cell
 from dtbench.runs.cell.summarize_cell import summarize_cell
+from dtbench.runs.check_prediction import bound_cell
 from dtbench.runs.judge_checks import judge_checklist
 from dtbench.runs.reading.cell_data import CellData, RunData
 from dtbench.runs.reading.run_data import read_run_data
@@ -28,12 +28,12 @@ INCOMPLETE = "incomplete: it still runs, or it was killed before it could say ho
 
 
 def summarize_run(path: Path) -> RunSummary:
-    """Give the answer of a run from whatever it has written; raises as ``read_run_data`` and ``summarize_data``."""
+    """Return the answer of a run from whatever it has written; raises as ``read_run_data`` and ``summarize_data``."""
     return summarize_data(read_run_data(path))
 
 
 def summarize_data(data: RunData) -> RunSummary:
-    """Give the answer of a run from what was read of it; numbers that it has not are NaN.
+    """Return the answer of a run from what was read of it; numbers that it has not are NaN.
 
     A launch that cannot be read is left out, its cell is then *failed*.
 
@@ -66,7 +66,7 @@ def summarize_data(data: RunData) -> RunSummary:
 
 
 def summarize_only_cell(data: RunData) -> CellSummary:
-    """Give the numbers of a run of which one cell was read.
+    """Return the numbers of a run of which one cell was read.
 
     Raises:
         StoreError: no launch of it can be read.
@@ -77,7 +77,7 @@ def summarize_only_cell(data: RunData) -> CellSummary:
 
 
 def _summarize(data: CellData, device: str, environment: Environment | None) -> CellSummary:
-    """Give the numbers of a cell, and what hangs on the machine that it ran on."""
+    """Return the numbers of a cell, and what hangs on the machine that it ran on."""
     cell = summarize_cell(data, device)
     prediction = bound_cell(cell, None if environment is None else environment.cores)
     notes = (*cell.notes, *_name_elsewhere(data, environment))
@@ -115,7 +115,7 @@ def _spell_machine(environment: Environment) -> str:
 
 
 def _status(run: RunRecord, cells: tuple[CellSummary, ...]) -> tuple[RunStatus, str | None]:
-    """Give how a run ended; one that never said so is complete when every launch is that it asked for (by torchrun)."""
+    """Return how a run ended; one that never said so is complete when every launch it asked for is (by torchrun)."""
     left_out = [
         (f"{cell.name} launch{index}", sentence) for cell in cells for index, sentence in cell.unreadable.items()
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def find_run(named: str | None, results: Path, tell: Callable[[str], None] = lambda _sentence: None) -> Path:
-    """Give the folder of a run; where several match, the latest.
+    """Return the folder of a run; where several match, the latest.
 
     Args:
         named: path of a run or of a folder of runs, name of a scenario, or id of a run; None: the latest of all.
@@ -73,7 +73,7 @@ def holds_runs(folder: Path) -> bool:
 
 
 def _runs_inside(folder: Path) -> list[Path]:
-    """Give the runs of one scenario's folder, else those of a folder of all results, oldest first."""
+    """Return the runs of one scenario's folder, else those of a folder of all results, oldest first."""
     from dtbench.store.read import find_runs
 
     of_scenario = [run for run in find_runs(folder.parent) if run.parent == folder]

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from dtbench.store.journal import JournalView, read_journal
+from dtbench.base.columns import Column, Table, Unit
+from dtbench.store.journal import JournalView, StepTiming, read_journal
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records.place import tell_place
 from dtbench.store.records.run import LaunchRecord
@@ -13,19 +14,36 @@ from dtbench.store.write import write_record, write_table
 if TYPE_CHECKING:
     import pandas as pd
 
-STEP_TYPES: Final = {
-    "rank": "int64",
-    "step": "int64",
-    "phase": "string",
-    "start_ns": "int64",
-    "duration_ns": "int64",
-    "cpu_ns": "int64",
-    "stolen_fraction": "float64",
-}
-"""Columns of ``steps.parquet``, as ``STEPS`` in ``dtbench.traces.tables``."""
+_OWN_CLOCK: Final = "the rank's monotonic one"
 
-USE_TYPES: Final = {"others_cpu_ns": "float64", "taken_fraction": "float64"}
-"""Further columns where somebody looked at the whole machine, as ``OTHERS`` in ``dtbench.traces.tables``."""
+STEPS: Final = Table[Iterable[JournalView], None, tuple[int, StepTiming]](
+    name="steps",
+    doc="Every timed step of every rank of a launch, WARMUP steps included.",
+    find=lambda journals: ((None, (view.rank, timing)) for view in journals for timing in view.timings),
+    unique=("rank", "step"),
+    keys=(),
+    columns=(
+        Column("rank", "int64", None, "which rank", lambda row: row[0], least=0),
+        Column("step", "int64", None, "counts from 0 over all phases", lambda row: row[1].step, least=0),
+        Column("phase", "string", None, "WARMUP, MEASURED or PROFILED", lambda row: str(row[1].phase)),
+        Column("start_ns", "int64", Unit.NS, "when it began", lambda row: row[1].start_ns, clock=_OWN_CLOCK),
+        Column("duration_ns", "int64", Unit.NS, "how long it took", lambda row: row[1].duration_ns, least=1),
+        Column(
+            "cpu_ns",
+            "int64",
+            Unit.NS,
+            "CPU time of the whole process, all threads, in the step",
+            lambda row: row[1].cpu_ns,
+        ),
+        Column(
+            "stolen_fraction",
+            "float64",
+            Unit.FRACTION,
+            "of its machine's cores, what other VMs had in the step; NaN: not known",
+            lambda row: row[1].stolen_fraction,
+        ),
+    ),
+)
 
 
 def finish_launch(folder: LaunchFolder, record: LaunchRecord, *, ranks: int) -> None:
@@ -45,17 +63,7 @@ def finish_launch(folder: LaunchFolder, record: LaunchRecord, *, ranks: int) -> 
 
 
 def gather_steps(folder: LaunchFolder, *, ranks: Iterable[int]) -> "pd.DataFrame":
-    """Give the finished steps of ranks, columns as ``STEPS`` in ``dtbench.traces.tables``."""
-    import pandas as pd
-
+    """Return the finished steps of ranks: the table ``steps``, with its further columns where somebody looked."""
     journals = [view for rank in ranks if (view := read_journal(folder.journal(rank))) is not None]
-    rows = [row for view in journals for row in _rows(view)]
-    steps = pd.DataFrame(rows, columns=list(STEP_TYPES)).astype(STEP_TYPES)
-    uses = read_use(folder)
-    return add_use(steps, uses).astype(USE_TYPES) if uses else steps
-
-
-def _rows(view: JournalView) -> list[tuple[int, int, str, int, int, int, float]]:
-    return [
-        (view.rank, t.step, str(t.phase), t.start_ns, t.duration_ns, t.cpu_ns, t.stolen_fraction) for t in view.timings
-    ]
+    steps, uses = STEPS.tabulate(journals), read_use(folder)
+    return add_use(steps, uses) if uses else steps

@@ -36,7 +36,7 @@ def name_unphased(region: Region | str | None) -> str:
 
 
 def _to_ppm(fraction: float) -> int:
-    """Give a fraction as a word of the file; below zero: not known."""
+    """Return a fraction as a word of the file; below zero: not known."""
     return -1 if math.isnan(fraction) else round(_PPM * fraction)
 
 

@@ -58,37 +58,37 @@ def can_name_cell(name: str) -> bool:
 
 
 def baseline_file(results: Path, name: str) -> Path:
-    """Give the file of a saved baseline."""
+    """Return the file of a saved baseline."""
     return baselines_folder(results) / f"{name}.json"
 
 
 def baselines_folder(results: Path) -> Path:
-    """Give the folder of all saved baselines."""
+    """Return the folder of all saved baselines."""
     return results / ".baselines"
 
 
 def catalogue_file(results: Path) -> Path:
-    """Give the file that says how far the latest catalogue came."""
+    """Return the file that says how far the latest catalogue came."""
     return results / ".catalogue.json"
 
 
 def outcomes_file(scenarios: Path) -> Path:
-    """Give the file of the last outcomes of a folder of scenarios."""
+    """Return the file of the last outcomes of a folder of scenarios."""
     return scenarios / "outcomes.json"
 
 
 def scenarios_page(scenarios: Path) -> Path:
-    """Give the page that is made of a folder of scenarios and their last outcomes."""
+    """Return the page that is made of a folder of scenarios and their last outcomes."""
     return scenarios / "README.md"
 
 
 def trace_name(rank: int, unix_ns: int) -> str:
-    """Give the file name of a new trace of one rank."""
+    """Return the file name of a new trace of one rank."""
     return f"rank{rank}.{unix_ns}{TRACE_SUFFIXES[0]}"
 
 
 def new_run_folder(results: Path, name: str) -> "RunFolder":
-    """Give the absolute path of a run that begins now; makes nothing.
+    """Return the absolute path of a run that begins now; makes nothing.
 
     Runs are in order of their names: one that begins after the clock was set back is named after the latest that is
     there, as far as that is within a year.
@@ -104,7 +104,7 @@ _STAMP = "%Y%m%dT%H%M%S"
 
 
 def _read_stamp(name: str) -> datetime | None:
-    """Give when a run began, by its folder's name; None: it is no run's."""
+    """Return when a run began, by its folder's name; None: it is no run's."""
     try:
         return datetime.strptime(name.partition("-")[0], _STAMP)  # noqa: DTZ007 - all are UTC
     except ValueError:

@@ -41,7 +41,7 @@ def _make_refusal(path: Path) -> StoreError:
 
 
 def _scan(folder: Path) -> "Iterator[os.DirEntry[str]]":
-    """Give what is in a folder, by name; what cannot be looked into holds nothing that can be read."""
+    """Yield what is in a folder, by name; what cannot be looked into holds nothing that can be read."""
     try:
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from dtbench.base.errors import StoreError
 from dtbench.base.record import Record
-from dtbench.store.finish import STEP_TYPES, USE_TYPES, gather_steps
+from dtbench.store.finish import STEPS, gather_steps
 from dtbench.store.journal import read_journal
 from dtbench.store.layout import (
     LaunchFolder,
@@ -33,6 +33,7 @@ from dtbench.store.records.place import check_place, find_place, refuse_strange
 from dtbench.store.records.probes import LineRecord
 from dtbench.store.records.rank import RankRecord, upgrade_format_1
 from dtbench.store.records.run import FORMAT_VERSION, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
+from dtbench.store.use_file import USES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,13 +224,13 @@ def _read_step_table(folder: LaunchFolder) -> "pd.DataFrame":
 def _fit_steps(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
     if "stolen_fraction" not in frame:  # up to version 0.1.0 nobody looked
         frame = frame.assign(stolen_fraction=math.nan)
-    lacking = [name for name in STEP_TYPES if name not in frame]
+    lacking = [name for name in STEPS.dtypes if name not in frame]
     if lacking:
         raise StoreError(
             f"{path}: lacks the columns {', '.join(lacking)}; was it edited, or written by another version?"
         )
     try:
-        return frame.astype({**STEP_TYPES, **{name: one for name, one in USE_TYPES.items() if name in frame}})
+        return frame.astype({**STEPS.dtypes, **{one.name: one.dtype for one in USES if one.name in frame}})
     except (TypeError, ValueError) as error:
         raise StoreError(f"{path}: does not hold what it should ({error}); was it edited?") from error
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from dtbench.base.columns import Column, Unit
 from dtbench.base.record import Record
 from dtbench.base.units import NS_PER_S
 from dtbench.base.vocabulary import Phase
@@ -282,15 +283,43 @@ def _read_file(path: Path) -> tuple[UseHeader | None, list[UseSample]]:
     return header, [one for one in samples if one.end_ns > one.start_ns]
 
 
+@dataclass(frozen=True)
+class _Looked:
+    """Steps of the ranks of a machine, shape ``(n,)``, and what was seen of others there."""
+
+    use: MachineUse
+    start_ns: Floats
+    duration_ns: Floats
+
+
+USES: Final[tuple[Column[_Looked], ...]] = (
+    Column(
+        "others_cpu_ns",
+        "float64",
+        Unit.NS,
+        "CPU time of all other processes of its machine in the step; NaN: not known",
+        lambda of: of.use.find_others_ns(of.start_ns, of.duration_ns),
+    ),
+    Column(
+        "taken_fraction",
+        "float64",
+        Unit.FRACTION,
+        "of the cores that ranks can use at once, what others had while ranks were ready to run; NaN: not known",
+        lambda of: of.use.find_taken(of.start_ns, of.duration_ns),
+    ),
+)
+"""Further columns of the table ``steps`` where somebody looked at the whole machine, of many steps at once."""
+
+
 def add_use(steps: "pd.DataFrame", uses: Sequence[MachineUse]) -> "pd.DataFrame":
-    """Return steps with what others had of the cores in each: ``others_cpu_ns``, ``taken_fraction``; NaN: not known."""
-    found = steps.assign(others_cpu_ns=np.nan, taken_fraction=np.nan)
+    """Return steps with the columns ``USES``: what others had of the cores in each; NaN: not known."""
+    found = steps.assign(**{column.name: np.nan for column in USES})
     for use in uses:
         rows = found["rank"].isin(use.header.ranks) & (found["duration_ns"] > 0)
-        start_ns, duration_ns = _read_times(found[rows])
-        found.loc[rows, "others_cpu_ns"] = use.find_others_ns(start_ns, duration_ns)
-        found.loc[rows, "taken_fraction"] = use.find_taken(start_ns, duration_ns)
-    return found
+        looked = _Looked(use, *_read_times(found[rows]))
+        for column in USES:
+            found.loc[rows, column.name] = np.asarray(column.value(looked))
+    return found.astype({column.name: column.dtype for column in USES})
 
 
 def name_takers(steps: "pd.DataFrame", uses: Sequence[MachineUse]) -> tuple[TookMachine, ...]:

@@ -76,7 +76,7 @@ def find_unseen(samples: Sequence[UseSample]) -> tuple[str, ...]:
 
 
 def _weigh(samples: Sequence[UseSample], inside_ns: Floats) -> Iterator[tuple[float, GpuSample]]:
-    """Give each look at a GPU with its part of the time of the steps."""
+    """Yield each look at a GPU with its part of the time of the steps."""
     for weight, sample in zip((inside_ns / max(1.0, inside_ns.sum())).tolist(), samples, strict=True):
         for gpu in sample.gpus if weight else ():
             yield weight, gpu

@@ -77,6 +77,6 @@ def find_no_room(folder: Path) -> str | None:
 
 
 def half_written(writer: str) -> OSError:
-    """Give the error of a library that did not write a file to its end, and does not say why."""
+    """Return the error of a library that did not write a file to its end, and does not say why."""
     likely = os.strerror(errno.ENOSPC)
     return OSError(errno.ENOSPC, f"{writer} could not write all of it; most likely: {likely}")

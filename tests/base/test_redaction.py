@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dtbench.base.redaction import HIDDEN, redact_text, redact_value, redact_variables
-from dtbench.comparison.settings import find_treatment
+from dtbench.comparison.reading.settings import find_treatment
 from dtbench.report.page.settings import find_settings
 from dtbench.runs.run import summarize_run
 

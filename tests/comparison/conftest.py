@@ -9,17 +9,18 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dtbench.base.columns import Row
 from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.plan.plan import Machine, Plan, make_plan
 from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.finish import STEPS
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide, Measurement, OwnedTime
 from dtbench.store.records.rank import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
 from dtbench.store.records.run import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus
 from dtbench.store.records.traffic import Traffic
 from dtbench.store.write import write_record, write_table
-from dtbench.traces.rows.tabulate import TABLES
-from dtbench.traces.tables import STEPS, Row
+from dtbench.traces.rows.tables import TABLES
 
 MS = 1_000_000
 GATHERED = ("root", "layers.0", "layers.1", "layers.1", "layers.0")
@@ -119,7 +120,7 @@ def _write_launch(folder: LaunchFolder, cell: FakeCell, plan: Plan, index: int, 
         for rank in range(2)
         for step, phase in enumerate(["MEASURED"] * 4 + ["PROFILED"])
     ]
-    write_table(folder.steps, pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS))
+    write_table(folder.steps, pd.DataFrame(rows, columns=list(STEPS.dtypes)).astype(STEPS.dtypes))
     collectives = [row for rank in range(2) for row in _collectives(cell, rank, started)]
     exposed_ns = sum(int(str(row["exposed_ns"])) for row in collectives) // 2
     tables: dict[str, list[Row]] = {"collectives": collectives}

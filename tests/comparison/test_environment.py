@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dtbench.comparison.environment import WHY_UNLIKE, find_environment_changes, find_unlike
-from dtbench.comparison.settings import _flatten
+from dtbench.comparison.reading.settings import _flatten
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.run import Device, Environment
 from tests.comparison.conftest import ENVIRONMENT, FakeCell, make_scenario

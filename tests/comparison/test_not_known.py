@@ -13,8 +13,8 @@ import pytest
 from dtbench.base.errors import ComparisonError
 from dtbench.comparison.comparison import CollectiveChange, Comparison, MetricChange, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
-from dtbench.comparison.measure import _find_doubt
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, WAIT
+from dtbench.comparison.reading.measure import _find_doubt
 from dtbench.comparison.run import compare_all, compare_paths, compare_sides
 from dtbench.runs.run import summarize_run
 from dtbench.store.layout import RunFolder

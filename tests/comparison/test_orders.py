@@ -9,11 +9,11 @@ import pandas as pd
 from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.gate import Kept, judge, read_bound
-from dtbench.comparison.orders import find_orders
+from dtbench.comparison.reading.orders import find_orders
 from dtbench.comparison.run import compare_sides
 from dtbench.report.page.comparison_page import comparison_tables
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, RanksOrder
-from dtbench.traces.tables import COLLECTIVES
+from dtbench.traces.rows.collective_table import COLLECTIVES
 
 Make = Callable[..., Any]
 
@@ -30,7 +30,7 @@ def issue(orders: dict[tuple[int, int], Sequence[str]]) -> pd.DataFrame:
     """Give collectives by (rank, step), 10 ns apart, in this order."""
     rows = [
         {
-            **dict.fromkeys(COLLECTIVES),
+            **dict.fromkeys(COLLECTIVES.dtypes),
             "rank": rank,
             "step": step,
             "owner": owner,

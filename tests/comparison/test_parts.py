@@ -12,10 +12,10 @@ from dtbench.base.vocabulary import POINT_TO_POINT
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.metrics import BY_NAME
+from dtbench.comparison.reading.sides import read_sides
 from dtbench.comparison.run import compare_paths
-from dtbench.comparison.sides import read_sides
 from dtbench.traces.job.foreign import analyze_traces
-from dtbench.traces.rows.tabulate import tabulate_overlap
+from dtbench.traces.rows.tables import OVERLAP
 
 TRACES = Path(__file__).parents[1] / "traces" / "recorded"
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
@@ -102,7 +102,7 @@ def test_a_step_that_one_rank_does_not_mark_is_left_out(tmp_path: Path) -> None:
     steps = [
         sum(one.value for one in found.launches[0].measurements if one.metric == "step_time") for found in (side, other)
     ]
-    overlap = tabulate_overlap(analyze_traces([whole]).analyses)
+    overlap = OVERLAP.tabulate(analyze_traces([whole]).analyses)
     assert steps[0] == overlap.groupby("step")["step_ns"].max().median()
     assert steps[1] == overlap[overlap["step"] != 2].groupby("step")["step_ns"].max().median()
 

@@ -13,7 +13,7 @@ from dtbench.plan.plan import LINKED_NOTE
 from dtbench.runs.run import summarize_run
 from dtbench.store.layout import RunFolder
 from dtbench.store.write import write_table
-from dtbench.traces.rows.tabulate import TABLES
+from dtbench.traces.rows.tables import TABLES
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 

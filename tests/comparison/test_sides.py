@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from dtbench.base.errors import ComparisonError, StoreError
-from dtbench.comparison.baselines import describe_baselines, remove_baseline, save_baseline
 from dtbench.comparison.comparison import Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
+from dtbench.comparison.reading.baselines import describe_baselines, remove_baseline, save_baseline
+from dtbench.comparison.reading.sides import read_sides
 from dtbench.comparison.run import compare_all, compare_paths
-from dtbench.comparison.sides import read_sides
 from dtbench.report.notebook.compared import ComparisonReport
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_only_cell, summarize_run

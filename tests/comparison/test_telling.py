@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dtbench.comparison.baselines import describe_baselines
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
+from dtbench.comparison.reading.baselines import describe_baselines
 from dtbench.comparison.run import compare_sides
 from dtbench.store.layout import baseline_file
 from dtbench.store.records.baseline import MeasuredSide

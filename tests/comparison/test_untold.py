@@ -13,8 +13,8 @@ import pytest
 from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.comparison.comparison import Comparison, MetricChange, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
+from dtbench.comparison.reading.untold import find_untold
 from dtbench.comparison.run import compare_paths, compare_sides
-from dtbench.comparison.untold import find_untold
 from dtbench.store.records.baseline import MeasuredLaunch, Measurement, OwnedTime
 
 TRACES = Path(__file__).parents[1] / "traces" / "recorded"

@@ -9,9 +9,14 @@ from typing import Final
 
 from tests.docs.rules_page import make_rules_page
 from tests.docs.scenario_page import make_scenario_page
+from tests.docs.tables_page import make_tables_page
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "reference"
-PAGES: Final[Mapping[str, Callable[[], str]]] = {"scenario.md": make_scenario_page, "rules.md": make_rules_page}
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "scenario.md": make_scenario_page,
+    "rules.md": make_rules_page,
+    "tables.md": make_tables_page,
+}
 """Pages of the folder, each with what makes its text."""
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dtbench.base.vocabulary import Operation, Purpose, Region
-from dtbench.comparison.measure import _find_doubt
+from dtbench.comparison.reading.measure import _find_doubt
 from dtbench.report.page.canary import canary_words
 from dtbench.report.page.page import Tone
 from dtbench.report.page.sentences import check_word, is_trusted

@@ -18,10 +18,10 @@ from dtbench.report.page.estimates import (
     dispute_sentences,
     estimates_table,
     gain_sentence,
-    tabulate_estimates,
 )
 from dtbench.report.page.page import Line, Tone, as_line
 from dtbench.report.page.run_page import answer_words, run_page
+from dtbench.report.page.run_tables import ESTIMATES
 from dtbench.report.page.sweep import cells_table
 from dtbench.report.render.html import page_html
 from dtbench.runs.summary import CellSummary, ExposureSummary, RunSummary
@@ -160,7 +160,7 @@ def test_a_cell_of_which_only_the_trace_was_asked_says_nothing_of_it(
     places = [shown(terminal_run(run)), markdown_run(run), str(answer_words(run)), str(cells_table(run))]
     assert not any("estimate" in place for place in places)
     assert markdown_block(make_ddp(), "estimates") == ""
-    assert tabulate_estimates(run).empty
+    assert ESTIMATES.tabulate(run).empty
 
 
 def test_a_sweep_has_a_word_for_every_cell(
@@ -196,7 +196,7 @@ def test_a_notebook_says_it_in_the_same_words(
 def test_a_data_frame_has_every_estimate_of_every_rank(
     make_run: Callable[..., RunSummary], make_ddp: Cell, disputed: ExposureSummary
 ) -> None:
-    frame = tabulate_estimates(make_run(make_ddp(update={"exposure": disputed})))
+    frame = ESTIMATES.tabulate(make_run(make_ddp(update={"exposure": disputed})))
     assert len(frame) == 9
     row = frame[(frame["rank"] == 1) & (frame["estimate"] == "ablation")].iloc[0]
     assert (row["cell"], row["mean_ns"], row["count"], row["agreement"]) == ("ddp", 34_000_000, 5, "disputed")

@@ -12,8 +12,8 @@ from rich.console import Console, RenderableType
 
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import sweep
-from dtbench.report.page.owner_table import tabulate_run_owners
 from dtbench.report.page.page import Chart, Tiles
+from dtbench.report.page.run_tables import tabulate_run_owners
 from dtbench.report.page.sentences import (
     advice_sentences,
     answer_sentence,

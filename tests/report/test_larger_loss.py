@@ -20,7 +20,7 @@ from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.known_part import KnownPart
 from dtbench.traces.ranks.skew import CollectiveSkew
-from dtbench.traces.rows.tabulate import tabulate_collectives
+from dtbench.traces.rows.collective_table import COLLECTIVES
 
 QUEUE = Path(__file__).parents[1] / "traces" / "recorded" / "one_hardware_queue" / "queue1"
 MS = 1_000  # us
@@ -145,7 +145,7 @@ def test_one_ranks_bandwidth_is_at_least_its_bytes_over_its_spans() -> None:
         "bandwidth (algbw) at least: grad_reduce 1.80 GB/s; waiting for ranks that are not here counts as transfer"
     )
     assert purpose_table(together).said == ()
-    rows = tabulate_collectives(alone.analyses)
+    rows = COLLECTIVES.tabulate(alone.analyses)
     assert rows["algbw"].isna().all()
     assert rows["algbw_at_least"].tolist() == pytest.approx([2**21 / 1.5e-3, 2**21 / 1.5e-3, 2**21 / 0.5e-3])
     assert rows["busbw_at_least"].tolist() == pytest.approx([half / 2 for half in rows["algbw_at_least"]])
@@ -160,7 +160,7 @@ def test_of_a_size_that_is_not_told_there_is_no_bandwidth(tmp_path: Path) -> Non
     path.write_text(json.dumps(told))
     traces = analyze_traces([path])
     assert purpose_table(traces).said == ()
-    assert tabulate_collectives(traces.analyses)["algbw_at_least"].isna().all()
+    assert COLLECTIVES.tabulate(traces.analyses)["algbw_at_least"].isna().all()
 
 
 @pytest.mark.parametrize(("comm_ms", "is_said"), [(2, True), (14, False)])

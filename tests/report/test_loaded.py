@@ -8,7 +8,9 @@ import pytest
 
 import dtbench
 from dtbench.base.errors import StoreError, TraceError
-from dtbench.traces.tables import COLLECTIVES, OVERLAP, PURPOSES, STEPS, WHOLE
+from dtbench.store.finish import STEPS
+from dtbench.traces.rows.collective_table import COLLECTIVES
+from dtbench.traces.rows.tables import OVERLAP, PURPOSES, WHOLE
 
 RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
@@ -20,10 +22,10 @@ def dtypes_of(table: pd.DataFrame) -> dict[str, str]:
 
 def test_a_trace_gives_tables_with_documented_columns_and_types() -> None:
     traces = dtbench.read_trace(RECORDED / "fsdp2_tp_2x2_rank0.json.gz")
-    assert dtypes_of(traces.overlap) == OVERLAP
-    assert dtypes_of(traces.whole) == WHOLE
-    assert dtypes_of(traces.purposes) == PURPOSES
-    assert dtypes_of(traces.collectives) == COLLECTIVES
+    assert dtypes_of(traces.overlap) == OVERLAP.dtypes
+    assert dtypes_of(traces.whole) == WHOLE.dtypes
+    assert dtypes_of(traces.purposes) == PURPOSES.dtypes
+    assert dtypes_of(traces.collectives) == COLLECTIVES.dtypes
     assert len(traces.overlap) == 3
     by_step = traces.purposes.groupby("step")["exposed_ns"].sum()
     assert by_step.tolist() == traces.overlap["exposed_comm_ns"].tolist()
@@ -62,10 +64,10 @@ def test_a_run_gives_the_tables_of_all_its_cells_and_launches() -> None:
     run = dtbench.load_run(EXAMPLE)
     placed = ["run", "cell", "launch"]
     for table, columns in (
-        (run.steps, STEPS),
-        (run.overlap, OVERLAP),
-        (run.purposes, PURPOSES),
-        (run.collectives, COLLECTIVES),
+        (run.steps, STEPS.dtypes),
+        (run.overlap, OVERLAP.dtypes),
+        (run.purposes, PURPOSES.dtypes),
+        (run.collectives, COLLECTIVES.dtypes),
     ):
         assert list(table.columns) == [*placed, *columns]
         assert set(table["run"]) == {run.summary.run_id}

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.markers import CARETRIGHTBASE
 
-from dtbench.comparison.comparison import Better, Comparison, MetricChange, Outcome, Sample, Side, Unit
+from dtbench.base.columns import Better, Unit
+from dtbench.comparison.comparison import Comparison, MetricChange, Outcome, Sample, Side
 from dtbench.report.plots.comparison import MOST_METRICS
 from dtbench.report.plots.names import figure_png, plot_comparison
 

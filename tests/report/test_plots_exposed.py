@@ -10,9 +10,9 @@ from matplotlib.patches import Rectangle
 
 import dtbench
 from dtbench.base.vocabulary import Cause
+from dtbench.report.page.run_tables import OWNERS
 from dtbench.report.plots.exposed import CAUSE_PARTS, MOST_OWNERS, MOST_STEPS
 from dtbench.report.plots.names import figure_png, plot_exposed_owners, plot_overlap
-from dtbench.traces.tables import OWNERS
 
 RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
 MS = 1_000_000
@@ -31,7 +31,7 @@ def owner_row(owner: str, cause: Cause, exposed_ms: float, *, purpose: str = "un
 
 
 def owners_of(*rows: dict[str, object]) -> pd.DataFrame:
-    return pd.DataFrame(list(rows), columns=list(OWNERS), dtype=object).astype(OWNERS)
+    return pd.DataFrame(list(rows), columns=list(OWNERS.dtypes), dtype=object).astype(OWNERS.dtypes)
 
 
 def rectangles(figure: Figure, panel: int = 0) -> list[Rectangle]:

@@ -13,7 +13,7 @@ import dtbench
 from dtbench.base.errors import StoreError, TraceError
 from dtbench.report.plots.names import figure_png, plot_timeline
 from dtbench.report.plots.timeline import MOST_LANES, MOST_RANKS, merge_spans
-from dtbench.traces.tables import EXPOSED, SPANS
+from dtbench.traces.spans import EXPOSED, SPANS
 
 CASES = Path(__file__).parents[1] / "traces" / "cases"
 RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
@@ -46,7 +46,7 @@ def step_figure(spans: list[dict[str, object]], alone_ms: tuple[tuple[float, flo
     exposed: list[dict[str, object]] = [
         {"rank": 0, "step": 7, "start_ns": int(a * MS), "end_ns": int(b * MS)} for a, b in alone_ms
     ]
-    return plot_timeline(table(spans, SPANS), table(exposed, EXPOSED), 7)
+    return plot_timeline(table(spans, SPANS.dtypes), table(exposed, EXPOSED.dtypes), 7)
 
 
 def pieces(figure: Figure, gid: str) -> list[tuple[float, float]]:
@@ -162,8 +162,8 @@ def test_a_step_without_a_span_of_communication_says_that_none_was_seen() -> Non
 
 
 def test_the_axis_names_a_clock_only_where_the_ranks_share_one_and_ranks_that_are_not_drawn_are_named() -> None:
-    spans = table([span(rank, "7", "compute", 0, 10) for rank in (0, 1, 2)], SPANS)
-    nothing = table([], EXPOSED)
+    spans = table([span(rank, "7", "compute", 0, 10) for rank in (0, 1, 2)], SPANS.dtypes)
+    nothing = table([], EXPOSED.dtypes)
     shared = plot_timeline(spans, nothing, 7, every=(0, 1, 2))
     assert shared.axes[0].get_xlabel() == "ms, on the clock that the ranks share"
     assert "nothing is known" not in title(shared)

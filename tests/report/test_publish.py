@@ -13,11 +13,11 @@ from dtbench.cli.run import _publish_cell
 from dtbench.plan.plan import Machine, make_plan
 from dtbench.report.event_files.publish import publish_cell
 from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.finish import STEPS
 from dtbench.store.layout import RunFolder
 from dtbench.store.records.run import CellRecord, RunRecord, RunStatus
 from dtbench.store.write import write_record, write_table
-from dtbench.traces.rows.tabulate import TABLES
-from dtbench.traces.tables import STEPS
+from dtbench.traces.rows.tables import TABLES
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def run(tmp_path: Path, scenario: Callable[..., Scenario]) -> RunFolder:
     )
     write_record(folder.run, record)
     rows = [(rank, step, "MEASURED", 0, (10 + rank) * 1_000_000, 1, 0.0) for rank in (0, 1) for step in (0, 1)]
-    write_table(folder.launch("cap-1", 0).steps, pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS))
+    write_table(folder.launch("cap-1", 0).steps, pd.DataFrame(rows, columns=list(STEPS.dtypes)).astype(STEPS.dtypes))
     return folder
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from dtbench.base.errors import CheckError
 from dtbench.base.vocabulary import Cause, Operation, Phase, Purpose
 from dtbench.cli.run import _check
-from dtbench.comparison.measure import _find_doubt
+from dtbench.comparison.reading.measure import _find_doubt
 from dtbench.report.page.checklist import answer_line
 from dtbench.report.page.page import Chart
 from dtbench.report.page.run_page import answer_words, note_words

@@ -3,8 +3,8 @@
 import pandas as pd
 
 from dtbench.runs.cell.between_steps import find_between_steps
+from dtbench.runs.reading.undisturbed import IS_LEFT_OUT
 from dtbench.runs.summary import BetweenSteps
-from dtbench.traces.tables import IS_LEFT_OUT
 
 Row = tuple[int, int, str, int, int]
 COLUMNS = ["rank", "step", "phase", "start_ns", "duration_ns"]

@@ -20,7 +20,7 @@ from dtbench.report.page.sentences import (
     memory_words,
     wait_sentence,
 )
-from dtbench.runs.cell.plan_notes import is_linked
+from dtbench.runs.plan_notes import is_linked
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_run
 from dtbench.store.layout import RunFolder

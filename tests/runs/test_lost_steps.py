@@ -13,9 +13,9 @@ from dtbench.report.page.sentences import answer_sentence, check_word, step_time
 from dtbench.runs.reading.lost_steps import say_lost
 from dtbench.runs.reading.many_runs import NOTES, load_run_steps
 from dtbench.runs.run import summarize_run
+from dtbench.store.finish import STEPS
 from dtbench.store.layout import RunFolder
 from dtbench.store.write import write_table
-from dtbench.traces.tables import STEPS
 from tests.known import known
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -35,7 +35,7 @@ def lose(path: Path, *steps: int) -> None:
 
 def make_steps(*numbers: int, phase: str = "WARMUP") -> pd.DataFrame:
     rows = [(rank, step, phase, step, 10, 5, 0.0) for rank in range(2) for step in numbers]
-    return pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS)
+    return pd.DataFrame(rows, columns=list(STEPS.dtypes)).astype(STEPS.dtypes)
 
 
 def test_a_phase_says_how_many_of_its_steps_are_there_and_else_which_numbers_are_skipped() -> None:

@@ -14,14 +14,14 @@ import dtbench
 from dtbench.base.errors import StoreError
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page.sentences import check_word, is_trusted, wait_sentence
-from dtbench.runs.cell.cell_numbers import find_number
-from dtbench.runs.reading.many_runs import load_run_steps
+from dtbench.runs.cell_numbers import find_number
+from dtbench.runs.reading.many_runs import RUN_STEPS, load_run_steps
 from dtbench.scenario.checks.values import read_value
+from dtbench.store.finish import STEPS
 from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_run
 from dtbench.store.records.run import CellRecord, LaunchRecord, RunStatus
 from dtbench.store.write import write_record, write_table
-from dtbench.traces.tables import RUN_STEPS, STEPS
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 MakeRun = Callable[..., RunFolder]
@@ -36,7 +36,7 @@ def steps_of(ranks: int, first_ns: int) -> pd.DataFrame:
         for rank in range(ranks)
         for step, phase in enumerate(("WARMUP", "MEASURED"))
     ]
-    return pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS)
+    return pd.DataFrame(rows, columns=list(STEPS.dtypes)).astype(STEPS.dtypes)
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def make_run(tmp_path: Path) -> MakeRun:
 def test_the_columns_and_types_are_those_written_down(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("ddp", "20260101T000000-aaaa")
     steps = load_run_steps(tmp_path / "results")
-    assert {name: str(dtype) for name, dtype in steps.dtypes.items()} == RUN_STEPS
-    assert list(steps.columns) == list(RUN_STEPS)
+    assert {name: str(dtype) for name, dtype in steps.dtypes.items()} == RUN_STEPS.dtypes
+    assert list(steps.columns) == list(RUN_STEPS.dtypes)
     assert steps["phase"].cat.categories.tolist() == ["WARMUP", "MEASURED", "PROFILED"]
 
 
@@ -148,7 +148,7 @@ def test_a_table_without_a_column_is_left_out_and_one_with_more_is_read(make_run
     write_table(second.launch("ddp", 0).steps, steps_of(2, 1).assign(more=1).iloc[:, ::-1])
     steps = load_run_steps(tmp_path / "results")
     assert set(steps["run"]) == {"20260101T000001-bbbb"}
-    assert list(steps.columns) == list(RUN_STEPS)
+    assert list(steps.columns) == list(RUN_STEPS.dtypes)
     assert "cpu_ns" in steps.attrs["notes"][0]
 
 
@@ -169,7 +169,7 @@ def test_a_run_killed_before_its_first_record_is_named(make_run: MakeRun, tmp_pa
     steps = load_run_steps(tmp_path / "results")
     assert steps.empty
     assert steps.attrs["notes"] == [f"{run.path}: not finished, there is no run.json"]
-    assert set(RUN_STEPS) <= set(steps.columns)
+    assert set(RUN_STEPS.dtypes) <= set(steps.columns)
 
 
 def test_one_runs_and_one_scenarios_folder_are_taken_too(make_run: MakeRun, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """One reading path: steps that others disturbed are out of every number, everywhere, and no table is read twice."""
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,12 +13,14 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
 import dtbench
+from dtbench.base.units import NS_PER_MS
 from dtbench.base.vocabulary import Phase
 from dtbench.cli.main import main
 from dtbench.comparison.metrics import STEP_TIME
 from dtbench.comparison.precision import read_step_times
-from dtbench.comparison.sides import read_sides
+from dtbench.comparison.reading.sides import read_sides
 from dtbench.report.event_files.publish import publish
+from dtbench.report.page.page import Cell, Page, Table
 from dtbench.report.tb_plugin.answers import Answer, Answers
 from dtbench.report.tb_plugin.run_list import RunList
 from dtbench.report.tb_plugin.runs import LogDirectory
@@ -100,8 +103,16 @@ def median_of(steps: pd.DataFrame, cell: str) -> float:
     return float(mine.groupby("step")["duration_ns"].max().median())
 
 
-def test_a_step_time_is_the_same_wherever_it_is_asked_for(run: Path, tmp_path: Path) -> None:
+def test_a_step_time_is_the_same_wherever_it_is_asked_for(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     loaded = dtbench.load_run(run)
+    command("report", "{run}", "--json")(run)
+    document = {cell["name"]: cell for cell in json.loads(capsys.readouterr().out)["cells"]}
+    publish_it(run)
+    shown = tell_step_times(ask(open_board(tmp_path / "results"), "/overview", {"run": "quickstart/disturbed"}).page)
+    command("report", "{run}")(run)
+    printed = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
     with pytest.warns(UserWarning, match="left out"):
         many = dtbench.load_runs(tmp_path / "results")
     sides, precise = read_sides(str(run), tmp_path), read_step_times(RunFolder(run), _cells(run))
@@ -110,12 +121,40 @@ def test_a_step_time_is_the_same_wherever_it_is_asked_for(run: Path, tmp_path: P
             "steps": median_of(loaded.steps, cell.name),
             "runs": median_of(many, cell.name),
             "precision": precise[cell.name][0],
+            "json": document[cell.name]["step_time"]["median"],
         }
         launches = sides[cell.name].launches
         assert bool(launches) == (not cell.disturbed), "others left fewer than half of the steps: nothing is compared"
         if launches:
             told["compared"] = next(one.value for one in launches[0].measurements if one.metric == STEP_TIME)
+        words, told["tensorboard"] = shown[cell.name]
+        assert [cell.name, str(CELLS[cell.name]), words] in printed, "on the terminal, as in TensorBoard"
+        assert words == f"{cell.step_time.median / NS_PER_MS:.1f}"
         assert told == dict.fromkeys(told, cell.step_time.median), cell.name
+        shown_ms = read_scalar(run / "tb" / cell.name, "summary/step_ms")
+        assert shown_ms == pytest.approx(cell.step_time.median / NS_PER_MS, rel=1e-6), "a float of 32 bits"
+    trusted = [cell.name for cell in loaded.summary.cells if not cell.disturbed]
+    if len(trusted) == len(CELLS):  # else nothing is compared
+        change = dtbench.compare(*(f"{run}:{name}" for name in trusted), force=True).metrics.iloc[0]
+        assert change["metric"] == STEP_TIME
+        assert [change["baseline"], change["candidate"]] == [cell.step_time.median for cell in loaded.summary.cells]
+
+
+def tell_step_times(page: Page) -> dict[str, tuple[str, float]]:
+    """Return what the table of all cells says of a step time, in words and as a number of ns, by cell."""
+    (part,) = (part for part in page.parts if part.key == "cells")
+    (table,) = (block for block in part.blocks if isinstance(block, Table))
+    place = [column.title for column in table.columns].index("step\ntime")
+    times = [cell for row in table.rows if isinstance(cell := row[place], Cell)]
+    return {key: (one.words, one.value or 0.0) for key, one in zip(table.row_keys, times, strict=True)}
+
+
+def read_scalar(folder: Path, tag: str) -> float:
+    """Return the one value of a tag in the event file of a folder."""
+    (file,) = folder.glob("events.out.*")
+    events = LegacyEventFileLoader(str(file)).Load()
+    (found,) = (value for event in events for value in event.summary.value if value.tag == tag)
+    return float(found.simple_value or found.tensor.float_val[0])
 
 
 def _cells(run: Path) -> Any:

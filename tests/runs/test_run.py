@@ -27,18 +27,19 @@ from dtbench.base.vocabulary import (
     StatePart,
 )
 from dtbench.cli.main import main
-from dtbench.comparison.measure import measure_launch
+from dtbench.comparison.reading.measure import measure_launch
 from dtbench.plan.plan import Machine, make_plan
 from dtbench.plan.traffic.planned import PlannedTraffic
 from dtbench.report.page.advice import Loss, advise_loss
 from dtbench.report.page.scenario_facts import describe_cell
 from dtbench.report.page.sentences import check_word, throughput_words
-from dtbench.runs.cell.cell_numbers import find_number
+from dtbench.runs.cell_numbers import find_number
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import analyze_run, summarize_run
 from dtbench.runs.summary import BetweenSteps
 from dtbench.scenario.checks.values import read_value
 from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.finish import STEPS
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_launch, read_run, read_table
 from dtbench.store.records.arms import ArmBlock, ArmCount, ArmSteps
@@ -66,11 +67,11 @@ from dtbench.store.records.run import (
 )
 from dtbench.store.records.state import StageRecord, StateDictRecord
 from dtbench.store.records.traffic import ExpectedTraffic, OverlapPossible, Owned, Traffic
+from dtbench.store.use_file import USES
 from dtbench.store.write import write_record, write_table
 from dtbench.traces.causes.exposed_owners import Carried
 from dtbench.traces.rows.launch_tables import derive_tables, read_tables
-from dtbench.traces.rows.tabulate import TABLES
-from dtbench.traces.tables import OTHERS, STEPS
+from dtbench.traces.rows.tables import TABLES
 
 MS = 1_000_000
 
@@ -144,7 +145,7 @@ def make_run(path: Path, scenario: Scenario, *, planned_bytes: int, status: RunS
 
 def fill_launch(folder: LaunchFolder, recorded: Path) -> None:
     rows = [
-        (rank, step, phase, 0, duration_ms * MS + rank, 5 * MS, math.nan)
+        (rank, step, phase, 0, duration_ms * MS + rank, (5 if phase == "MEASURED" else 9) * MS, math.nan)
         for rank in (0, 1)
         for step, phase, duration_ms in [
             (0, "WARMUP", 900),
@@ -154,7 +155,7 @@ def fill_launch(folder: LaunchFolder, recorded: Path) -> None:
             (4, "PROFILED", 40),
         ]
     ]
-    write_table(folder.steps, pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS))
+    write_table(folder.steps, pd.DataFrame(rows, columns=list(STEPS.dtypes)).astype(STEPS.dtypes))
     for rank in (0, 1):
         write_record(folder.rank_record(rank), rank_record(rank, (1.0 + rank, 0.5)))
     folder.traces.mkdir(parents=True)
@@ -274,7 +275,7 @@ def test_steps_that_others_disturbed_are_left_out_of_all_numbers_and_counted(mad
     measured = [(0, n, "MEASURED", 0, ms * MS, 5 * MS, stolen) for n, (ms, stolen) in durations_ms.items()]
     numbers = sorted(set(read_tables(made.launch).overlap["step"]))
     profiled = [(0, n, "PROFILED", 0, 40 * MS, 5 * MS, 0.5 * (n == numbers[0])) for n in (*numbers, 99)]
-    table = pd.DataFrame([*measured, *profiled], columns=list(STEPS)).astype(STEPS)
+    table = pd.DataFrame([*measured, *profiled], columns=list(STEPS.dtypes)).astype(STEPS.dtypes)
     both = pd.concat([table, table.assign(rank=1, stolen_fraction=math.nan)], ignore_index=True)
     write_table(made.launch.steps, both)
     before = read_tables(made.launch)
@@ -298,7 +299,7 @@ def test_where_nothing_was_left_alone_the_report_says_what_is_left(made: MadeRun
         for rank in (0, 1)
         for step, fraction in enumerate(stolen)
     ]
-    write_table(made.launch.steps, pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS))
+    write_table(made.launch.steps, pd.DataFrame(rows, columns=list(STEPS.dtypes)).astype(STEPS.dtypes))
     notes = summarize_run(made.folder.path).cells[0].notes
     left_out = "launch0: 2 MEASURED steps are left out: other guests had 2.0 % of the cores or more in them"
     assert f"{left_out}, and 50.0 % in those that are kept" in notes
@@ -324,7 +325,12 @@ def test_a_phase_of_which_processes_left_less_than_half_alone_judges_nothing(
         for rank in (0, 1)
         for step, taken in enumerate((*measured, *profiled))
     ]
-    write_table(made.launch.steps, pd.DataFrame(rows, columns=[*STEPS, *OTHERS]).astype({**STEPS, **OTHERS}))
+    write_table(
+        made.launch.steps,
+        pd.DataFrame(rows, columns=[*STEPS.dtypes, *{one.name: one.dtype for one in USES}]).astype(
+            {**STEPS.dtypes, **{one.name: one.dtype for one in USES}}
+        ),
+    )
     taker = TookCores(phase=Phase.MEASURED, pid=7, name="cc1", cores=0.5, of_cores=2)
     write_record(made.launch.launch, read_launch(made.launch).model_copy(update={"takers": (taker,)}))
     (cell,) = summarize_run(made.folder.path).cells
@@ -358,7 +364,7 @@ def test_what_lies_between_the_steps_of_a_loop_of_ones_own_is_counted_and_compar
         for rank in (0, 1)
         for step, phase, start, length in times
     ]
-    write_table(made.launch.steps, pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS))
+    write_table(made.launch.steps, pd.DataFrame(rows, columns=list(STEPS.dtypes)).astype(STEPS.dtypes))
     run = read_run(made.folder.path)
     if is_own:
         loop = OwnLoop(
@@ -401,7 +407,12 @@ def test_a_limit_on_cpu_time_is_a_note(made: MadeRun, throttled: float | None, *
 
 def test_what_guests_and_processes_had_adds_up(made: MadeRun) -> None:
     rows = [(rank, step, "MEASURED", 0, 10 * MS, 5 * MS, 0.015, 0.0, 0.015) for rank in (0, 1) for step in range(8)]
-    write_table(made.launch.steps, pd.DataFrame(rows, columns=[*STEPS, *OTHERS]).astype({**STEPS, **OTHERS}))
+    write_table(
+        made.launch.steps,
+        pd.DataFrame(rows, columns=[*STEPS.dtypes, *{one.name: one.dtype for one in USES}]).astype(
+            {**STEPS.dtypes, **{one.name: one.dtype for one in USES}}
+        ),
+    )
     (cell,) = summarize_run(made.folder.path).cells
     assert [one.left_alone for one in cell.disturbed] == [0]
 

@@ -6,25 +6,27 @@ import pytest
 from dtbench.base.vocabulary import Cause, Operation, Purpose
 from dtbench.runs.cell.summarize_owners import say_unowned, summarize_others, summarize_owners
 from dtbench.runs.summary import OtherSummary
-from dtbench.traces.tables import COLLECTIVES, OVERLAP
+from dtbench.traces.rows.collective_table import COLLECTIVES
+from dtbench.traces.rows.tables import OVERLAP
 
 
 def collectives(*rows: dict[str, object]) -> pd.DataFrame:
     """Give a table whose rows say only what matters."""
-    numbers = {name: 0 for name in COLLECTIVES if name.startswith("exposed_")}
+    numbers = {name: 0 for name in COLLECTIVES.dtypes if name.startswith("exposed_")}
     blank: dict[str, object] = {
-        name: "" if dtype == "string" else pd.NA if dtype[0].isupper() else 0 for name, dtype in COLLECTIVES.items()
+        name: "" if dtype == "string" else pd.NA if dtype[0].isupper() else 0
+        for name, dtype in COLLECTIVES.dtypes.items()
     }
     gather = {"step": 1, "owner": "a", "operation": "all_gather", "purpose": "unshard"}
-    return pd.DataFrame([{**blank, **numbers, **gather, **row} for row in rows], columns=list(COLLECTIVES)).astype(
-        COLLECTIVES
-    )
+    return pd.DataFrame(
+        [{**blank, **numbers, **gather, **row} for row in rows], columns=list(COLLECTIVES.dtypes)
+    ).astype(COLLECTIVES.dtypes)
 
 
 def steps(*numbers: int) -> pd.DataFrame:
     """Give steps of rank 0 whose account is known."""
-    return pd.DataFrame([{name: step if name == "step" else 0 for name in OVERLAP} for step in numbers]).reindex(
-        columns=list(OVERLAP)
+    return pd.DataFrame([{name: step if name == "step" else 0 for name in OVERLAP.dtypes} for step in numbers]).reindex(
+        columns=list(OVERLAP.dtypes)
     )
 
 
@@ -124,7 +126,7 @@ def test_what_has_no_owner_or_operation_is_a_row_of_its_own() -> None:
 def test_without_steps_or_causes_there_are_no_owners() -> None:
     assert summarize_owners(collectives({"exposed_tail_ns": 5}), steps()) == ()
     assert summarize_owners(collectives(), steps(1)) == ()
-    older = collectives({}).astype({name: "Int64" for name in COLLECTIVES if name.startswith("exposed_")})
+    older = collectives({}).astype({name: "Int64" for name in COLLECTIVES.dtypes if name.startswith("exposed_")})
     older.loc[:, [name for name in older if str(name).startswith("exposed_")]] = pd.NA
     assert summarize_owners(older, steps(1)) == ()
 

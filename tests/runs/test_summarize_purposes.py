@@ -11,26 +11,28 @@ from dtbench.base.vocabulary import Purpose
 from dtbench.runs.cell.summarize_overlap import summarize_purposes
 from dtbench.runs.summary import PurposeSummary
 from dtbench.store.records.traffic import ExpectedTraffic
-from dtbench.traces.tables import OVERLAP, PURPOSES
+from dtbench.traces.rows.tables import OVERLAP, PURPOSES
 
 
 def summarize(
     counts: list[int], *, planned: int | None, is_whole: bool = True, unplanned: Collection[Purpose] = ()
 ) -> dict[Purpose, PurposeSummary]:
     """Summarize two steps of a rank in which so many gradients were reduced, and one parameter gathered."""
-    blank: dict[str, Any] = dict.fromkeys(PURPOSES, 0)
+    blank: dict[str, Any] = dict.fromkeys(PURPOSES.dtypes, 0)
     rows = [
         {**blank, "launch": 0, "step": step, "purpose": purpose, "count": count, "size_bytes": 8 * count}
         for step, found in enumerate(counts)
         for purpose, count in (("grad_reduce", found), ("other", 1))
         if count
     ]
-    overlap = pd.DataFrame([{**dict.fromkeys(OVERLAP, 0), "launch": 0, "step": step} for step in range(len(counts))])
+    overlap = pd.DataFrame(
+        [{**dict.fromkeys(OVERLAP.dtypes, 0), "launch": 0, "step": step} for step in range(len(counts))]
+    )
     plan: Any = SimpleNamespace(ranks=1, traffic=())
     expected = [ExpectedTraffic(purpose=Purpose.GRAD_REDUCE, count=planned, size_bytes=8 * planned)] if planned else []
     rank: Any = SimpleNamespace(planned=tuple(expected), overlap_possible=())
     found, _ = summarize_purposes(
-        pd.DataFrame(rows, columns=["launch", *PURPOSES]), overlap, plan, [rank], unplanned, is_whole=is_whole
+        pd.DataFrame(rows, columns=["launch", *PURPOSES.dtypes]), overlap, plan, [rank], unplanned, is_whole=is_whole
     )
     return {one.purpose: one for one in found}
 
@@ -59,13 +61,13 @@ def summarize_waits(
 
     Of lost steps no account is known.
     """
-    blank: dict[str, Any] = {"launch": 0, **dict.fromkeys(PURPOSES, 0), "purpose": "grad_reduce", "count": 1}
+    blank: dict[str, Any] = {"launch": 0, **dict.fromkeys(PURPOSES.dtypes, 0), "purpose": "grad_reduce", "count": 1}
     rows = [
         {**blank, "step": step, "wait_ns": wait_ns, "is_wait_least": is_least}
         for step, (wait_ns, is_least) in enumerate(waits)
     ]
-    purposes = pd.DataFrame(rows).astype(PURPOSES)
-    accounts = [dict.fromkeys(OVERLAP, None if step in lost else 0) for step in range(len(waits))]
+    purposes = pd.DataFrame(rows).astype(PURPOSES.dtypes)
+    accounts = [dict.fromkeys(OVERLAP.dtypes, None if step in lost else 0) for step in range(len(waits))]
     overlap = pd.DataFrame([{**one, "launch": 0, "rank": 0, "step": step} for step, one in enumerate(accounts)])
     rank: Any = SimpleNamespace(planned=(), overlap_possible=())
     plan: Any = SimpleNamespace(ranks=1, traffic=None)

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from dtbench.report.page.cell_page import MOST_PARAMETERS, gradient_wait_blocks
 from dtbench.report.render.terminal import render_block
-from dtbench.runs.cell.cell_numbers import find_number
 from dtbench.runs.cell.summarize_waits import summarize_gradient_waits
+from dtbench.runs.cell_numbers import find_number
 from dtbench.runs.summary import CellSummary, GradientWait
 from dtbench.scenario.checks.values import Quantity, read_value
-from dtbench.traces.tables import COLLECTIVES
+from dtbench.traces.rows.collective_table import COLLECTIVES
 
 HOOK = "_data_parallel_utils.sync_grad_hook"
 
@@ -21,10 +21,12 @@ HOOK = "_data_parallel_utils.sync_grad_hook"
 def collectives(*rows: dict[str, object]) -> pd.DataFrame:
     """Give a table whose rows say only what matters."""
     blank: dict[str, object] = {
-        name: "" if dtype == "string" else pd.NA if dtype[0].isupper() else 0 for name, dtype in COLLECTIVES.items()
+        name: "" if dtype == "string" else pd.NA if dtype[0].isupper() else 0
+        for name, dtype in COLLECTIVES.dtypes.items()
     }
     awaited = {"step": 1, "owner": "up", "awaited_by": HOOK, "issue_ns": 100, "first_wait_ns": 130, "wait_ns": 10}
-    return pd.DataFrame([{**blank, **awaited, **row} for row in rows], columns=list(COLLECTIVES)).astype(COLLECTIVES)
+    table = pd.DataFrame([{**blank, **awaited, **row} for row in rows], columns=list(COLLECTIVES.dtypes))
+    return table.astype(COLLECTIVES.dtypes)
 
 
 def make_cell(waits: tuple[GradientWait, ...]) -> CellSummary:

@@ -18,8 +18,8 @@ from dtbench.runs.reading.undisturbed import (
     leave_out,
     pick_left_out,
 )
+from dtbench.store.finish import STEPS
 from dtbench.store.records.place import Place
-from dtbench.traces.tables import STEPS
 
 
 def make_steps(stolen: Sequence[Sequence[float]], phase: Phase = Phase.MEASURED, first: int = 0) -> pd.DataFrame:
@@ -29,7 +29,7 @@ def make_steps(stolen: Sequence[Sequence[float]], phase: Phase = Phase.MEASURED,
         for rank, of_rank in enumerate(stolen)
         for step, fraction in enumerate(of_rank)
     ]
-    return pd.DataFrame(rows, columns=list(STEPS)).astype(STEPS)
+    return pd.DataFrame(rows, columns=list(STEPS.dtypes)).astype(STEPS.dtypes)
 
 
 def test_a_step_goes_where_the_machine_of_any_rank_was_disturbed() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dtbench.base.vocabulary import Phase
 from dtbench.machine.core_use import CoreWatch, Taker, UseSample
 from dtbench.machine.disturbance import DISTURBED
-from dtbench.store.finish import STEP_TYPES, finish_launch, gather_steps
+from dtbench.store.finish import STEPS, finish_launch, gather_steps
 from dtbench.store.journal import JournalWriter, StepTiming
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_launch, read_steps
@@ -249,7 +249,7 @@ def test_where_nobody_looked_or_the_file_is_broken_nothing_is_known(folder: Laun
     if text is not None:
         folder.core_use(0).write_text(text)
     finish_launch(folder, RECORD, ranks=2)
-    assert list(read_steps(folder).columns) == list(STEP_TYPES), "as in runs of older versions"
+    assert list(read_steps(folder).columns) == list(STEPS.dtypes), "as in runs of older versions"
     assert read_launch(folder).takers == ()
 
 

@@ -1,34 +1,19 @@
 """The finer accounts as tables: columns and dtypes as written down, whatever a trace lacks."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from dtbench.traces import tables
-from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
+from dtbench.base.columns import Column, Table, Unit
+from dtbench.traces.rank.analysis import analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import (
-    COMM_WAIT_TABLE,
-    GAP_TABLE,
-    GROUP_TABLE,
-    LANE_TABLE,
-    OVERLAP_TAX_TABLE,
-    PROBE_TABLE,
-    Table,
-)
+from dtbench.traces.rows.tables import COMM_WAITS, GAPS, GROUPS, LANES, OVERLAP_TAX, PROBES
 from tests.known import total
 
-TABLES: list[tuple[Callable[[list[TraceAnalysis]], pd.DataFrame], dict[str, str]]] = [
-    (LANE_TABLE.tabulate, tables.LANES),
-    (GROUP_TABLE.tabulate, tables.GROUPS),
-    (GAP_TABLE.tabulate, tables.GAPS),
-    (COMM_WAIT_TABLE.tabulate, tables.COMM_WAITS),
-    (OVERLAP_TAX_TABLE.tabulate, tables.OVERLAP_TAX),
-    (PROBE_TABLE.tabulate, tables.PROBES),
-]
+TABLES = (LANES, GROUPS, GAPS, COMM_WAITS, OVERLAP_TAX, PROBES)
 DRAWINGS = {
     "one kernel": "kernel gemm @s7 | = |",
     "one collective": "kernel ncclKernel @s20 | = |",
@@ -43,25 +28,34 @@ DRAWINGS = {
 @pytest.mark.parametrize("drawing", list(DRAWINGS.values()), ids=list(DRAWINGS))
 def test_a_trace_that_lacks_something_has_every_table(draw: Callable[..., Path], drawing: str) -> None:
     one = analyze_trace(read_trace(draw(drawing)))
-    for tabulate, columns in TABLES:
-        table = tabulate([one])
-        assert {name: str(dtype) for name, dtype in table.dtypes.items()} == columns
-    assert len(GAP_TABLE.tabulate([one])) == len(one.steps)
+    for declared in TABLES:
+        table = declared.tabulate([one])
+        assert {name: str(dtype) for name, dtype in table.dtypes.items()} == declared.dtypes
+    assert len(GAPS.tabulate([one])) == len(one.steps)
     assert total(group.exposed_ns for group in one.accounts.whole.groups) == one.whole.exposed_comm_ns
 
 
 def test_a_time_of_day_is_exact_beside_one_that_is_not_known() -> None:
     day_ns = 1_694_128_201_430_448_001
     assert int(float(day_ns)) != day_ns
-    rows: list[Mapping[str, object]] = [{"at_ns": day_ns, "seq": 1}, {"at_ns": None, "seq": 2}]
-    table = Table("times", {"at_ns": "Int64", "seq": "int64"}, lambda analyses: iter(rows)).tabulate([])
+    times = Table[None, None, tuple[int | None, int]](
+        name="times",
+        doc="One row per moment.",
+        find=lambda _: ((None, row) for row in ((day_ns, 1), (None, 2))),
+        keys=(),
+        columns=(
+            Column("at_ns", "Int64", Unit.NS, "when", lambda row: row[0], clock="a machine's"),
+            Column("seq", "int64", None, "which", lambda row: row[1], least=0),
+        ),
+    )
+    table = times.tabulate(None)
     assert table["at_ns"][0] == day_ns
     assert table["at_ns"][1] is pd.NA
 
 
 def test_no_traces_give_empty_tables_with_their_columns() -> None:
-    for tabulate, columns in TABLES:
-        assert list(tabulate([]).columns) == list(columns)
+    for declared in TABLES:
+        assert list(declared.tabulate([]).columns) == list(declared.dtypes)
 
 
 def test_steps_keep_the_order_of_the_trace_and_ranks_theirs(draw: Callable[..., Path]) -> None:
@@ -72,5 +66,5 @@ def test_steps_keep_the_order_of_the_trace_and_ranks_theirs(draw: Callable[..., 
         kernel gemm            @s7  | a  b |
     """
     ranks = [analyze_trace(read_trace(draw(drawing)), rank=rank) for rank in (1, 0)]
-    table = GAP_TABLE.tabulate(ranks)
+    table = GAPS.tabulate(ranks)
     assert json.loads(table[["rank", "step"]].to_json(orient="values")) == [[1, 7], [1, 8], [0, 7], [0, 8]]

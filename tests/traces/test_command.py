@@ -13,7 +13,7 @@ from dtbench.base.errors import StoreError, TraceError
 from dtbench.cli.analyze import analyze
 from dtbench.traces.job import foreign
 from dtbench.traces.rank.file import Answer, TraceFile, analyze_file
-from dtbench.traces.tables import COLLECTIVES
+from dtbench.traces.rows.collective_table import COLLECTIVES
 
 
 def document(capsys: pytest.CaptureFixture[str], *targets: Path) -> Any:
@@ -62,7 +62,7 @@ def test_every_collective_is_in_the_document_with_the_columns_of_its_table(
     capsys: pytest.CaptureFixture[str], recorded: Path
 ) -> None:
     found = document(capsys, recorded / "fsdp2_tp_2x2_rank0.json.gz")
-    assert all(list(row) == list(COLLECTIVES) for row in found["collectives"])
+    assert all(list(row) == list(COLLECTIVES.dtypes) for row in found["collectives"])
     (rank,) = found["ranks"]
     issued = sum(purpose["count"] for step in rank["steps"] for purpose in step["purposes"])
     assert sum(row["step"] != "NaN" for row in found["collectives"]) == issued

@@ -20,7 +20,7 @@ from dtbench.traces.causes.awaited import Awaited, find_awaited
 from dtbench.traces.host.nesting import find_nesting
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import tabulate_collectives
+from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.who.collectives import Collective, find_regions
 
 FOLDER = Path(__file__).parents[3] / "shared" / "traces"
@@ -182,7 +182,7 @@ def test_recorded_traces_say_the_same_in_the_words_of_either_engine(tmp_path: Pa
     for source in [*find_sources(tmp_path)]:
         path = tmp_path / "renamed.json"
         renamed += write_as_2_15(source, path)
-        before, after = (tabulate_collectives([analyze(one)]) for one in (source, path))
+        before, after = (COLLECTIVES.tabulate([analyze(one)]) for one in (source, path))
         pd.testing.assert_frame_equal(before, after)
         assert set(before["purpose"]) <= set(Purpose)
     assert renamed > 0

@@ -10,7 +10,8 @@ import pytest
 from dtbench.traces.host.correlate import Uncorrelated
 from dtbench.traces.rank.analysis import analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import tabulate_collectives, tabulate_purposes
+from dtbench.traces.rows.collective_table import COLLECTIVES
+from dtbench.traces.rows.tables import PURPOSES
 from dtbench.traces.time.overlap import Overlap
 from tests.known import total
 
@@ -43,7 +44,7 @@ def check(path: Path, figures: dict[str, Any]) -> None:
         assert total(purpose.hidden_ns for purpose in purposes) == overlap.hidden_comm_ns
         assert total(purpose.comm_ns for purpose in purposes) == overlap.comm_ns
     assert sum(one.exposed_ns) == one.whole.exposed_comm_ns
-    assert tabulate_collectives([one])["step"].notna().sum() == tabulate_purposes([one])["count"].sum()
+    assert COLLECTIVES.tabulate([one])["step"].notna().sum() == PURPOSES.tabulate([one])["count"].sum()
 
 
 @pytest.mark.parametrize("name", SINGLE)
@@ -82,7 +83,7 @@ def test_gradients_buckets_and_broadcasts_of_a_ddp_trace_are_told_apart() -> Non
             "grad_reduce": (2, 23_379_024),
             "other": (2, 19_360),
         }
-    issued = tabulate_collectives([one]).dropna(subset="step")  # the rest was launched before the trace began
+    issued = COLLECTIVES.tabulate([one]).dropna(subset="step")  # the rest was launched before the trace began
     assert set(issued["owner"]) == {
         *("bucket 0", "bucket 1"),
         "DistributedDataParallel_0",  # its buffers; a frame of `with_stack`

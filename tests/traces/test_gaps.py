@@ -17,7 +17,7 @@ from dtbench.traces.host.nesting import find_nesting
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import COMM_WAIT_TABLE, GAP_TABLE
+from dtbench.traces.rows.tables import COMM_WAITS, GAPS
 from dtbench.traces.time.coverage import Window
 from dtbench.traces.trace import Sparse, Trace, Unread
 from tests.known import known, total
@@ -67,12 +67,12 @@ def test_a_wait_names_its_collective_and_whose_it_is(draw: Callable[..., Path]) 
         kernel ncclDevKernel_AllGather   @s20 |    bbbbbbb    ffffffff       |
         """)
     )
-    rows = COMM_WAIT_TABLE.tabulate([one]).to_dict("records")
+    rows = COMM_WAITS.tabulate([one]).to_dict("records")
     assert [(row["step"], row["owner"], row["purpose"], row["wait_ns"]) for row in rows] == [
         (3, "layer.2", "unshard", 7 * US),
         (3, "layer.1", "unshard", 5 * US),
     ]
-    (row,) = GAP_TABLE.tabulate([one]).to_dict("records")
+    (row,) = GAPS.tabulate([one]).to_dict("records")
     assert (row["step"], row["comm_wait_ns"]) == (3, 12 * US)
     assert row["comm_wait_ns"] == total(purpose.wait_ns for purpose in one.steps[0].purposes)
 
@@ -330,7 +330,7 @@ def test_a_gap_across_a_steps_border_is_cut_there(draw: Callable[..., Path]) -> 
         kernel ncclKernel      @s20 |      bbb       |
         """)
     )
-    table = GAP_TABLE.tabulate([one]).set_index("step")
+    table = GAPS.tabulate([one]).set_index("step")
     assert table["gap_ns"].to_dict() == {1: 2 * US, 2: 4 * US}
     assert table["comm_wait_ns"].to_dict() == {1: 0, 2: 3 * US}
     assert table["host_wait_ns"].to_dict() == {1: 2 * US, 2: 0}
@@ -338,10 +338,10 @@ def test_a_gap_across_a_steps_border_is_cut_there(draw: Callable[..., Path]) -> 
 
 def test_a_trace_without_a_device_has_no_gaps_but_rows(recorded: Path) -> None:
     one = analyze(recorded / "ddp_2ranks_rank0.json.gz")
-    table = GAP_TABLE.tabulate([one])
+    table = GAPS.tabulate([one])
     assert len(table) == len(one.steps) > 0
     assert table["gap_ns"].isna().all()
-    assert COMM_WAIT_TABLE.tabulate([one]).empty
+    assert COMM_WAITS.tabulate([one]).empty
 
 
 def test_a_device_that_only_communicates_has_no_main_compute_lane(draw: Callable[..., Path]) -> None:

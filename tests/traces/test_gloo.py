@@ -10,7 +10,8 @@ import pytest
 from dtbench.base.vocabulary import Operation
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import tabulate_collectives, tabulate_purposes
+from dtbench.traces.rows.collective_table import COLLECTIVES
+from dtbench.traces.rows.tables import PURPOSES
 from dtbench.traces.time.overlap import Overlap
 from tests.known import known, total
 
@@ -136,7 +137,7 @@ def test_threads_are_learnt_to_belong_to_groups_where_size_does_not_tell(draw: C
         range gloo:all_reduce        @23 |            ==      | {{"Input Dims": [[2]], "Input type": ["float"]}}
         """)
     )
-    rows = tabulate_collectives([one])[["group", "seq", "start_ns"]].itertuples(index=False)
+    rows = COLLECTIVES.tabulate([one])[["group", "seq", "start_ns"]].itertuples(index=False)
     assert sorted(tuple(row) for row in rows) == [("1", 1, 3000), ("1", 2, 10000), ("3", 1, 3000), ("3", 2, 12000)]
 
 
@@ -187,14 +188,14 @@ def test_a_span_that_nobody_issued_in_the_trace_is_other_and_still_exposed(draw:
     )
     (other,) = one.steps[0].purposes
     assert (str(other.purpose), other.count, other.exposed_ns, other.hidden_ns) == ("other", 1, 2000, 2000)
-    assert tabulate_collectives([one])["step"].tolist() == [1]
+    assert COLLECTIVES.tabulate([one])["step"].tolist() == [1]
 
 
 def test_counts_and_bytes_of_a_recorded_ddp_run_are_exact(recorded: Path) -> None:
     one = analyze(recorded / "ddp_2ranks_rank0.json.gz")
     # three pairs of 512 x 1024 float32 weights, one bucket of 4 MiB each
     assert by_purpose(one) == {step: {"grad_reduce": (3, 3 * 4_194_304)} for step in STEPS}
-    assert set(tabulate_collectives([one])["owner"]) == {"bucket 0", "bucket 1", "bucket 2"}
+    assert set(COLLECTIVES.tabulate([one])["owner"]) == {"bucket 0", "bucket 1", "bucket 2"}
     assert one.unmatched == 0
 
 
@@ -210,7 +211,7 @@ def test_counts_and_bytes_of_a_recorded_fsdp_and_tensor_parallel_run_are_exact(r
         }
         for step in STEPS
     }
-    table = tabulate_collectives([one])
+    table = COLLECTIVES.tabulate([one])
     units = table[table["purpose"].isin(["unshard", "grad_reduce"])]
     assert units.groupby(["owner", "purpose"]).size().to_dict() == {
         (unit, purpose): count for unit in "012" for purpose, count in (("unshard", 6), ("grad_reduce", 3))
@@ -231,7 +232,7 @@ def test_every_step_of_a_recorded_run_adds_up(recorded: Path, name: str) -> None
         )
         assert total(purpose.exposed_ns for purpose in step.purposes) == known(overlap.exposed_comm_ns) > 0
         assert total(purpose.comm_ns for purpose in step.purposes) == overlap.comm_ns
-    assert tabulate_purposes([one])["wait_ns"].min() > 0
+    assert PURPOSES.tabulate([one])["wait_ns"].min() > 0
 
 
 def test_without_our_ranges_the_same_run_is_understood_from_torchs_own(recorded: Path, tmp_path: Path) -> None:

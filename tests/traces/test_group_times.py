@@ -7,7 +7,7 @@ import pytest
 
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import GROUP_TABLE
+from dtbench.traces.rows.tables import GROUPS
 from tests.known import total
 
 
@@ -35,7 +35,7 @@ def test_each_group_has_its_count_size_and_share_under_its_axis_name(draw: Calla
         distributedInfo={"rank": 0, "pg_config": [{"pg_name": "7", "pg_desc": "EXPERT_MODEL_PARALLEL_GROUP"}]},
     )
     one = analyze(path)
-    rows = GROUP_TABLE.tabulate([one]).set_index("group")
+    rows = GROUPS.tabulate([one]).set_index("group")
     assert rows["axis"].to_dict() == {"": "", "5": "tp", "7": "ep"}
     assert rows["count"].to_dict() == {"": 1, "5": 2, "7": 1}
     assert rows["size_bytes"].dropna().to_dict() == {"5": 400, "7": 200}
@@ -57,7 +57,7 @@ def test_a_group_that_runs_in_a_step_that_did_not_issue_it_has_time_and_no_count
         kernel ncclKernel      @s20 | bbbbbbbbbb  | {said("3", "default_pg")}
         """)
     )
-    table = GROUP_TABLE.tabulate([one])
+    table = GROUPS.tabulate([one])
     rows = table[["step", "group", "axis", "count", "exposed_ns"]].values.tolist()
     assert rows == [[1, "3", "", 1, 3000], [2, "3", "", 0, 2000]]
     assert table["size_bytes"].isna().tolist() == [True, False]
@@ -66,7 +66,7 @@ def test_a_group_that_runs_in_a_step_that_did_not_issue_it_has_time_and_no_count
 
 def test_a_trace_without_communication_has_no_groups(draw: Callable[..., Path]) -> None:
     one = analyze(draw("step ProfilerStep#1 @1 |===|\ncall cudaLaunchKernel @1 |a |\nkernel gemm @s7 | aa|"))
-    assert GROUP_TABLE.tabulate([one]).empty
+    assert GROUPS.tabulate([one]).empty
     assert one.accounts.whole.groups == ()
 
 

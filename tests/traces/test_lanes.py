@@ -6,7 +6,7 @@ from pathlib import Path
 from dtbench.traces.account.lanes import LaneTime
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import LANE_TABLE
+from dtbench.traces.rows.tables import LANES
 from tests.known import known, total
 
 
@@ -40,7 +40,7 @@ def test_lanes_are_clipped_to_steps_and_idle_ones_keep_their_row(draw: Callable[
         copy Memcpy DtoD       @s9  |b            |
         """)
     )
-    table = LANE_TABLE.tabulate([one])
+    table = LANES.tabulate([one])
     assert list(zip(table["step"], table["lane"], table["busy_ns"], strict=True)) == [
         (1, "0/s7", 3000),
         (1, "0/s20", 5000),

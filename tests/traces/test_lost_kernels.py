@@ -11,7 +11,7 @@ from dtbench.report.page.trace_document import traces_document
 from dtbench.report.page.trace_words import answer_lines, find_gaps
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
-from dtbench.traces.rows.tabulate import tabulate_collectives
+from dtbench.traces.rows.collective_table import COLLECTIVES
 from tests.traces.conftest import draw_events
 
 TRACE = """
@@ -104,11 +104,11 @@ def test_a_mean_of_the_steps_that_are_left_says_of_which_it_is_and_is_no_bound_o
 
 def test_a_wait_in_a_step_of_lost_kernels_is_not_known_of_its_collective_either(tmp_path: Path) -> None:
     """What is lost may have run in the gap."""
-    whole = tabulate_collectives(write(tmp_path / "whole.json", lambda _: True).analyses)
+    whole = COLLECTIVES.tabulate(write(tmp_path / "whole.json", lambda _: True).analyses)
     assert whole["wait_ns"].notna().tolist() == [True, False, False]
     for letter, is_known in (("a", False), ("i", True)):
         left = write(tmp_path / "left.json", lambda event, lost=letter: not is_kernel(event, lost))  # type: ignore[misc]
-        assert tabulate_collectives(left.analyses)["wait_ns"].notna().tolist() == [is_known, False, False]
+        assert COLLECTIVES.tabulate(left.analyses)["wait_ns"].notna().tolist() == [is_known, False, False]
 
 
 def test_where_a_file_in_order_of_time_is_cut_the_last_step_is_not_whole(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from dtbench.traces.job.many import analyze_files
 from dtbench.traces.rank import file as trace_file
 from dtbench.traces.rank.file import Analyzed, TraceFile, Unusable
 from dtbench.traces.reader.source import TraceSource
-from dtbench.traces.rows.tabulate import collective_rows, overlap_rows
+from dtbench.traces.rows.collective_table import COLLECTIVES
+from dtbench.traces.rows.tables import OVERLAP
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_processes_give_what_one_process_gives_in_the_same_order(files: list[Tra
     for mine, theirs in zip(together, alone, strict=True):
         match mine, theirs:
             case Analyzed(), Analyzed():
-                for rows in (overlap_rows, collective_rows):
+                for rows in (OVERLAP.list_rows, COLLECTIVES.list_rows):
                     assert list(rows([mine.analysis])) == list(rows([theirs.analysis]))
                 assert mine.analysis.timeline.rank == theirs.analysis.rank
             case _:

@@ -22,7 +22,8 @@ from dtbench.traces.causes.split import sum_lacking
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import tabulate_collectives, tabulate_overlap
+from dtbench.traces.rows.collective_table import COLLECTIVES
+from dtbench.traces.rows.tables import OVERLAP
 from dtbench.traces.time.overlap import Overlap
 
 NAMES = ("at_once", "compiled", "ddp", "fsdp2", "fsdp2_tp", "graph", "host", "sendrecv", "skew")
@@ -141,11 +142,11 @@ def test_collectives_are_for_what_the_loop_has_them_and_as_large(
 def test_a_rank_whose_device_computes_longer_is_the_one_that_is_waited_for(folder: Path) -> None:
     """Rank 1 spins for 42.5 million cycles at the start of each step, 21.5 ms at 1.98 GHz."""
     traces = analyze_traces([folder / "skew"])
-    means = tabulate_overlap(traces.analyses).groupby("rank")[["compute_ns", "exposed_comm_ns"]].mean()
+    means = OVERLAP.tabulate(traces.analyses).groupby("rank")[["compute_ns", "exposed_comm_ns"]].mean()
     planted_ns = means["compute_ns"][1] - means["compute_ns"][0]
     assert planted_ns == pytest.approx(42.5e6 / 1.98, rel=0.01)
     assert means["exposed_comm_ns"][0] - means["exposed_comm_ns"][1] == pytest.approx(planted_ns, rel=0.01)
-    collectives = tabulate_collectives(traces.analyses).dropna(subset=["step"])
+    collectives = COLLECTIVES.tabulate(traces.analyses).dropna(subset=["step"])
     waited_ns = collectives.groupby("rank")["skew_wait_ns"].max()
     assert waited_ns[0] == pytest.approx(planted_ns, rel=0.02)
     assert waited_ns[1] == 0
@@ -164,7 +165,7 @@ def test_one_rank_alone_says_that_its_causes_may_be_waiting_for_the_other(folder
 def test_a_host_that_stands_still_is_named_before_communication(folder: Path) -> None:
     """A hook of backward waits for the device, and then sleeps 40 ms."""
     traces = analyze_traces([folder / "host"])
-    idle_ns = tabulate_overlap(traces.analyses)["idle_ns"]
+    idle_ns = OVERLAP.tabulate(traces.analyses)["idle_ns"]
     assert idle_ns.between(40 * NS_PER_MS, 41.5 * NS_PER_MS).all()
     waits = r"the device waits 4\d\.\d ms of it for the host .*longer than for communication"
     assert re.search(waits, answer_lines(traces)[0])

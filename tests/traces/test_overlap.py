@@ -15,7 +15,7 @@ from dtbench.base.errors import TraceError
 from dtbench.base.vocabulary import Kind
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import tabulate_overlap
+from dtbench.traces.rows.tables import OVERLAP
 from dtbench.traces.time.coverage import Window
 from dtbench.traces.time.intervals import Intervals, clip, intersect, subtract, unite, unite_all
 from dtbench.traces.time.overlap import NOT_SEEN, Overlap, measure_overlaps
@@ -192,7 +192,7 @@ def test_communication_alone_is_all_exposed(draw: Callable[..., Path]) -> None:
 def test_a_trace_without_steps_has_only_a_whole(draw: Callable[..., Path]) -> None:
     one = analyze(draw("kernel gemm @s7 |====|"))
     assert (one.steps, one.whole.step_ns) == ((), 4000)
-    assert len(tabulate_overlap([one])) == 0
+    assert len(OVERLAP.tabulate([one])) == 0
 
 
 @pytest.mark.parametrize("drawing", ["step ProfilerStep#1 @1 |====|", "range something @1 |==|"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dtbench.traces.account.overlap_tax import LEAST_SEEN, UNDER_FRACTION, OverlapTax, measure_overlap_tax
 from dtbench.traces.rank.analysis import analyze_trace
-from dtbench.traces.rows.tabulate import OVERLAP_TAX_TABLE
+from dtbench.traces.rows.tables import OVERLAP_TAX
 from dtbench.traces.time.intervals import Bools, Intervals, Ints, unite
 from dtbench.traces.trace import Sparse, Trace, Unread, no_values
 
@@ -128,11 +128,11 @@ def test_kernels_of_no_length_are_left_out() -> None:
 def test_a_trace_says_its_tax_and_tabulates_it() -> None:
     trace, _, _ = build(SEEN_BOTH_WAYS, COMM)
     one = analyze_trace(trace)
-    assert OVERLAP_TAX_TABLE.tabulate([one]).empty  # it has no steps, so no region of them is known
+    assert OVERLAP_TAX.tabulate([one]).empty  # it has no steps, so no region of them is known
     one = replace(one, accounts=replace(one.accounts, overlap_tax=measure(SEEN_BOTH_WAYS, COMM)))
-    (row,) = OVERLAP_TAX_TABLE.tabulate([one]).to_dict("records")
+    (row,) = OVERLAP_TAX.tabulate([one]).to_dict("records")
     assert (row["rank"], row["name"], row["grid"], row["ratio"]) == (2, "a", SMALL, 22 / 10.5)
-    assert OVERLAP_TAX_TABLE.tabulate([analyze_trace(replace(trace, grid=no_values()))]).empty
+    assert OVERLAP_TAX.tabulate([analyze_trace(replace(trace, grid=no_values()))]).empty
 
 
 kernels = st.lists(

@@ -20,7 +20,8 @@ from dtbench.traces.job.explain import Explained, explain
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import tabulate_collectives, tabulate_overlap
+from dtbench.traces.rows.collective_table import COLLECTIVES
+from dtbench.traces.rows.tables import OVERLAP
 from dtbench.traces.time.intervals import unite
 from dtbench.traces.time.overlap import Overlap
 
@@ -193,10 +194,10 @@ def test_a_receive_blocks_where_a_frame_says_so_and_not_where_its_thread_only_wa
 
 def test_the_tables_say_for_whom_a_stage_waited_and_a_runs_owners_are_made_of_them(draw: Callable[..., Path]) -> None:
     analyses = explain_two_stages(draw).analyses
-    collectives = tabulate_collectives(analyses)
+    collectives = COLLECTIVES.tabulate(analyses)
     said = collectives[["rank", "operation", "last_rank", "skew_wait_ns"]].astype(object)
     assert said.where(said.notna(), None).to_numpy().tolist() == [[0, "send", None, 0], [1, "recv", 0, 8000 - 2000]]
-    owners = summarize_owners(collectives, tabulate_overlap(analyses))
+    owners = summarize_owners(collectives, OVERLAP.tabulate(analyses))
     bubbles = [(row.owner, row.exposed_ns, row.waited_for) for row in owners if str(row.cause) == "bubble"]
     assert bubbles == [("from rank 0", (8000 - 2000) // 2, 0)]  # a mean over two ranks
 

@@ -11,7 +11,7 @@ from dtbench.traces.account.probe_times import ProbeTime
 from dtbench.traces.kinds.operators import Role, cpu_role
 from dtbench.traces.rank.analysis import analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import PROBE_TABLE
+from dtbench.traces.rows.tables import PROBES
 
 HOOK = probe_range("_data_parallel_utils.sync_grad_hook", "backward")
 OTHER = probe_range("_data_parallel_utils.sync_grad_hook", "layers.0")
@@ -57,7 +57,7 @@ def test_a_call_counts_in_the_step_in_which_it_begins_and_its_time_in_both(draw:
         range {FORWARD}      @1 |        = |
         op aten::mm          @1 |  =  =    |
         """)
-    table = PROBE_TABLE.tabulate([analyze_trace(read_trace(path), rank=3)])
+    table = PROBES.tabulate([analyze_trace(read_trace(path), rank=3)])
     assert list(table.itertuples(index=False, name=None)) == [
         (3, 4, "_data_parallel_utils.sync_grad_hook", 2, 3000, 2000),
         (3, 5, "_data_parallel_utils.sync_grad_hook", 0, 3000, 2000),

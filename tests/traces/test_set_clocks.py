@@ -14,7 +14,7 @@ from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average, average_purposes
 from dtbench.traces.job.set_clocks import leave_out_settings
 from dtbench.traces.job.trace_set import TraceSet
-from dtbench.traces.rows.tabulate import overlap_rows
+from dtbench.traces.rows.tables import OVERLAP
 from dtbench.traces.time.intervals import unite
 from dtbench.traces.time.overlap import NOT_SEEN
 from tests.known import known, total
@@ -117,7 +117,7 @@ def test_owners_still_add_up_to_the_steps_that_are_left(analyze: Callable[..., T
 def test_of_two_ranks_the_steps_of_both_are_left_out(analyze: Callable[..., TraceSet]) -> None:
     traces = analyze(2, 8, set_at_us=DURING)
     assert [one.set_steps for one in traces.analyses] == [(2, 3), (2, 3)]
-    rows = list(overlap_rows(traces.analyses))
+    rows = list(OVERLAP.list_rows(traces.analyses))
     assert [row["step"] for row in rows if row["compute_ns"] is None] == [2, 3, 2, 3]
 
 
@@ -177,7 +177,7 @@ def test_a_last_step_that_the_trace_cuts_short_enters_no_mean(tmp_path: Path, st
     assert (mean.windows, known(mean.step).median_ns) == (steps - 1, 10_000_000)
     assert mean.overlap.exposed_comm_ns == 2_500_000
     assert sum(traces.analyses[0].stepped_exposed_ns) == (steps - 1) * 2_500_000
-    assert [row["step_ns"] for row in overlap_rows(traces.analyses)][:steps] == [10_000_000] * (steps - 1) + [None]
+    assert [row["step_ns"] for row in OVERLAP.list_rows(traces.analyses)][:steps] == [10_000_000] * (steps - 1) + [None]
     (note,) = (note for note in traces.notes if "left out" in note)
     assert note == (
         f"rank 0: step {steps - 1} is left out, not all of it is there: from its first kernel to the trace's last are"

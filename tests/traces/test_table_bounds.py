@@ -10,11 +10,12 @@ import pytest
 
 from dtbench.runs.reading.many_runs import NOTES, load_run_steps
 from dtbench.runs.run import summarize_run
+from dtbench.store.finish import STEPS
 from dtbench.store.layout import RunFolder
+from dtbench.store.use_file import USES
 from dtbench.store.write import write_table
 from dtbench.traces.rows.table_bounds import find_bounds, find_impossible
-from dtbench.traces.rows.tabulate import TABLES
-from dtbench.traces.tables import OTHERS, STEPS
+from dtbench.traces.rows.tables import TABLES
 from tests.known import known
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
@@ -74,7 +75,7 @@ def test_many_runs_have_no_step_that_cannot_be(column: str, value: float, run: R
 
 
 def test_what_is_not_known_can_be() -> None:
-    steps = pd.DataFrame([(0, 1, "MEASURED", -7, 10, 5, float("nan"))], columns=list(STEPS)).astype(STEPS)
+    steps = pd.DataFrame([(0, 1, "MEASURED", -7, 10, 5, float("nan"))], columns=list(STEPS.dtypes)).astype(STEPS.dtypes)
     assert find_impossible("steps", steps) is None
     overlap = pd.DataFrame(
         {
@@ -97,7 +98,10 @@ def test_what_is_not_known_can_be() -> None:
 
 
 def test_every_column_of_numbers_has_its_bounds_decided() -> None:
-    tables = {"steps": {**STEPS, **OTHERS}, **{table.name: table.dtypes for table in TABLES}}
+    tables = {
+        "steps": {**STEPS.dtypes, **{one.name: one.dtype for one in USES}},
+        **{table.name: table.dtypes for table in TABLES},
+    }
     undecided = [
         f"{name}.{column}"
         for name, dtypes in tables.items()

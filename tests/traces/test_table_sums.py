@@ -17,7 +17,7 @@ from dtbench.store.write import write_table
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rows.launch_tables import read_tables as read_launch
 from dtbench.traces.rows.table_sums import find_strangers
-from dtbench.traces.rows.tabulate import TABLES
+from dtbench.traces.rows.tables import TABLES
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 RANKS = 2

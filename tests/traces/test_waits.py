@@ -16,7 +16,7 @@ from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average_purposes
 from dtbench.traces.rank.analysis import analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import tabulate_purposes
+from dtbench.traces.rows.tables import PURPOSES
 from dtbench.traces.who.collectives import Collective
 
 BUCKET = "dtbench::collective group=0 seq={seq} op=all_reduce bytes=8 axis=replicate async=1 owner=bucket {bucket}"
@@ -359,7 +359,7 @@ def test_a_wait_that_is_seen_in_part_is_a_mean_over_all_steps_and_said_to_be_at_
     assert mean.wait_ns <= mean.exposed_ns
     (line,) = (line for line in answer_lines(traces) if line.startswith("unshard wait"))
     assert line.startswith("unshard wait at least ")
-    table = tabulate_purposes(traces.analyses)
+    table = PURPOSES.tabulate(traces.analyses)
     waits_ns = fill_waits(table[table["purpose"] == "unshard"])
     assert round(waits_ns.sum() / len(waits_ns)) == mean.wait_ns
 

@@ -62,9 +62,9 @@ def write_tensorboard(
     Args:
         summary: the run.
         folder: ``tb`` of the run folder.
-        steps: columns ``cell``, ``launch`` and those of ``dtbench.traces.tables.STEPS``; where it has ``is_left_out``,
+        steps: columns ``cell``, ``launch`` and those of the table ``steps``; where it has ``is_left_out``,
             such steps are in the pictures only.
-        purposes: columns ``cell``, ``launch`` and those of ``dtbench.traces.tables.PURPOSES``.
+        purposes: columns ``cell``, ``launch`` and those of the table ``purposes``.
         environment: of the run; None where it was not recorded.
         pictures: of the run, from ``draw_pictures``; None: they are drawn here.
     """

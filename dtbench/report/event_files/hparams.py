@@ -13,8 +13,8 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, Sessi
 
 from dtbench.report.page.sentences import is_trusted
 from dtbench.report.page.settings import Settings
-from dtbench.runs.cell.wrong_results import find_wrong_results
 from dtbench.runs.summary import CellSummary
+from dtbench.runs.wrong_results import find_wrong_results
 from dtbench.store.records.run import RunStatus
 
 METRICS: Final = (

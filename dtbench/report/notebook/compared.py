@@ -1,14 +1,4 @@
-"""What a notebook gets of a comparison: the answer in words, and tables.
-
-Columns, times in ns, ratios candidate over baseline:
-
-* ``metrics``: ``metric``, ``subject``, ``unit``, ``baseline`` and ``candidate`` (medians over launches), ``ratio``,
-  ``low`` and ``high`` (its 95 % interval), ``p_value`` (both corrected for how many were tested), ``detectable``,
-  ``outcome``, ``baseline_launches`` and ``candidate_launches`` (lists)
-* ``mechanism``: ``what``, ``subject``, ``baseline``, ``candidate``, as text
-* ``collectives``: ``owner``, ``operation``, ``purpose``, ``cause``; ``exposed_ns``, ``duration_ns`` and ``count`` of
-  both sides, per step and rank
-"""
+"""What a notebook gets of a comparison: its answer, and tables with the columns of ``docs/reference/tables.md``."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
-from dtbench.comparison.comparison import CollectiveChange, Comparison, MetricChange
+from dtbench.base.columns import ANY, Column, Table, Unit
+from dtbench.comparison.comparison import CollectiveChange, Comparison, MechanismChange, MetricChange
 from dtbench.comparison.run import compare_paths
 from dtbench.report.notebook.loaded import RunReport
 from dtbench.report.page.comparison_page import basis_lines, comparisons_page, remark_lines
@@ -30,6 +21,144 @@ if TYPE_CHECKING:
 
 Compared = str | PathLike[str] | RunReport
 """What may be compared: what ``dtbench compare`` takes, or a run that was loaded."""
+
+
+METRICS: Final = Table[Comparison, None, MetricChange](
+    name="metrics",
+    doc="What it cost: one row per metric and subject, step time first.",
+    find=lambda comparison: ((None, row) for row in comparison.metrics),
+    keys=(),
+    columns=(
+        Column("metric", "str", None, "a word that `--fail-if` takes", lambda row: row.metric),
+        Column(
+            "subject",
+            "str",
+            None,
+            "what it is of: a purpose, or an owner; empty: the whole step",
+            lambda row: row.subject,
+        ),
+        Column("unit", "str", None, "of both medians", lambda row: row.unit.value),
+        Column("baseline", "float64", None, "median over launches", lambda row: row.baseline.median, least=ANY),
+        Column("candidate", "float64", None, "median over launches", lambda row: row.candidate.median, least=ANY),
+        Column("ratio", "float64", None, "of the medians, candidate over baseline", lambda row: row.ratio, least=ANY),
+        Column(
+            "low",
+            "float64",
+            None,
+            "of the 95 % interval of the ratio, corrected for how many were tested",
+            lambda row: row.low,
+            least=ANY,
+        ),
+        Column("high", "float64", None, "of that interval", lambda row: row.high, least=ANY),
+        Column(
+            "p_value",
+            "float64",
+            Unit.FRACTION,
+            "corrected for how many were tested; NaN: nothing was tested",
+            lambda row: row.p_value,
+        ),
+        Column(
+            "detectable",
+            "float64",
+            None,
+            "smallest relative change that as many launches of this spread would find 8 times of 10",
+            lambda row: row.detectable,
+            least=0,
+        ),
+        Column("outcome", "str", None, "what it comes to", lambda row: row.outcome.value),
+        Column(
+            "baseline_launches",
+            "object",
+            None,
+            "a list: the value of each launch",
+            lambda row: list(row.baseline.values),
+        ),
+        Column(
+            "candidate_launches",
+            "object",
+            None,
+            "a list: the value of each launch",
+            lambda row: list(row.candidate.values),
+        ),
+    ),
+)
+
+MECHANISM: Final = Table[Comparison, None, MechanismChange](
+    name="mechanism",
+    doc="What was done differently, one row each; no row: nothing.",
+    find=lambda comparison: ((None, row) for row in comparison.mechanism),
+    keys=(),
+    columns=(
+        Column(
+            "what", "string", None, "what was done differently: count, size_bytes, order, ...", lambda row: row.what
+        ),
+        Column("subject", "string", None, "of whom", lambda row: row.subject),
+        Column("baseline", "string", None, "as text", lambda row: row.baseline),
+        Column("candidate", "string", None, "as text", lambda row: row.candidate),
+    ),
+)
+
+COLLECTIVES: Final = Table[Comparison, None, CollectiveChange](
+    name="compared_collectives",
+    doc="Whose exposed time changed, largest change first: means per step and rank. It is `.collectives` of a "
+    "comparison.",
+    find=lambda comparison: ((None, row) for row in comparison.collectives),
+    keys=(),
+    columns=(
+        Column("owner", "str", None, "whose; empty: unattributed", lambda row: row.owner),
+        Column("operation", "str", None, "all_gather, ...; empty: not known", lambda row: str(row.operation or "")),
+        Column("purpose", "str", None, "what it is for", lambda row: str(row.purpose)),
+        Column(
+            "cause",
+            "str",
+            None,
+            "why it was exposed; empty: it was not, or not known",
+            lambda row: str(row.cause or ""),
+        ),
+        Column(
+            "baseline_exposed_ns",
+            "float64",
+            Unit.NS,
+            "exposed, per step and rank, of the baseline",
+            lambda row: row.exposed_ns[0],
+        ),
+        Column(
+            "candidate_exposed_ns",
+            "float64",
+            Unit.NS,
+            "exposed, per step and rank, of the candidate",
+            lambda row: row.exposed_ns[1],
+        ),
+        Column(
+            "baseline_duration_ns",
+            "float64",
+            Unit.NS,
+            "they ran, per step and rank, of the baseline",
+            lambda row: row.duration_ns[0],
+        ),
+        Column(
+            "candidate_duration_ns",
+            "float64",
+            Unit.NS,
+            "they ran, per step and rank, of the candidate",
+            lambda row: row.duration_ns[1],
+        ),
+        Column(
+            "baseline_count",
+            "float64",
+            Unit.COUNT,
+            "collectives, per step and rank, of the baseline",
+            lambda row: row.count[0],
+        ),
+        Column(
+            "candidate_count",
+            "float64",
+            Unit.COUNT,
+            "collectives, per step and rank, of the candidate",
+            lambda row: row.count[1],
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,18 +185,17 @@ class ComparisonReport:
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """What it cost: one row per metric, step time first."""
-        return pd.DataFrame([_metric_row(row) for row in self.comparison.metrics], columns=_METRICS)
+        return METRICS.tabulate(self.comparison)
 
     @cached_property
     def mechanism(self) -> pd.DataFrame:
         """What was done differently, one row each; none: nothing."""
-        rows = [row.model_dump() for row in self.comparison.mechanism]
-        return pd.DataFrame(rows, columns=["what", "subject", "baseline", "candidate"], dtype="string")
+        return MECHANISM.tabulate(self.comparison)
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """Whose exposed time changed, largest change first: means per step and rank."""
-        return pd.DataFrame([_collective_row(row) for row in self.comparison.collectives], columns=_COLLECTIVES)
+        return COLLECTIVES.tabulate(self.comparison)
 
     def plot(self) -> "Figure":
         """Draw each metric's change with its interval."""
@@ -95,67 +223,3 @@ def compare(
 
 def _name(compared: Compared) -> str:
     return compared.summary.path if isinstance(compared, RunReport) else fspath(compared)
-
-
-_METRICS: Final = [
-    "metric",
-    "subject",
-    "unit",
-    "baseline",
-    "candidate",
-    "ratio",
-    "low",
-    "high",
-    "p_value",
-    "detectable",
-    "outcome",
-    "baseline_launches",
-    "candidate_launches",
-]
-
-
-def _metric_row(row: MetricChange) -> dict[str, object]:
-    return {
-        "metric": row.metric,
-        "subject": row.subject,
-        "unit": row.unit.value,
-        "baseline": row.baseline.median,
-        "candidate": row.candidate.median,
-        "ratio": row.ratio,
-        "low": row.low,
-        "high": row.high,
-        "p_value": row.p_value,
-        "detectable": row.detectable,
-        "outcome": row.outcome.value,
-        "baseline_launches": list(row.baseline.values),
-        "candidate_launches": list(row.candidate.values),
-    }
-
-
-_COLLECTIVES: Final = [
-    "owner",
-    "operation",
-    "purpose",
-    "cause",
-    "baseline_exposed_ns",
-    "candidate_exposed_ns",
-    "baseline_duration_ns",
-    "candidate_duration_ns",
-    "baseline_count",
-    "candidate_count",
-]
-
-
-def _collective_row(row: CollectiveChange) -> dict[str, object]:
-    return {
-        "owner": row.owner,
-        "operation": str(row.operation or ""),
-        "purpose": str(row.purpose),
-        "cause": str(row.cause or ""),
-        "baseline_exposed_ns": row.exposed_ns[0],
-        "candidate_exposed_ns": row.exposed_ns[1],
-        "baseline_duration_ns": row.duration_ns[0],
-        "candidate_duration_ns": row.duration_ns[1],
-        "baseline_count": row.count[0],
-        "candidate_count": row.count[1],
-    }

@@ -1,4 +1,4 @@
-"""What a notebook gets of a run, or of many: DataFrames. Columns, dtypes, units are in ``dtbench.traces.tables``."""
+"""What a notebook gets of a run, or of many: DataFrames. Columns, dtypes, units are in ``docs/reference/tables.md``."""
 
 import warnings
 from collections.abc import Mapping
@@ -12,8 +12,7 @@ import pandas as pd
 from dtbench.base.errors import StoreError
 from dtbench.report.notebook.trace_report import plot_step_of
 from dtbench.report.page import run_page
-from dtbench.report.page.estimates import tabulate_estimates
-from dtbench.report.page.owner_table import tabulate_run_owners
+from dtbench.report.page.run_tables import ESTIMATES, tabulate_run_owners
 from dtbench.report.page.sentences import doubts_of_cells, mistrusted
 from dtbench.report.page.visible import spell_controls
 from dtbench.report.render.html import page_html
@@ -25,7 +24,7 @@ from dtbench.runs.summary import RunSummary
 from dtbench.store.find_run import find_run
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.traces.rows.launch_tables import read_launch_traces
-from dtbench.traces.rows.tabulate import TABLES
+from dtbench.traces.rows.tables import TABLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,15 +39,15 @@ RESULTS: Final = Path("results")
 class RunReport:
     """What a run found; ``print`` it for the answer in words.
 
-    Every table has the columns ``run``, ``cell`` and ``launch`` before those of ``dtbench.traces.tables``. None has
+    Every table has the columns ``run``, ``cell`` and ``launch`` before those of ``docs/reference/tables.md``. None has
     anything of the steps that others disturbed, as no number of ``summary`` has; these are in ``left_out``.
 
     Attributes:
         summary: what ``dtbench report`` shows.
-        steps: every timed step of every rank, one row each: ``tables.STEPS``.
-        overlap: where each PROFILED step's time went: ``tables.OVERLAP``.
-        purposes: what communication was for, by rank, step and purpose: ``tables.PURPOSES``.
-        collectives: one row per rank and collective: ``tables.COLLECTIVES``.
+        steps: every timed step of every rank, one row each: the table ``steps``.
+        overlap: where each PROFILED step's time went: the table ``overlap``.
+        purposes: what communication was for, by rank, step and purpose: the table ``purposes``.
+        collectives: one row per rank and collective: the table ``collectives``.
         tables: these three and every other table of the traces by name: ``lanes``, ``groups``, ``gaps``,
             ``comm_waits``, ``overlap_tax``, ``probes``.
         left_out: by the same names, ``steps`` among them, the rows of steps that are in no table, with their columns;
@@ -65,13 +64,13 @@ class RunReport:
 
     @cached_property
     def owners(self) -> pd.DataFrame:
-        """Whose communication was exposed and why: ``run``, ``cell``, then ``tables.OWNERS``."""
+        """Whose communication was exposed and why: ``run``, ``cell``, then the table ``owners``."""
         return tabulate_run_owners(self.summary)
 
     @cached_property
     def estimates(self) -> pd.DataFrame:
-        """Exposed communication estimated several ways: ``run``, ``cell``, then ``tables.ESTIMATES``."""
-        return tabulate_estimates(self.summary)
+        """Exposed communication estimated several ways: ``run``, ``cell``, then the table ``estimates``."""
+        return ESTIMATES.tabulate(self.summary)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a notebook gets of anyone's traces, as DataFrames: columns, dtypes, units are in ``dtbench.traces.tables``."""
+"""What a notebook gets of anyone's traces, as DataFrames: their columns are in ``docs/reference/tables.md``."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +8,7 @@ import pandas as pd
 
 from dtbench.base.errors import TraceError
 from dtbench.report.page.doubts import say_doubts
-from dtbench.report.page.owner_table import tabulate_owners
+from dtbench.report.page.run_tables import OWNERS, OwnedRows
 from dtbench.report.page.trace_page import traces_page
 from dtbench.report.page.trace_words import answer_lines, answer_notes, remark_lines
 from dtbench.report.page.visible import spell_controls
@@ -17,18 +17,8 @@ from dtbench.runs.cell.summarize_overlap import keep_known
 from dtbench.runs.representative import doubt_steps, read_steps_of_traces
 from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import TraceSet
-from dtbench.traces.rows.tabulate import (
-    COMM_WAIT_TABLE,
-    GAP_TABLE,
-    GROUP_TABLE,
-    LANE_TABLE,
-    OVERLAP_TAX_TABLE,
-    PROBE_TABLE,
-    tabulate_collectives,
-    tabulate_overlap,
-    tabulate_purposes,
-    tabulate_whole,
-)
+from dtbench.traces.rows.collective_table import COLLECTIVES
+from dtbench.traces.rows.tables import COMM_WAITS, GAPS, GROUPS, LANES, OVERLAP, OVERLAP_TAX, PROBES, PURPOSES, WHOLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,59 +38,59 @@ class TraceReport:
 
     @cached_property
     def overlap(self) -> pd.DataFrame:
-        """Where each step's time went, one row per rank and step: ``tables.OVERLAP``; no row for a trace without."""
-        return tabulate_overlap(self.traces.analyses)
+        """Where each step's time went, one row per rank and step: the table ``overlap``; no row for a trace without."""
+        return OVERLAP.tabulate(self.traces.analyses)
 
     @cached_property
     def whole(self) -> pd.DataFrame:
-        """Where each whole trace's time went, one row per rank: ``tables.WHOLE``."""
-        return tabulate_whole(self.traces.analyses)
+        """Where each whole trace's time went, one row per rank: the table ``whole``."""
+        return WHOLE.tabulate(self.traces.analyses)
 
     @cached_property
     def purposes(self) -> pd.DataFrame:
-        """What communication was for, one row per rank, step and purpose: ``tables.PURPOSES``."""
-        return tabulate_purposes(self.traces.analyses)
+        """What communication was for, one row per rank, step and purpose: the table ``purposes``."""
+        return PURPOSES.tabulate(self.traces.analyses)
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
-        """One row per rank and collective: ``tables.COLLECTIVES``."""
-        return tabulate_collectives(self.traces.analyses)
+        """One row per rank and collective: the table ``collectives``."""
+        return COLLECTIVES.tabulate(self.traces.analyses)
 
     @cached_property
     def lanes(self) -> pd.DataFrame:
-        """What each stream or thread did, one row per rank, step and lane: ``tables.LANES``."""
-        return LANE_TABLE.tabulate(self.traces.analyses)
+        """What each stream or thread did, one row per rank, step and lane: the table ``lanes``."""
+        return LANES.tabulate(self.traces.analyses)
 
     @cached_property
     def groups(self) -> pd.DataFrame:
-        """Communication by process group, one row per rank, step and group: ``tables.GROUPS``."""
-        return GROUP_TABLE.tabulate(self.traces.analyses)
+        """Communication by process group, one row per rank, step and group: the table ``groups``."""
+        return GROUPS.tabulate(self.traces.analyses)
 
     @cached_property
     def gaps(self) -> pd.DataFrame:
-        """Why the main compute stream stood still, one row per rank and step: ``tables.GAPS``."""
-        return GAP_TABLE.tabulate(self.traces.analyses)
+        """Why the main compute stream stood still, one row per rank and step: the table ``gaps``."""
+        return GAPS.tabulate(self.traces.analyses)
 
     @cached_property
     def comm_waits(self) -> pd.DataFrame:
-        """What it waited for, one row per rank, step and collective: ``tables.COMM_WAITS``."""
-        return COMM_WAIT_TABLE.tabulate(self.traces.analyses)
+        """What it waited for, one row per rank, step and collective: the table ``comm_waits``."""
+        return COMM_WAITS.tabulate(self.traces.analyses)
 
     @cached_property
     def overlap_tax(self) -> pd.DataFrame:
-        """How much slower kernels ran under communication, one row per rank and kernel: ``tables.OVERLAP_TAX``."""
-        return OVERLAP_TAX_TABLE.tabulate(self.traces.analyses)
+        """How much slower kernels ran under communication, one row per rank and kernel: the table ``overlap_tax``."""
+        return OVERLAP_TAX.tabulate(self.traces.analyses)
 
     @cached_property
     def probes(self) -> pd.DataFrame:
-        """How long functions under study ran, one row per rank, step and function: ``tables.PROBES``."""
-        return PROBE_TABLE.tabulate(self.traces.analyses)
+        """How long functions under study ran, one row per rank, step and function: the table ``probes``."""
+        return PROBES.tabulate(self.traces.analyses)
 
     @cached_property
     def owners(self) -> pd.DataFrame:
-        """Whose communication was exposed and why, over all ranks: ``tables.OWNERS``."""
+        """Whose communication was exposed and why, over all ranks: the table ``owners``."""
         windows = average(self.traces.analyses).windows if self.traces.analyses else 1
-        return tabulate_owners(self.traces.owners, windows)
+        return OWNERS.tabulate(OwnedRows(self.traces.owners, windows))
 
     def plot_owners(self) -> "Figure":
         """Draw whose communication was exposed, split by cause."""
@@ -156,15 +146,15 @@ def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":
         TraceError: a trace is gone, or there is no such step.
     """
     from dtbench.report.plots.names import plot_timeline
-    from dtbench.traces.spans import StepRange, collect_spans, tabulate_exposed, tabulate_spans, tabulate_stage_work
+    from dtbench.traces.spans import EXPOSED, SPANS, STAGE_WORK, StepRange, collect_spans
 
-    shown = _typical_step(tabulate_overlap(traces.analyses)) if step is None else step
+    shown = _typical_step(OVERLAP.tabulate(traces.analyses)) if step is None else step
     spans = collect_spans(traces, StepRange(shown, shown))
     return plot_timeline(
-        tabulate_spans(spans),
-        tabulate_exposed(spans),
+        SPANS.tabulate(spans),
+        EXPOSED.tabulate(spans),
         shown,
-        tabulate_stage_work(spans),
+        STAGE_WORK.tabulate(spans),
         apart={one.rank for one in spans.ranks if not one.place.is_aligned},
         every={one.rank for one in traces.analyses},
     )

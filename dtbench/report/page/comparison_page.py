@@ -5,17 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from dtbench.base.columns import Better
 from dtbench.base.units import count_things, three_digits
 from dtbench.base.vocabulary import CAUSE_PHRASES
-from dtbench.comparison.comparison import (
-    Better,
-    CollectiveChange,
-    Comparison,
-    EnvironmentChange,
-    MetricChange,
-    Outcome,
-    Side,
-)
+from dtbench.comparison.comparison import CollectiveChange, Comparison, EnvironmentChange, MetricChange, Outcome, Side
 from dtbench.comparison.gate import spell_number
 from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric

@@ -8,15 +8,12 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Final
 
-import pandas as pd
-
 from dtbench.base.units import NS_PER_MS, format_fraction, format_ns
 from dtbench.base.vocabulary import ESTIMATE_PHRASES, Estimate
 from dtbench.report.page import sentences
 from dtbench.report.page.page import Cell, Column, Table, Tone, lines
 from dtbench.runs.exposure.agreement import ERRORS, LEAST_NS, SHARE, Agreement, judge, known_votes, leans_on_errors
-from dtbench.runs.summary import CellSummary, Estimated, ExposureRow, ExposureSummary, RunSummary
-from dtbench.traces.tables import ESTIMATES
+from dtbench.runs.summary import CellSummary, Estimated, ExposureRow, ExposureSummary
 
 LABEL: Final = "estimates"
 """Of the sentence that says whether they agree."""
@@ -201,15 +198,3 @@ def estimate_numbers(cell: CellSummary) -> dict[str, float]:
     others = [one for one in cell.exposure.rows[0].estimates if one.estimate is not Estimate.TRACE]
     numbers = {f"summary/exposed_{one.estimate}_ms": one.mean_ns / NS_PER_MS for one in others}
     return {**numbers, "summary/overlap_gain_fraction": gained_fraction(cell.exposure)}
-
-
-def tabulate_estimates(summary: RunSummary) -> pd.DataFrame:
-    """Make the table of all cells of a run: ``run``, ``cell``, then ``tables.ESTIMATES``."""
-    rows = [
-        {**one.model_dump(), "run": summary.run_id, "cell": cell.name, "rank": row.rank, "agreement": judge(row).value}
-        for cell in summary.cells
-        for row in (cell.exposure.rows if cell.exposure else ())
-        for one in row.estimates
-    ]
-    columns = {"run": "string", "cell": "string", **ESTIMATES}
-    return pd.DataFrame(rows, columns=list(columns), dtype=object).astype(columns)

@@ -18,10 +18,10 @@ from dtbench.report.page.doubts import NO_FINDING, NOT_SEEN, NOT_WHOLE, UNSEEN_C
 from dtbench.report.page.larger_losses import HostWait, describe_copies, describe_host
 from dtbench.report.page.scenario_facts import describe_cell
 from dtbench.runs.cell.cell_notes import describe_disturbed, say_taken
-from dtbench.runs.cell.plan_notes import is_linked, planned_notes
-from dtbench.runs.cell.wrong_results import find_wrong_results
 from dtbench.runs.doubt_words import describe_doubt
+from dtbench.runs.plan_notes import is_linked, planned_notes
 from dtbench.runs.summary import CellSummary, Interval, OwnerSummary, PurposeSummary, RunSummary
+from dtbench.runs.wrong_results import find_wrong_results
 from dtbench.scenario.schema.model import Timed
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.records.rank import Receipt, ReceiptOutcome

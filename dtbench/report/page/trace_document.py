@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Literal
 
+from dtbench.base.columns import Row
 from dtbench.runs.representative import doubt_steps, read_steps_of_traces
 from dtbench.traces.account.accounts import WindowAccount
 from dtbench.traces.account.overlap_tax import CAVEAT, OverlapTax
@@ -13,8 +14,8 @@ from dtbench.traces.causes.exposed_owners import ExposedOwner
 from dtbench.traces.device.clock import DeviceClock
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rank.analysis import TraceAnalysis
-from dtbench.traces.rows.tabulate import collective_rows
-from dtbench.traces.tables import COLLECTIVES, Row
+from dtbench.traces.rows.collective_table import COLLECTIVES
+from dtbench.traces.rows.tables import GAPS, GROUPS, LANES, OVERLAP, PURPOSES, WHOLE
 from dtbench.traces.time.overlap import Overlap
 from dtbench.traces.trace import Unread
 
@@ -22,7 +23,7 @@ FORMAT_VERSION = 1
 
 
 def traces_document(traces: TraceSet) -> dict[str, object]:
-    """Give the document without its collectives, which are many: see ``collective_documents``.
+    """Return the document without its collectives, which are many: see ``collective_documents``.
 
     In a window that is ``at_least`` collectives or kernels were launched and not seen to run: times of communication,
     of what is exposed and of waits are then at least what they say, those of copies and idle time at most.
@@ -46,14 +47,14 @@ def traces_document(traces: TraceSet) -> dict[str, object]:
 
 
 def _give_handed_on(traces: TraceSet) -> int | Literal["NaN"]:
-    """Give what ranks waited for those that may only hand on a delay, summed: it is in no rank's ``caused_wait_ns``."""
+    """Return what ranks waited for those that may only hand on a delay, summed: in no rank's ``caused_wait_ns``."""
     waiting = traces.over_ranks.waiting
     is_known = waiting.handed_on_ns or not math.isnan(waiting.wait_fraction)
     return waiting.handed_on_ns if is_known else "NaN"
 
 
 def _waiting_documents(traces: TraceSet) -> list[dict[str, object]]:
-    """Give who waits for whom; ``meanwhile`` is what a rank did that others waited for, "NaN" where it is not told."""
+    """Return who waits for whom; ``meanwhile`` is what a rank did that others waited for, "NaN" where not known."""
     late = {one.rank: {k: v for k, v in asdict(one).items() if k != "rank"} for one in traces.late_ranks}
     return [
         {
@@ -65,20 +66,18 @@ def _waiting_documents(traces: TraceSet) -> list[dict[str, object]]:
 
 
 def collective_documents(traces: TraceSet) -> Iterator[Row]:
-    """Give every collective of every rank, with the columns of ``tables.COLLECTIVES``."""
-    words = {name for name, dtype in COLLECTIVES.items() if dtype == "string"}
-    for row in collective_rows(traces.analyses):
-        yield {name: value if name in words else _number(value) for name, value in row.items()}
+    """Return every collective of every rank, with the columns of the table ``collectives``."""
+    for row in COLLECTIVES.list_rows(traces.analyses):
+        yield _numbers(row)
 
 
 def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
-    whole = _overlap_document(one.whole, is_least=bool(one.unseen) or one.lost.recorded is not None)
+    is_whole_least = bool(one.unseen) or one.lost.recorded is not None
     return {
         "rank": one.rank,
         "path": one.path,
         "whole": {
-            "window_ns": whole.pop("step_ns"),
-            **whole,
+            **_overlap_document(WHOLE.describe(one.whole), one.whole, is_least=is_whole_least),
             "unattributed_ns": _number(one.whole_unattributed_ns),
             "purposes": _purpose_documents(one.whole_purposes),
             **_account_document(one.accounts.whole),
@@ -86,7 +85,11 @@ def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
         "steps": [
             {
                 "step": step.step,
-                **_overlap_document(step.overlap, is_least=bool(step.lost) or step.step in one.lost.steps),
+                **_overlap_document(
+                    OVERLAP.describe(step.overlap),
+                    step.overlap,
+                    is_least=bool(step.lost) or step.step in one.lost.steps,
+                ),
                 "unattributed_ns": _number(step.unattributed_ns),
                 "purposes": _purpose_documents(step.purposes),
                 **_account_document(account),
@@ -100,31 +103,30 @@ def _rank_document(one: TraceAnalysis, unread: Unread) -> Mapping[str, object]:
     }
 
 
-def _overlap_document(overlap: Overlap, *, is_least: bool) -> dict[str, object]:
-    """Give an account with its two shares; the hidden one is not known where not all communication was seen."""
+def _overlap_document(times: Row, overlap: Overlap, *, is_least: bool) -> dict[str, object]:
+    """Return an account with its two shares; the hidden one is not known where not all communication was seen."""
     fractions = {
         "hidden_fraction": None if is_least else overlap.hidden_fraction,
         "exposed_step_fraction": overlap.exposed_step_fraction,
     }
-    return {**_numbers({**asdict(overlap), **fractions}), "at_least": is_least}
+    return {**_numbers({**times, **fractions}), "at_least": is_least}
 
 
 def _purpose_documents(purposes: Iterable[PurposeTime]) -> list[dict[str, object]]:
-    return [_numbers({**asdict(row), "purpose": str(row.purpose)}) for row in purposes]
+    return [_numbers(PURPOSES.describe(row)) for row in purposes]
 
 
 def _account_document(account: WindowAccount) -> dict[str, object]:
-    """Give lanes, process groups and the gaps of the main compute lane; "NaN" where there is no such lane."""
-    gaps = account.gaps
+    """Return lanes, process groups and the gaps of the main compute lane; "NaN" where there is no such lane."""
     return {
-        "lanes": [asdict(lane) for lane in account.lanes],
-        "groups": [_numbers(asdict(group)) for group in account.groups],
-        "gaps": "NaN" if gaps is None else _numbers({k: v for k, v in asdict(gaps).items() if k != "waits"}),
+        "lanes": [LANES.describe(lane) for lane in account.lanes],
+        "groups": [_numbers(GROUPS.describe(group)) for group in account.groups],
+        "gaps": "NaN" if account.gaps is None else _numbers(GAPS.describe(account.gaps)),
     }
 
 
 def _clock_document(clock: DeviceClock) -> object:
-    """Give what shows that the device's clock is off; "NaN" where no launch, or no call that waited, tells."""
+    """Return what shows that the device's clock is off; "NaN" where no launch, or no call that waited, tells."""
     return "NaN" if clock.launched is None else _numbers(asdict(clock))
 
 
@@ -164,6 +166,6 @@ def _numbers(row: Mapping[str, object]) -> dict[str, object]:
 
 
 def _number(value: object) -> object:
-    """Give a value as it is, and what is not known as the word "NaN": JSON has no number for it."""
+    """Return a value as it is, and what is not known as the word "NaN": JSON has no number for it."""
     is_unknown = value is None or (isinstance(value, float) and math.isnan(value))
     return "NaN" if is_unknown else value

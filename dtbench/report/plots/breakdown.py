@@ -20,7 +20,7 @@ from dtbench.report.plots.drawing import (
     set_finding,
     shorten_middle,
 )
-from dtbench.runs.cell.plan_notes import is_linked
+from dtbench.runs.plan_notes import is_linked
 from dtbench.runs.summary import CellSummary, RankBreakdown, RunSummary
 
 MOST_CELLS = 12

@@ -9,8 +9,9 @@ from matplotlib.lines import Line2D
 from matplotlib.markers import CARETLEFTBASE, CARETRIGHTBASE
 from matplotlib.patches import Patch
 
+from dtbench.base.columns import Better
 from dtbench.base.units import count_things, format_fraction
-from dtbench.comparison.comparison import Better, Comparison, MetricChange, Outcome
+from dtbench.comparison.comparison import Comparison, MetricChange, Outcome
 from dtbench.comparison.gate import spell_number
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
 from dtbench.report.plots.drawing import add_axes, literal, new_figure, say, set_heading, shorten_middle

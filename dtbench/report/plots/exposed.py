@@ -62,7 +62,7 @@ def plot_exposed_owners(
     """Draw a bar for each owner's exposed communication, split by cause, longest first.
 
     Args:
-        owners: columns as in ``dtbench.traces.tables.OWNERS``, and ``cell`` where they are of several.
+        owners: columns as in the table ``owners``, and ``cell`` where they are of several.
         doubts: by cell (empty: of a table without cells), why its steps may not stand for others: told in place of
             the finding.
         cells: of the run, of which some may have nothing in the table.
@@ -178,7 +178,7 @@ def plot_overlap(overlap: pd.DataFrame, doubts: Mapping[str, str] | None = None,
     """Draw how much communication each step hid and left exposed: means over ranks, and a dot for each rank.
 
     Args:
-        overlap: columns as in ``dtbench.traces.tables.OVERLAP``, and ``cell`` and ``launch`` where they are of
+        overlap: columns as in the table ``overlap``, and ``cell`` and ``launch`` where they are of
             several; launches of a cell follow each other.
         doubts: as those of ``plot_exposed_owners``; told below the panel.
         cells: as those of ``plot_exposed_owners``.

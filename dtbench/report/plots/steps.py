@@ -40,7 +40,7 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
     steps that others disturbed, as guests or as processes of the machine, which no median holds.
 
     Args:
-        steps: columns as in ``dtbench.traces.tables.STEPS``, of one launch; ``is_left_out`` tells disturbed steps.
+        steps: columns as in the table ``steps``, of one launch; ``is_left_out`` tells disturbed steps.
     """
     figure = new_figure(3.4)
     axes = add_axes(figure)
@@ -136,7 +136,7 @@ def plot_step_distribution(
     and counted.
 
     Args:
-        steps: columns as in ``dtbench.traces.tables.STEPS``, and those that tell launches apart of ``scenario``,
+        steps: columns as in the table ``steps``, and those that tell launches apart of ``scenario``,
             ``run``, ``cell`` and ``launch``, as from ``RunReport.steps`` or ``dtbench.load_runs``; where it has
             ``is_left_out``, without these.
         mistrusted: by cell, what speaks against its numbers.

@@ -67,10 +67,10 @@ def plot_timeline(
     """Draw one step: lanes from above as ranks name them, communication that ran alone marked below each rank.
 
     Args:
-        spans: columns as in ``dtbench.traces.tables.SPANS``.
-        exposed: columns as in ``dtbench.traces.tables.EXPOSED``, of the same ranks.
+        spans: columns as in the table ``spans``.
+        exposed: columns as in the table ``exposed``, of the same ranks.
         step: the step that is drawn; spans that start in another are left out.
-        stage_work: columns as in ``dtbench.traces.tables.STAGE_WORK``, of the same ranks: each stage of a pipeline
+        stage_work: columns as in the table ``stage_work``, of the same ranks: each stage of a pipeline
             has a row above the lanes of its rank; None: no pipeline.
         apart: ranks that are drawn from their own start, because their clocks cannot be compared with the others'.
         every: ranks that there are, of some of which nothing may be drawn; left out: those that are.

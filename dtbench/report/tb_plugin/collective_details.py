@@ -48,7 +48,7 @@ def describe_collective(table: pd.DataFrame, row: int, ran: Ran | None) -> Colle
     """Give everything that the table says of one collective.
 
     Args:
-        table: ``tables.COLLECTIVES`` of one launch.
+        table: the table ``collectives`` of one launch.
         row: a row of it.
         ran: what was run, for the words of the advice; None: causes are no findings here, so none is given.
 

@@ -6,11 +6,13 @@ from typing import Any, Final
 
 import pandas as pd
 
+from dtbench.base.columns import Unit
 from dtbench.base.units import format_bandwidth, format_bytes, format_ns
 from dtbench.base.vocabulary import Cause
 from dtbench.report.page import causes
 from dtbench.report.tb_plugin.refusal import NOT_ASKED_WELL, Refusal
 from dtbench.report.tb_plugin.rows import Row, plain_rows
+from dtbench.traces.rows.collective_table import COLLECTIVES
 
 PAGE: Final = 100
 
@@ -74,31 +76,46 @@ class Query:
     offset: int
 
 
+_DURATION: Final = "duration_ns"
+"""The only column that is no column of the launch's table: from `start_ns` to `end_ns`."""
+
+
+def _unit_of(key: str) -> Unit | None:
+    if key == _DURATION:
+        return Unit.NS
+    return COLLECTIVES[key].unit if key in COLLECTIVES.dtypes else Unit.COUNT  # of a group
+
+
+def _column(key: str, header: str) -> SortableColumn:
+    is_number = key not in COLLECTIVES.dtypes or COLLECTIVES[key].is_number
+    return SortableColumn(key, header, is_number)
+
+
 _SINGLE: Final = (
-    SortableColumn("rank", "rank", is_number=True),
-    SortableColumn("step", "step", is_number=True),
-    SortableColumn("owner", "owner", is_number=False),
-    SortableColumn("operation", "collective", is_number=False),
-    SortableColumn("purpose", "purpose", is_number=False),
-    SortableColumn("region", "region", is_number=False),
-    SortableColumn("size_bytes", "size", is_number=True),
-    SortableColumn("busbw", "busbw", is_number=True),
-    SortableColumn("duration_ns", "time", is_number=True),
-    SortableColumn("exposed_ns", "exposed", is_number=True),
-    SortableColumn("hidden_ns", "hidden", is_number=True),
-    SortableColumn("cause", "cause", is_number=False),
+    _column("rank", "rank"),
+    _column("step", "step"),
+    _column("owner", "owner"),
+    _column("operation", "collective"),
+    _column("purpose", "purpose"),
+    _column("region", "region"),
+    _column("size_bytes", "size"),
+    _column("busbw", "busbw"),
+    _column("duration_ns", "time"),
+    _column("exposed_ns", "exposed"),
+    _column("hidden_ns", "hidden"),
+    _column("cause", "cause"),
 )
 _GROUPED: Final = (
-    SortableColumn("owner", "owner", is_number=False),
-    SortableColumn("operation", "collective", is_number=False),
-    SortableColumn("purpose", "purpose", is_number=False),
-    SortableColumn("count", "count", is_number=True),
-    SortableColumn("size_bytes", "size of one", is_number=True),
-    SortableColumn("busbw", "busbw, median", is_number=True),
-    SortableColumn("duration_ns", "time, sum", is_number=True),
-    SortableColumn("exposed_ns", "exposed, sum", is_number=True),
-    SortableColumn("hidden_ns", "hidden, sum", is_number=True),
-    SortableColumn("cause", "mostly", is_number=False),
+    _column("owner", "owner"),
+    _column("operation", "collective"),
+    _column("purpose", "purpose"),
+    _column("count", "count"),
+    _column("size_bytes", "size of one"),
+    _column("busbw", "busbw, median"),
+    _column("duration_ns", "time, sum"),
+    _column("exposed_ns", "exposed, sum"),
+    _column("hidden_ns", "hidden, sum"),
+    _column("cause", "mostly"),
 )
 
 
@@ -106,7 +123,7 @@ def list_collectives(table: pd.DataFrame, query: Query) -> CollectivesDocument:
     """Give a page of single collectives; those of no profiled step only where a person asks for them.
 
     Args:
-        table: ``tables.COLLECTIVES`` of one launch.
+        table: the table ``collectives`` of one launch.
         query: what to show.
 
     Raises:
@@ -257,12 +274,20 @@ def _spell(row: Row, key: str) -> str:
             return causes.name_operation(row.operation)
         case "cause":
             return row.cause_words or ("n/a" if row.number("exposed_ns") is None else "")
-        case "size_bytes":
-            return spell_number(row.number(key), format_bytes)
-        case "busbw":
-            return spell_number(row.number(key), format_bandwidth)
         case _:
-            return _spell_time(row, key) if key.endswith("_ns") else row.text(key) or "n/a"
+            return _spell_by_unit(row, key)
+
+
+def _spell_by_unit(row: Row, key: str) -> str:
+    match _unit_of(key):
+        case Unit.BYTES:
+            return spell_number(row.number(key), format_bytes)
+        case Unit.PER_SECOND:
+            return spell_number(row.number(key), format_bandwidth)
+        case Unit.NS:
+            return _spell_time(row, key)
+        case _:
+            return row.text(key) or "n/a"
 
 
 def _spell_time(row: Row, key: str) -> str:

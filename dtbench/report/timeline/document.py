@@ -81,7 +81,7 @@ class CollectiveColumns:
     """What is known about each collective that is drawn; exposed and hidden time are its shares of the whole trace.
 
     Attributes:
-        index: its row among those of its rank in ``tables.COLLECTIVES``.
+        index: its row among those of its rank in the table ``collectives``.
         match: a number that the same collective has on every rank; -1: no other trace has it.
         causes: ns by cause; they add up to ``exposed_ns``.
     """
@@ -113,7 +113,7 @@ class CollectiveColumns:
 
 @dataclass(frozen=True)
 class StageWorkColumns:
-    """What the stages of a pipeline computed, from first compute to last; as in ``tables.STAGE_WORK``."""
+    """What the stages of a pipeline computed, from first compute to last; as in the table ``stage_work``."""
 
     stage: list[int | None] = field(default_factory=list)
     batch: list[int | None] = field(default_factory=list)

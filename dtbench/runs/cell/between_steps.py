@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from dtbench.base.vocabulary import Phase
-from dtbench.runs.reading.undisturbed import keep_finished
+from dtbench.runs.reading.undisturbed import IS_LEFT_OUT, keep_finished
 from dtbench.runs.summary import BetweenSteps
-from dtbench.traces.tables import IS_LEFT_OUT
 
 
 def find_between_steps(launches: Sequence[pd.DataFrame], ranks: int) -> BetweenSteps | None:
@@ -36,11 +35,11 @@ def find_between_steps(launches: Sequence[pd.DataFrame], ranks: int) -> BetweenS
 
 
 def _tell_cycles(steps: pd.DataFrame) -> pd.DataFrame:
-    """Give the slowest rank of each step that is followed by another and that nothing disturbed.
+    """Return the slowest rank of each step that is followed by another and that nothing disturbed.
 
     Returns:
-        A row for each step: columns of ``tables.STEPS`` and ``cycle_ns``, until it starts the next one; each rank has
-        its own clock.
+        A row for each step: columns of the table ``steps`` and ``cycle_ns``, until it starts the next one; each rank
+        has its own clock.
     """
     after = steps[["rank", "step", "start_ns"]].assign(step=steps["step"] - 1)
     is_disturbed = steps.groupby("step")[IS_LEFT_OUT].transform("any")

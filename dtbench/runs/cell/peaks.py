@@ -31,7 +31,7 @@ _PEAKS: Final[tuple[tuple[str, Peak], ...]] = (
 
 
 def peak_flops(device: str, dtype: str) -> float:
-    """Give the dense peak of a device for a dtype (``float32``, ``bfloat16``, ``float16``), FLOP/s; NaN: unknown."""
+    """Return the dense peak of a device for a dtype (``float32``, ``bfloat16``, ``float16``), FLOP/s; NaN: unknown."""
     peak = next((peak for name, peak in _PEAKS if re.search(rf"\b{name}\b", device)), None)
     if peak is None:
         return math.nan

@@ -87,7 +87,7 @@ def shift_of_signed_ranks(changes: _Values, level: float = LEVEL) -> Shift:
 
 
 def spread(values: _Values) -> float:
-    """Give the standard deviation that the middle half of the values suggests: 1.4826 MAD, corrected for few values.
+    """Return the standard deviation that the middle half of the values suggests: 1.4826 MAD, corrected for few values.
 
     Source of the correction: Croux and Rousseeuw, Time-efficient algorithms for two highly robust estimators of scale,
     Computational Statistics 1 (1992), table 3. 0 where most values are equal; at least two values.
@@ -101,7 +101,7 @@ _FEW: Final = {2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.
 
 
 def mean_half_width(values: _Values) -> float:
-    """Give half the 95 % interval of the mean of normal values; at least two."""
+    """Return half the 95 % interval of the mean of normal values; at least two."""
     freedom = len(values) - 1
     return float(special.stdtrit(freedom, 1 - LEVEL / 2)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
@@ -123,14 +123,14 @@ def _judge_ranks(test: str, ordered: _Values, chances: _Values, detectable: floa
 
 
 def _find_detectable(error: float, freedom: float, level: float) -> float:
-    """Give the shift whose t-test has ``POWER``, by the noncentral t-distribution."""
+    """Return the shift whose t-test has ``POWER``, by the noncentral t-distribution."""
     bound = float(special.stdtrit(freedom, 1 - level / 2))
     return error * float(special.nctdtrinc(freedom, 1 - POWER, bound))
 
 
 @lru_cache(maxsize=64)
 def _rank_sums(first: int, second: int) -> _Values:
-    """Give the chance of each count of risen pairs, 0 to ``first * second``, when nothing differs.
+    """Return the chance of each count of risen pairs, 0 to ``first * second``, when nothing differs.
 
     The largest value of all belongs to the one sample or to the other (Mann and Whitney, 1947, equation 1).
     """
@@ -147,7 +147,7 @@ def _rank_sums(first: int, second: int) -> _Values:
 
 @lru_cache(maxsize=64)
 def _signed_rank_sums(count: int) -> _Values:
-    """Give the chance of each sum of positive ranks, 0 to ``count * (count + 1) / 2``, when nothing differs."""
+    """Return the chance of each sum of positive ranks, 0 to ``count * (count + 1) / 2``, when nothing differs."""
     chances = np.ones(1)
     for rank in range(1, count + 1):
         chances = (np.concatenate([chances, np.zeros(rank)]) + np.concatenate([np.zeros(rank), chances])) / 2

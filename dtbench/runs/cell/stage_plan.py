@@ -39,7 +39,7 @@ class StagePlan:
         return self.device is DeviceKind.CPU or isinstance(network, EmulatedNetwork)
 
     def find_broken(self, part: StatePart, stage: Stage) -> BrokenStage | None:
-        """Give what is known to be broken of a stage; None: nothing."""
+        """Return what is known to be broken of a stage; None: nothing."""
         asked = self.scenario.state_dict if self.scenario is not None else None
         return asked.find_broken(part, stage) if asked is not None else None
 
@@ -56,11 +56,11 @@ class StagePlan:
         return read_torch_release(self.torch) >= read_torch_release(known.until)
 
     def find_traffic(self, part: StatePart, stage: Stage) -> tuple[StageTraffic, ...] | None:
-        """Give what a stage sends; None where no formula is known."""
+        """Return what a stage sends; None where no formula is known."""
         return stage_traffic(self.scenario, part, stage) if self.scenario is not None else None
 
     def find_link_ns(self, rank: int, record: StageRecord) -> float:
-        """Give what the link takes for a rank's collectives of one round, one after the other; NaN if nobody knows.
+        """Return what the link takes for a rank's collectives of one round, one after the other; NaN if nobody knows.
 
         Pickled objects count as broadcasts to all ranks; jitter with its mean.
         """
@@ -80,5 +80,5 @@ class StagePlan:
 
 
 def _serve(network: EmulatedNetwork, line: Traffic, ranks: tuple[int, ...]) -> int:
-    """Give what equal collectives take: cost is linear in size, so that their mean size says it."""
+    """Return what equal collectives take: cost is linear in size, so that their mean size says it."""
     return line.count * service_ns(network, line.operation, line.size_bytes // line.count, ranks, ("", 0))

@@ -23,7 +23,7 @@ _T_QUANTILES: Final = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764}
 
 
 def summarize(values: Sequence[float]) -> Interval:
-    """Give median, quartiles and a 95 % interval of the median, see [Note: few values]; NaN bounds below two values.
+    """Return median, quartiles and a 95 % interval of the median, see [Note: few values]; NaN bounds below two values.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap, chapter 13 (percentile interval).
     """
@@ -36,7 +36,7 @@ def summarize(values: Sequence[float]) -> Interval:
 
 
 def summarize_launches(launches: Sequence[Sequence[float]]) -> Interval:
-    """Give the median over launches of each launch's median; the interval resamples launches, then their steps.
+    """Return the median over launches of each launch's median; the interval resamples launches, then their steps.
 
     Steps of one launch resemble each other more than steps of two: pooling them gives intervals that are far too
     narrow; few launches widen it, see [Note: few values]. With one launch it holds within that launch only. Quartiles
@@ -70,7 +70,7 @@ def _widen(values: NDArray[np.float64], low: float, high: float) -> tuple[float,
 
 
 def summarize_ratio(values: Sequence[float], baseline: Sequence[float]) -> Interval:
-    """Give the ratio of two medians with its 95 % bootstrap interval; quartiles: of ``values / median(baseline)``."""
+    """Return the ratio of two medians with its 95 % bootstrap interval; quartiles: of ``values / median(baseline)``."""
     over, under = np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     if not len(over) or not len(under) or under.min() <= 0:
         return Interval(median=math.nan, low=math.nan, high=math.nan, quartile1=math.nan, quartile3=math.nan, count=0)
@@ -81,13 +81,13 @@ def summarize_ratio(values: Sequence[float], baseline: Sequence[float]) -> Inter
 
 
 def resample_medians(data: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Give medians of bootstrap resamples; NaN below two values. Generators alike resample equally long data alike."""
+    """Return medians of bootstrap resamples; NaN below two values. Equal generators resample equal lengths alike."""
     if len(data) < 2:
         return np.full(_RESAMPLES, math.nan)
     return np.asarray(np.median(rng.choice(data, size=(_RESAMPLES, len(data))), axis=1), dtype=np.float64)
 
 
 def bounds(medians: NDArray[np.float64], level: float = _LEVEL) -> tuple[float, float]:
-    """Give the middle 95 % of resampled statistics, or what ``level`` leaves of them."""
+    """Return the middle 95 % of resampled statistics, or what ``level`` leaves of them."""
     low, high = np.percentile(medians, (50 * level, 100 - 50 * level))
     return float(low), float(high)

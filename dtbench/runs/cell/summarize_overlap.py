@@ -15,35 +15,36 @@ from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import OwnLoop
 from dtbench.store.records.traffic import ExpectedTraffic, OverlapPossible
 from dtbench.traces.known_part import KnownPart
-from dtbench.traces.tables import OVERLAP
+from dtbench.traces.rows.tables import OVERLAP
 from dtbench.traces.time.intervals import Bools
 
 _ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
 """Purposes of which a plan says "none" by leaving them out; of the others it then says nothing."""
 
+_ACCOUNT: Final = [column.name for column in OVERLAP.columns]
 _TIMES: Final = ["comm_ns", "hidden_ns", "exposed_ns", "wait_ns"]
 _STEP: Final = ["launch", "rank", "step"]
 
 
 def fraction(table: pd.DataFrame, part: str, whole: str) -> float:
-    """Give the ratio of two columns' sums where both are known; NaN when there is nothing of the whole."""
+    """Return the ratio of two columns' sums where both are known; NaN when there is nothing of the whole."""
     is_known = (table[part].notna() & table[whole].notna()).to_numpy()
     total = int(table[whole][is_known].sum())
     return int(table[part][is_known].sum()) / total if total else math.nan
 
 
 def keep_known(overlap: pd.DataFrame) -> pd.DataFrame:
-    """Give the steps whose whole account is known: in the others something ran that was not seen, or nothing did."""
-    lacking = [name for name in OVERLAP if name.endswith("_ns") and name in overlap and overlap[name].hasnans]
+    """Return the steps whose whole account is known: in the others something ran that was not seen, or nothing did."""
+    lacking = [name for name in _ACCOUNT if name in overlap and overlap[name].hasnans]
     return overlap.dropna(subset=lacking) if lacking else overlap
 
 
 def keep_of_steps(table: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Give the rows of a table that belong to some steps: what is divided by their number must be of them alone.
+    """Return the rows of a table that belong to some steps: what is divided by their number must be of them alone.
 
     Args:
         table: columns ``rank`` and ``step``, NA for what no step issued, and ``launch`` where it is of several.
-        steps: rows of ``tables.OVERLAP``, with ``launch`` likewise.
+        steps: rows of the table ``overlap``, with ``launch`` likewise.
     """
     key = [name for name in _STEP if name in table and name in steps]
     issued = table[table["step"].notna()]
@@ -61,18 +62,18 @@ def _give_keys(rows: pd.DataFrame) -> Iterator[tuple[int, ...]]:
 
 
 def mean_step(steps: pd.DataFrame) -> dict[str, int]:
-    """Average steps, at least one, columns as in ``tables.OVERLAP``; what rounding loses is put to ``idle_ns``.
+    """Average steps, at least one, columns as in the table ``overlap``; what rounding loses is put to ``idle_ns``.
 
     So the parts add up; all must be known, see ``keep_known``.
     """
-    mean = {name: int(steps[name].sum()) // len(steps) for name in OVERLAP if name.endswith("_ns")}
+    mean = {name: int(steps[name].sum()) // len(steps) for name in _ACCOUNT}
     mean["comm_ns"] = mean["hidden_comm_ns"] + mean["exposed_comm_ns"]
     mean["idle_ns"] = mean["step_ns"] - mean["compute_ns"] - mean["exposed_comm_ns"] - mean["exposed_copy_ns"]
     return mean
 
 
 def summarize_ranks(overlap: pd.DataFrame) -> tuple[RankBreakdown, ...]:
-    """Give the mean profiled step of each rank, over steps whose account is known; a rank without has no row."""
+    """Return the mean profiled step of each rank, over steps whose account is known; a rank without has no row."""
     of_ranks = ((int(str(rank)), keep_known(steps), steps) for rank, steps in overlap.groupby("rank"))
     return tuple(
         RankBreakdown(rank=rank, steps=len(known), **mean_step(known), part=find_part(known, steps))
@@ -88,7 +89,7 @@ def mean_known(column: "pd.Series[int]") -> int | None:
 
 
 def fill_waits(purposes: pd.DataFrame) -> "pd.Series[int]":
-    """Give the least that one purpose waited in each row of ``tables.PURPOSES``; NA: nothing is known.
+    """Return the least that one purpose waited in each row of the table ``purposes``; NA: nothing is known.
 
     A row in which none was seen, as not every consumer can be, is 0: without it a mean would be of the long waits
     alone. Where no row has any, that is nothing known.
@@ -106,7 +107,7 @@ def complete(overlap: pd.DataFrame, launches: Collection[int], ranks: int) -> pd
     No rows stay none: then nothing was traced.
 
     Args:
-        overlap: ``tables.OVERLAP`` of all launches, with a column ``launch``.
+        overlap: the table ``overlap`` of all launches, with a column ``launch``.
         launches: all of the cell.
         ranks: that each has.
     """
@@ -153,11 +154,11 @@ def summarize_purposes(
     *,
     is_whole: bool = True,
 ) -> tuple[tuple[PurposeSummary, ...], list[str]]:
-    """Give one row per purpose that occurs or is planned, and notes on what differs between ranks or steps.
+    """Return one row per purpose that occurs or is planned, and notes on what differs between ranks or steps.
 
     Args:
-        purposes: ``tables.PURPOSES`` of all launches, with a column ``launch``.
-        overlap: ``tables.OVERLAP`` likewise; says which steps there are. Times of steps of which it tells nothing
+        purposes: the table ``purposes`` of all launches, with a column ``launch``.
+        overlap: the table ``overlap`` likewise; says which steps there are. Times of steps of which it tells nothing
             are in no mean.
         plan: what is expected; a person's own loop expects nothing.
         ranks: records of the ranks; say whether overlap is possible.
@@ -173,7 +174,7 @@ def summarize_purposes(
     keys = list(_give_keys(told[_STEP]))
     places = {key: place for place, key in enumerate(keys)}
     steps = [places[key] for key in keys]
-    has_account = told[[name for name in OVERLAP if name.endswith("_ns")]].notna().any(axis=1).to_numpy()
+    has_account = told[_ACCOUNT].notna().any(axis=1).to_numpy()
     rows = []
     for purpose in Purpose:
         mine = purposes[purposes["purpose"] == purpose]
@@ -224,7 +225,7 @@ def _say_least(rows: Sequence[PurposeSummary]) -> Iterator[str]:
 
 
 def _find_told(purposes: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
-    """Give the steps whose purposes are known: some row tells of them, or they were seen to communicate nothing."""
+    """Return the steps whose purposes are known: some row tells of them, or they were seen to communicate nothing."""
     return overlap[are_among(overlap[_STEP], purposes[_STEP]) | overlap["comm_ns"].eq(0).fillna(value=False)]
 
 
@@ -236,7 +237,7 @@ def _spell(issued: pd.DataFrame) -> str:
 
 
 def _expect(purpose: Purpose, plan: Plan, ranks: Sequence[RankRecord]) -> ExpectedTraffic | None:
-    """Give what a rank that built the model, or else the plan, says of a purpose; None: nothing."""
+    """Return what a rank that built the model, or else the plan, says of a purpose; None: nothing."""
     computed = next((record.planned for record in ranks), None) or ()
     found = next((one for one in computed if one.purpose is purpose), None)
     if found is not None or plan.traffic is None:

@@ -39,8 +39,8 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
     """Give one row per owner, operation, purpose and cause: the owner with most exposed time first, then its causes.
 
     Args:
-        collectives: ``tables.COLLECTIVES`` of all launches; what none of the steps issued is left out.
-        overlap: ``tables.OVERLAP`` of them; means are over the steps whose account is known. None give no rows, nor
+        collectives: the table ``collectives`` of all launches; what none of the steps issued is left out.
+        overlap: the table ``overlap`` of them; means are over the steps whose account is known. None give no rows, nor
             does a rank that communicated and of whose collectives none is listed.
     """
     steps = keep_known(overlap)

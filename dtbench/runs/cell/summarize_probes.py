@@ -10,7 +10,7 @@ from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes
 
 
 def summarize_probes(ranks: Sequence[Probes]) -> tuple[ProbeSummary, ...]:
-    """Give one row per function that was probed.
+    """Return one row per function that was probed.
 
     Args:
         ranks: of every rank of every launch that had probes.

@@ -8,12 +8,12 @@ from dtbench.traces.who.hooked_gradients import HOOK
 
 
 def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, ...]:
-    """Give one row per parameter in the order of its name: medians over ranks, launches and PROFILED steps.
+    """Return one row per parameter in the order of its name: medians over ranks, launches and PROFILED steps.
 
     Empty where no gradient was an unfinished one when its hook ran, or the hook had no probe.
 
     Args:
-        collectives: ``tables.COLLECTIVES`` of all launches; what no step issued is left out.
+        collectives: the table ``collectives`` of all launches; what no step issued is left out.
     """
     awaited = collectives[(collectives["awaited_by"] == HOOK) & collectives["step"].notna()]
     known = awaited[awaited["wait_ns"].notna()]
@@ -31,13 +31,13 @@ def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, .
 
 
 def summarize_idle(gaps: pd.DataFrame, overlap: pd.DataFrame) -> DeviceIdle | None:
-    """Give what devices stood still for: means over ranks, launches and PROFILED steps.
+    """Return what devices stood still for: means over ranks, launches and PROFILED steps.
 
     Those in which their wait for the host is known; None where it is known of none, as on CPUs.
 
     Args:
-        gaps: ``tables.GAPS`` of all launches.
-        overlap: ``tables.OVERLAP`` likewise; says which steps there are.
+        gaps: the table ``gaps`` of all launches.
+        overlap: the table ``overlap`` likewise; says which steps there are.
     """
     known = gaps.dropna(subset=["host_wait_ns"])
     if not len(known):

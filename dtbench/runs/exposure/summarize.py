@@ -37,9 +37,9 @@ class LaunchExposure:
         name: of the launch.
         has_ended: it will not write more.
         ranks: their records.
-        overlap: columns as in ``tables.OVERLAP``.
-        purposes: columns as in ``tables.PURPOSES``.
-        collectives: columns as in ``tables.COLLECTIVES``.
+        overlap: columns as in the table ``overlap``.
+        purposes: columns as in the table ``purposes``.
+        collectives: columns as in the table ``collectives``.
     """
 
     name: str

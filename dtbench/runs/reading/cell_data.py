@@ -13,13 +13,12 @@ import pandas as pd
 from dtbench.base.errors import StoreError
 from dtbench.base.units import count_things
 from dtbench.base.vocabulary import DeviceKind
-from dtbench.runs.reading.undisturbed import LeftOut
+from dtbench.runs.reading.undisturbed import IS_LEFT_OUT, LeftOut
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records.place import Place
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import CellRecord, Environment, LaunchRecord, OwnLoopCell, RunRecord
 from dtbench.traces.rows.launch_tables import LaunchTables
-from dtbench.traces.tables import IS_LEFT_OUT
 
 STEPS_NAME: Final = "steps"
 """What the table of timed steps is called among those of the traces."""
@@ -32,7 +31,7 @@ class LaunchData:
     Attributes:
         record: None for a launch that did not end.
         environment: of rank 0; None where it wrote none.
-        steps: columns as in ``tables.STEPS``.
+        steps: columns as in the table ``steps``.
         left_out: numbers of the steps that ``steps`` and ``tables`` lack.
         left_out_rows: their rows by the table's name, ``steps`` among them; none where no step is left out.
     """
@@ -48,7 +47,7 @@ class LaunchData:
     left_out_rows: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
     def find_table(self, name: str) -> pd.DataFrame:
-        """Give a table by its name, that of the timed steps among them."""
+        """Return a table by its name, that of the timed steps among them."""
         return self.steps if name == STEPS_NAME else self.tables.tables[name]
 
     @property
@@ -65,7 +64,7 @@ class LaunchData:
         return every.assign(**{IS_LEFT_OUT: every.index.isin(others.index)})
 
     def find_left_out_rows(self, name: str) -> pd.DataFrame:
-        """Give the rows that a table lacks."""
+        """Return the rows that a table lacks."""
         return self.left_out_rows.get(name, self.find_table(name)[:0])
 
 

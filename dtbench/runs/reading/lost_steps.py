@@ -29,7 +29,7 @@ def count_lost(steps: pd.DataFrame, planned: Mapping[Phase, int]) -> dict[Phase,
     """Return how many steps of a phase no rank has; a phase of which all are there has no entry.
 
     Args:
-        steps: of one launch, those that are left out too, columns as in ``tables.STEPS``.
+        steps: of one launch, those that are left out too, columns as in the table ``steps``.
         planned: as ``count_planned`` says it.
     """
     lost = {phase: number - steps["step"][steps["phase"] == phase].nunique() for phase, number in planned.items()}

@@ -19,13 +19,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dtbench.base.columns import Column, Table
 from dtbench.base.errors import StoreError
 from dtbench.base.vocabulary import Phase
 from dtbench.machine.disturbance import DISTURBED, is_enough
 from dtbench.runs.reading.copies import find_copies, mark, say_copy
 from dtbench.runs.reading.lost_steps import count_planned, say_lost
 from dtbench.runs.reading.run_data import refuse_impossible_steps, refuse_lost_steps
-from dtbench.runs.reading.undisturbed import JUDGED, LeftOut, count_left_alone, describe_left_out, find_left_out
+from dtbench.runs.reading.undisturbed import (
+    IS_LEFT_OUT,
+    JUDGED,
+    LeftOut,
+    count_left_alone,
+    describe_left_out,
+    find_left_out,
+)
+from dtbench.store.finish import STEPS
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.records.outline import (
     CellOutline,
@@ -38,7 +47,6 @@ from dtbench.store.records.outline import (
     say_unlisted,
 )
 from dtbench.store.records.place import Place, check_place
-from dtbench.traces.tables import IS_LEFT_OUT, RUN_STEPS, STEPS
 
 NOTES: Final = "notes"
 """Key of ``DataFrame.attrs`` under which the table says what it leaves out."""
@@ -46,11 +54,9 @@ NOTES: Final = "notes"
 _READERS = 8
 _PHASE: Final = pa.dictionary(pa.int32(), pa.string())
 _TYPES: Final = {"int64": pa.int64(), "float64": pa.float64(), "string": _PHASE}
-_SCHEMA: Final = pa.schema([(name, _TYPES[dtype]) for name, dtype in STEPS.items()])
+_SCHEMA: Final = pa.schema([(name, _TYPES[dtype]) for name, dtype in STEPS.dtypes.items()])
 _TAKEN: Final = "taken_fraction"
-"""A further column of steps during which somebody looked at the whole machine, see ``tables.OTHERS``."""
-_WORDS: Final = ("scenario", "run", "status", "cell")
-"""Columns of ``RUN_STEPS`` that are the same for all rows of a launch, and words."""
+"""A further column of steps during which somebody looked at the whole machine, see ``use_file.USES``."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +77,39 @@ class _Launch:
     lost: tuple[str, ...]
     note: str | None
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        return (self.run.name, self.run.run_id, self.run.status.value, self.cell.name)
+
+def _read_column(steps: pa.Table, name: str) -> object:
+    return steps[name].to_pandas().to_numpy()
+
+
+def _read_phases(steps: pa.Table) -> object:
+    return steps["phase"].to_pandas().cat.set_categories([one.value for one in Phase])
+
+
+RUN_STEPS: Final = Table[Sequence[_Launch], _Launch, pa.Table](
+    name="run_steps",
+    doc="Every step of every complete launch of many runs: what `dtbench.load_runs` returns. After `launch` comes a "
+    "column of categories for each axis of any run's sweep, named as the scenario does; NA: a run is not on that axis.",
+    find=lambda launches: ((one, one.steps) for one in launches),
+    keys=(
+        Column("scenario", "category", None, "its name", lambda of: of.run.name),
+        Column("run", "category", None, "its id, as its folder is called", lambda of: of.run.run_id),
+        Column("status", "category", None, "of the run: complete, failed, running", lambda of: of.run.status.value),
+        Column("cell", "category", None, "its name", lambda of: of.cell.name),
+        Column("launch", "int64", None, "which one of the cell", lambda of: of.index, least=0),
+    ),
+    columns=tuple(
+        replace(column, dtype="category", value=_read_phases)
+        if column.name == "phase"
+        else replace(column, value=partial(_read_column, name=column.name))
+        for column in STEPS.columns
+    ),
+)
+"""The value of a key is that of all rows of a launch, the value of another column an array."""
 
 
 def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
-    """Give every step of every complete launch below a folder, columns as in ``tables.RUN_STEPS``.
+    """Return every step of every complete launch below a folder, columns as in ``RUN_STEPS``.
 
     What is left out (launches that failed, did not end or computed something wrong, files that are broken, steps that
     others disturbed), and of which phases they left too few alone for anything to be judged, is said in
@@ -113,7 +145,7 @@ def _take_notes(found: _Launch | str, *, all_steps: bool) -> Iterator[str]:
 
 
 def _leave_out_copies(found: Sequence[_Launch | str]) -> list[_Launch | str]:
-    """Give each launch once, for each of its copies a sentence."""
+    """Return each launch once, for each of its copies a sentence."""
     copies = find_copies(
         frozenset() if isinstance(one, str) else mark(pc.min(one.steps["start_ns"]).as_py()) for one in found
     )
@@ -128,7 +160,7 @@ def _leave_out(launch: _Launch) -> _Launch:
 
 
 def _read_run(path: Path) -> list[_Launch | str]:
-    """Give the launches of a run; for one that is left out, a sentence."""
+    """Return the launches of a run; for one that is left out, a sentence."""
     try:
         run = read_outline(path)
     except StoreError as error:
@@ -147,7 +179,7 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
         refuse_incomplete(folder)
         refuse_wrong_results(folder, cell.plan.ranks)
         judged = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
-        steps = judged.select(list(STEPS))
+        steps = judged.select(list(STEPS.dtypes))
         if not _are_possible(judged):
             refuse_impossible_steps(folder, judged.to_pandas())
         if not _are_whole(steps, cell.plan.ranks):
@@ -211,15 +243,15 @@ def _had_processes(steps: pa.Table) -> bool:
 
 
 def _read_steps(path: Path, place: Place) -> pa.Table:
-    """Read the columns of ``tables.STEPS`` and, where somebody looked, what other processes took."""
+    """Read the columns of the table ``steps`` and, where somebody looked, what other processes took."""
     try:
         with pq.ParquetFile(path, read_dictionary=["phase"], page_checksum_verification=True) as file:
-            steps = file.read([*STEPS, _TAKEN], use_threads=False)
+            steps = file.read([*STEPS.dtypes, _TAKEN], use_threads=False)
         check_place(path, _read_attrs(steps), place)
         steps = steps.replace_schema_metadata(None)
         if "stolen_fraction" not in steps.column_names:  # up to version 0.1.0 nobody looked
             steps = steps.append_column("stolen_fraction", pa.nulls(steps.num_rows, pa.float64()))
-        known = steps.select(list(STEPS)).cast(_SCHEMA)
+        known = steps.select(list(STEPS.dtypes)).cast(_SCHEMA)
         return known.append_column(_TAKEN, steps[_TAKEN]) if _TAKEN in steps.column_names else known
     except (OSError, KeyError, pa.ArrowException) as error:
         raise StoreError(f"{path}: not a readable table of steps ({error})") from error
@@ -242,15 +274,14 @@ def _tabulate(launches: Sequence[_Launch]) -> pd.DataFrame:
     rows = np.array([one.steps.num_rows for one in launches], dtype=np.int64)
     repeat = partial(_repeat, rows=rows)
     steps = pa.concat_tables([_SCHEMA.empty_table(), *(one.steps for one in launches)]).unify_dictionaries()
-    columns: dict[str, object] = {
-        name: repeat([one.words[place] for one in launches]) for place, name in enumerate(_WORDS)
-    }
-    columns["launch"] = np.repeat(np.array([one.index for one in launches], dtype=np.int64), rows)
+    columns: dict[str, object] = {}
+    for column in RUN_STEPS.keys:
+        values = [column.value(one) for one in launches]
+        is_word = column.dtype == "category"
+        columns[column.name] = repeat(values) if is_word else np.repeat(np.array(values, dtype=column.dtype), rows)
     for axis in dict.fromkeys(axis for one in launches for axis in one.cell.coordinates):
         columns[name_coordinate(axis)] = repeat([one.cell.coordinates.get(axis) for one in launches])
-    timed = {name: steps[name].to_pandas().to_numpy() for name in STEPS if name != "phase"}
-    phase = steps["phase"].to_pandas().cat.set_categories([one.value for one in Phase])
-    return pd.DataFrame({**columns, **{name: phase if name == "phase" else timed[name] for name in STEPS}})
+    return pd.DataFrame({**columns, **RUN_STEPS.describe(steps)})
 
 
 def name_coordinate(axis: str) -> str:
@@ -259,16 +290,16 @@ def name_coordinate(axis: str) -> str:
     >>> name_coordinate("parallel.bucket_cap_mb"), name_coordinate("rank")
     ('parallel.bucket_cap_mb', 'axis rank')
     """
-    return f"axis {axis}" if axis in RUN_STEPS else axis
+    return f"axis {axis}" if axis in RUN_STEPS.dtypes else axis
 
 
-def _repeat(words: Sequence[str | None], rows: np.ndarray) -> "pd.Categorical[str]":
-    """Give each launch's word for all of its rows, as categories in order of appearance; NA where it has none."""
+def _repeat(words: Sequence[object], rows: np.ndarray) -> "pd.Categorical[str]":
+    """Return each launch's word for all of its rows, as categories in order of appearance; NA where it has none."""
     known = list(_known(words))
-    places: Mapping[str | None, int] = {word: place for place, word in enumerate(known)}
+    places: Mapping[object, int] = {word: place for place, word in enumerate(known)}
     codes = np.array([places.get(word, -1) for word in words], dtype=np.int32)
     return pd.Categorical.from_codes(np.repeat(codes, rows), categories=pd.Index(known, dtype="str"))
 
 
-def _known(words: Sequence[str | None]) -> Iterator[str]:
+def _known(words: Sequence[object]) -> Iterator[object]:
     yield from dict.fromkeys(word for word in words if word is not None)

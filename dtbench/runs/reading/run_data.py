@@ -16,6 +16,7 @@ from dtbench.base.units import is_or_are, name_ranks
 from dtbench.runs.reading.cell_data import STEPS_NAME, CellData, LaunchData, RunData
 from dtbench.runs.reading.copies import leave_out_copies
 from dtbench.runs.reading.undisturbed import LeftOut, find_left_out, leave_out, pick_left_out
+from dtbench.store.finish import STEPS
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import (
     is_incomplete,
@@ -31,7 +32,6 @@ from dtbench.store.records.place import Place
 from dtbench.store.records.run import CellRecord, Environment, OwnLoopCell, RunRecord, RunStatus
 from dtbench.traces.rows.launch_tables import LaunchTables, read_tables
 from dtbench.traces.rows.table_bounds import find_impossible
-from dtbench.traces.tables import STEPS
 
 Made = Mapping[tuple[str, int], LaunchTables]
 """Tables that were made of the traces just now and need not be read, by cell and launch."""
@@ -148,7 +148,7 @@ def _doubt_lost_ranks(tables: LaunchTables, ranks: int) -> LaunchTables:
 
 @dataclass(frozen=True)
 class TimedSteps:
-    """The timed steps of a launch, columns as in ``tables.STEPS``: those to go by, and those that others disturbed."""
+    """The timed steps of a launch, columns as in ``steps``: those to go by, and those that others disturbed."""
 
     kept: pd.DataFrame
     disturbed: pd.DataFrame
@@ -184,7 +184,7 @@ def _read_steps(folder: LaunchFolder) -> pd.DataFrame:
     except StoreError:
         if folder.steps.exists():
             raise
-        return pd.DataFrame(columns=list(STEPS)).astype(STEPS)
+        return STEPS.tabulate(())
 
 
 def refuse_impossible_steps(folder: LaunchFolder, steps: pd.DataFrame) -> None:

@@ -15,7 +15,9 @@ import pandas as pd
 from dtbench.base.units import format_fraction
 from dtbench.base.vocabulary import Phase
 from dtbench.machine.disturbance import DISTURBED, find_undisturbed
-from dtbench.traces.tables import IS_LEFT_OUT
+
+IS_LEFT_OUT: Final = "is_left_out"
+"""A column that tables of all steps have: no number of an answer has anything of that step."""
 
 JUDGED: Final = (Phase.MEASURED, Phase.PROFILED)
 
@@ -24,10 +26,10 @@ LeftOut = Mapping[Phase, frozenset[int]]
 
 
 def find_left_out(steps: pd.DataFrame) -> dict[Phase, frozenset[int]]:
-    """Give the steps to leave out.
+    """Return the steps to leave out.
 
     Args:
-        steps: columns as in ``tables.STEPS``, of one launch.
+        steps: columns as in the table ``steps``, of one launch.
     """
     found = {}
     for phase in JUDGED:
@@ -49,10 +51,10 @@ def find_lost(steps: pd.DataFrame) -> "pd.Series[float]":
 
 
 def find_disturbance(steps: pd.DataFrame) -> float:
-    """Give what others had of the machine's cores in MEASURED and PROFILED steps, median; 0 where nobody knows.
+    """Return what others had of the machine's cores in MEASURED and PROFILED steps, median; 0 where nobody knows.
 
     Args:
-        steps: columns as in ``tables.STEPS``, of one launch, those to leave out left out.
+        steps: columns as in the table ``steps``, of one launch, those to leave out left out.
     """
     judged = steps[steps["phase"].isin([phase.value for phase in JUDGED])]
     lost = find_lost(judged).fillna(0.0)
@@ -63,19 +65,19 @@ def count_left_alone(steps: pd.DataFrame, phase: Phase) -> int:
     """Return the number of steps of a phase that others left alone.
 
     Args:
-        steps: columns as in ``tables.STEPS``, of one launch.
+        steps: columns as in the table ``steps``, of one launch.
         phase: whose.
     """
     return int((~(find_lost(steps[steps["phase"] == phase]) >= DISTURBED)).sum())
 
 
 def leave_out(table: pd.DataFrame, left_out: LeftOut) -> pd.DataFrame:
-    """Give a table without the rows of these steps; one without a column ``step`` as it is."""
+    """Return a table without the rows of these steps; one without a column ``step`` as it is."""
     return table[~_is_of(table, left_out)] if left_out and "step" in table else table
 
 
 def pick_left_out(table: pd.DataFrame, left_out: LeftOut) -> pd.DataFrame:
-    """Give the rows that ``leave_out`` takes away."""
+    """Return the rows that ``leave_out`` takes away."""
     return table[_is_of(table, left_out)] if left_out and "step" in table else table[:0]
 
 
@@ -84,12 +86,12 @@ def _is_of(table: pd.DataFrame, left_out: LeftOut) -> "pd.Series[bool]":
 
 
 def keep_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """Give the steps to go by of a table of all: without those that its column ``is_left_out`` names, if it has one."""
+    """Return the steps to go by of a table of all: without those that its column ``is_left_out`` names, if any."""
     return steps[~steps[IS_LEFT_OUT]] if IS_LEFT_OUT in steps else steps
 
 
 def keep_finished(steps: pd.DataFrame, ranks: int) -> pd.DataFrame:
-    """Give the steps of a launch that every one of its ranks finished: a step takes as long as its slowest rank."""
+    """Return the steps of a launch that every one of its ranks finished: a step takes as long as its slowest rank."""
     return steps[steps.groupby("step")["rank"].transform("nunique") >= ranks] if len(steps) else steps
 
 

@@ -24,7 +24,7 @@ from dtbench.traces.trace import Trace
 
 @dataclass(frozen=True)
 class ProbeTime:
-    """One function in one PROFILED step of one rank, or in several: a row of ``tables.PROBES`` without its keys.
+    """One function in one PROFILED step of one rank, or in several: a row of the table ``probes`` without its keys.
 
     Attributes:
         calls: whose ranges begin inside a step.

@@ -15,7 +15,7 @@ from dtbench.traces.who.collectives import Collective, count_by
 
 @dataclass(frozen=True)
 class PurposeTime:
-    """One purpose in one window: a row of ``tables.PURPOSES`` without rank and step.
+    """One purpose in one window: a row of the table ``purposes`` without rank and step.
 
     ``comm_ns`` is ``hidden_ns + exposed_ns``: both are shares (see ``shares.py``), so each column adds up over purposes
     to the window's account. What was not seen is None: times of collectives none of which was seen to run, what hid

@@ -3,7 +3,7 @@
 What a table cannot hold travels in ``overlap``'s ``attrs``: events that could not be read, unknown names, notes.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import pandas as pd
 
 from dtbench.base.errors import StoreError
 from dtbench.base.units import name_ranks
-from dtbench.base.vocabulary import Axis, Cause, Operation, Purpose
+from dtbench.base.vocabulary import Axis
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_columns, read_order, read_rank_records, read_table
 from dtbench.store.records.place import PLACE, check_place, find_place, tell_place
@@ -24,24 +24,8 @@ from dtbench.traces.rank.file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.traces.reader.source import TraceSource
 from dtbench.traces.rows.table_bounds import find_impossible
 from dtbench.traces.rows.table_sums import find_strangers
-from dtbench.traces.rows.tabulate import TABLES, Table
+from dtbench.traces.rows.tables import TABLES, TraceTable
 from dtbench.traces.who.facts import RankFacts
-
-_VOCABULARIES: Final[Mapping[str, Callable[[str], object]]] = {
-    "purpose": Purpose,
-    "operation": lambda word: word and Operation(word),
-    "cause": lambda word: word and Cause(word),
-}
-"""Columns of few words; of an operation and a cause none may be told."""
-_KEYS: Final[Mapping[str, list[str]]] = {
-    "overlap": ["rank", "step"],
-    "purposes": ["rank", "step", "purpose"],
-    "groups": ["rank", "step", "group", "axis"],
-    "lanes": ["rank", "step", "lane"],
-    "gaps": ["rank", "step", "lane"],
-    "probes": ["rank", "step", "function"],
-}
-"""What no two rows of a table have alike; of others no two rows are alike in everything."""
 
 _NEARLY: Final = ("rank", "start_ns", "end_ns", "name")
 """Columns in which rows are alike that may be so in everything."""
@@ -52,7 +36,7 @@ class LaunchTables:
     """What the traces of one launch say, over all ranks and PROFILED steps.
 
     Attributes:
-        tables: by name, all of ``tabulate.TABLES``.
+        tables: by name, all of ``rows.tables.TABLES``.
         unread_events: summed over ranks.
         unknown_names: kernels counted as compute that may be communication, summed over ranks.
         notes: what a reader of the numbers must know.
@@ -73,17 +57,17 @@ class LaunchTables:
 
     @property
     def overlap(self) -> pd.DataFrame:
-        """Where each profiled step's time went, columns as in ``tables.OVERLAP``."""
+        """Where each profiled step's time went, columns as in the table ``overlap``."""
         return self.tables["overlap"]
 
     @property
     def purposes(self) -> pd.DataFrame:
-        """The same by purpose of the communication, columns as in ``tables.PURPOSES``."""
+        """The same by purpose of the communication, columns as in the table ``purposes``."""
         return self.tables["purposes"]
 
     @property
     def collectives(self) -> pd.DataFrame:
-        """One row per collective and rank, columns as in ``tables.COLLECTIVES``."""
+        """One row per collective and rank, columns as in the table ``collectives``."""
         return self.tables["collectives"]
 
 
@@ -215,12 +199,12 @@ def _doubt_strangers(made: LaunchTables) -> LaunchTables:
     return replace(made, rank_doubts=(*made.rank_doubts, *odd), notes=(*made.notes, *odd)) if odd else made
 
 
-def _read_fitting(table: Table, folder: LaunchFolder) -> pd.DataFrame:
+def _read_fitting(table: TraceTable, folder: LaunchFolder) -> pd.DataFrame:
     path = folder.derived_table(table.name)
     try:
         fitted = table.fit(read_table(path))
-        _check_words(fitted)
-        _check_once(table.name, fitted)
+        _check_words(table, fitted)
+        _check_once(table, fitted)
         _check_bounds(table.name, fitted)
     except (TypeError, ValueError) as error:
         raise _refuse_odd(path, error) from error
@@ -235,18 +219,18 @@ def _refuse_odd(path: Path, error: Exception) -> StoreError:
     )
 
 
-def _check_once(name: str, table: pd.DataFrame) -> None:
+def _check_once(table: TraceTable, frame: pd.DataFrame) -> None:
     """Refuse a table that tells one thing twice.
 
     Raises:
         ValueError: says which.
     """
-    key = _KEYS.get(name) or [column for column in _NEARLY if column in table]
-    twice = table[table.duplicated(key, keep=False)]
-    if len(twice) and name not in _KEYS:  # few, so that a look at every column costs nothing
+    key = list(table.unique) or [column for column in _NEARLY if column in frame]
+    twice = frame[frame.duplicated(key, keep=False)]
+    if len(twice) and not table.unique:  # few, so that a look at every column costs nothing
         twice = twice[twice.astype(str).duplicated()]
     if len(twice):
-        of_step = f"of step {twice.iloc[0]['step']} " if "step" in table else ""
+        of_step = f"of step {twice.iloc[0]['step']} " if "step" in frame else ""
         raise ValueError(f"it has a row {of_step}of rank {twice.iloc[0]['rank']} twice")
 
 
@@ -260,10 +244,11 @@ def _check_bounds(name: str, table: pd.DataFrame) -> None:
         raise ValueError(impossible)
 
 
-def _check_words(table: pd.DataFrame) -> None:
-    for name, look_up in _VOCABULARIES.items():
-        for word in table[name].unique() if name in table else ():
-            look_up(word)
+def _check_words(table: TraceTable, frame: pd.DataFrame) -> None:
+    for column in table.all_columns:
+        if column.check is not None:
+            for word in frame[column.name].unique():
+                column.check(word)
 
 
 def _are_current(folder: LaunchFolder) -> bool:

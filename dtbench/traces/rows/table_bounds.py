@@ -1,43 +1,20 @@
 """Whether the values of a launch's tables can be: within their bounds, and their parts add up to their wholes.
 
-Every column of numbers is decided here, the one place; a test holds every table of ``tables.py`` against it.
+The bounds of a column are those of its unit, unless it says others; sums and orders of columns are below.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import pandas as pd
 
+from dtbench.base.columns import ANY, Bounds
 from dtbench.base.vocabulary import Cause
+from dtbench.store.finish import STEPS
+from dtbench.store.use_file import USES
+from dtbench.traces.rows.tables import TABLES
 
-
-class Bounds(NamedTuple):
-    """The least and the most that a column can hold; infinite: it has no such bound."""
-
-    least: float
-    most: float = math.inf
-
-
-_ANY: Final = Bounds(-math.inf)
-_AMOUNT: Final = Bounds(0)
-_FRACTION: Final = Bounds(0, 1)
-_AT_LEAST_ONE: Final = Bounds(1)
-
-_AMOUNTS: Final = ("_ns", "_bytes")
-"""Ends of the names of lengths and sizes, which are never negative; points on a clock are below."""
-_BY_NAME: Final[Mapping[str, Bounds]] = {
-    **dict.fromkeys(("start_ns", "end_ns", "issue_ns", "first_wait_ns"), _ANY),  # points on some clock
-    **dict.fromkeys(("rank", "step", "count", "unsized", "calls"), _AMOUNT),
-    **dict.fromkeys(("seq", "last_rank"), _ANY),  # as the process group counts; any rank of the job, see ``run_data``
-    **dict.fromkeys(("group_size", "alone_count", "under_count"), _AT_LEAST_ONE),
-    **dict.fromkeys(("algbw", "busbw", "algbw_at_least", "busbw_at_least", "ratio"), _AMOUNT),
-    **dict.fromkeys(("stolen_fraction", "taken_fraction"), _FRACTION),
-}
-_OF_TABLE: Final[Mapping[tuple[str, str], Bounds]] = {
-    ("steps", "duration_ns"): _AT_LEAST_ONE,
-    ("overlap", "step_ns"): _AT_LEAST_ONE,
-}
 _PARTS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "overlap": {
         "comm_ns": ("hidden_comm_ns", "exposed_comm_ns"),
@@ -65,24 +42,25 @@ _AT_MOST: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "groups": (("unsized", "count"),),
 }
 """By table, columns that are no more than another, which is not before it."""
+_COLUMNS: Final = {table.name: table.all_columns for table in TABLES} | {STEPS.name: (*STEPS.columns, *USES)}
 
 
 def find_bounds(name: str, column: str) -> Bounds | None:
-    """Return what a column of numbers can hold; None: it is none of a table's.
+    """Return what a column of numbers can hold; None: it holds none, or no table has it.
 
     Args:
-        name: of the table, as ``tables.py`` has it in small letters.
+        name: of the table.
         column: of it.
     """
-    found = _OF_TABLE.get((name, column)) or _BY_NAME.get(column)
-    return found or (_AMOUNT if column.endswith(_AMOUNTS) else None)
+    found = [one for one in _COLUMNS.get(name, ()) if one.name == column]
+    return found[0].bounds if found else None
 
 
 def find_impossible(name: str, table: pd.DataFrame) -> str | None:
     """Return what a table says that cannot be, of the first such row; None: all of it can be, or is not known.
 
     Args:
-        name: of the table, as ``tables.py`` has it in small letters.
+        name: of the table.
         table: with whichever of its columns.
     """
     for column, is_odd, why in _find_odd(name, table):
@@ -92,9 +70,9 @@ def find_impossible(name: str, table: pd.DataFrame) -> str | None:
 
 
 def _find_odd(name: str, table: pd.DataFrame) -> Iterator[tuple[str, "pd.Series[bool]", str]]:
-    """Give columns, which of their rows cannot be, NA where that is not known, and why, if more than the value is."""
+    """Yield columns, which of their rows cannot be, NA where that is not known, and why, if more than the value is."""
     for column in map(str, table):
-        least, most = find_bounds(name, column) or _ANY
+        least, most = find_bounds(name, column) or Bounds(ANY)
         if math.isfinite(least):
             yield column, table[column] < least, ""
         if math.isfinite(most):

@@ -56,7 +56,7 @@ def find_strangers(tables: Mapping[str, pd.DataFrame], lacking: Collection[str] 
 
 
 def _find_unlisted(table: pd.DataFrame, overlap: pd.DataFrame, name: str) -> Iterator[tuple[int, str]]:
-    """Give each rank that communicated and of which a table of what communicates has nothing."""
+    """Yield each rank that communicated and of which a table of what communicates has nothing."""
     comm_ns = overlap.groupby("rank")["comm_ns"].sum()
     for rank in sorted(set(overlap["rank"]) - set(table["rank"])):
         if comm_ns[rank] > 0:
@@ -70,7 +70,7 @@ def _say(odd: list[tuple[int, str]]) -> list[str]:
 
 
 def _compare(table: pd.DataFrame, other: pd.DataFrame, one: _Sum) -> Iterator[tuple[int, str]]:
-    """Give each rank and step where the sum is another, and what both say."""
+    """Yield each rank and step where the sum is another, and what both say."""
     mine, theirs = _sum_steps(table, one.column), _sum_steps(other, one.other_column)
     common = set(table["rank"]) & set(other["rank"])
     for rank, step in sorted({*mine, *theirs}):
@@ -95,7 +95,7 @@ def _sum_steps(table: pd.DataFrame, column: str) -> dict[tuple[int, int], int | 
 
 
 def _compare_counts(collectives: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[tuple[int, str]]:
-    """Give each rank and step in which other collectives are listed than purposes count."""
+    """Yield each rank and step in which other collectives are listed than purposes count."""
     issued = collectives.dropna(subset=["step"])
     listed = Counter(_count_keys(issued, [1] * len(issued)))
     counted = Counter(_count_keys(purposes, purposes["count"]))
@@ -113,7 +113,7 @@ def _count_keys(table: pd.DataFrame, counts: Iterable[int]) -> Iterator[tuple[in
 
 
 def _compare_totals(collectives: pd.DataFrame, overlap: pd.DataFrame) -> Iterator[tuple[int, str]]:
-    """Give each rank whose steps have more exposed time than all its collectives, which may be exposed outside too."""
+    """Yield each rank whose steps have more exposed time than all its collectives, which may be exposed outside too."""
     for rank in sorted(set(collectives["rank"]) & set(overlap["rank"])):
         mine = collectives["exposed_ns"][collectives["rank"] == rank].sum(skipna=False)
         theirs = overlap["exposed_comm_ns"][overlap["rank"] == rank].sum()
@@ -128,7 +128,7 @@ def _keep_of_hosts(collectives: pd.DataFrame, gaps: pd.DataFrame) -> pd.DataFram
 
 
 def _compare_waits(collectives: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[tuple[int, str]]:
-    """Give each rank of which purposes say less waiting than their collectives caused, the one of each step that most.
+    """Yield each rank of which purposes say less waiting than their collectives caused, the one of each step that most.
 
     A consumer that stood still while a collective ran computed for no longer than something hid it::
 
@@ -170,7 +170,7 @@ def _sum_apart(waits: pd.DataFrame) -> int:
 
 
 def _compare_lengths(purposes: pd.DataFrame, overlap: pd.DataFrame) -> Iterator[tuple[int, str]]:
-    """Give each rank and step in which a purpose is waited for, or runs, for longer than the step."""
+    """Yield each rank and step in which a purpose is waited for, or runs, for longer than the step."""
     key = ["rank", "step"]
     both = purposes.merge(overlap[[*key, "step_ns"]], on=key)
     for column, what in (("wait_ns", "of waiting"), ("comm_ns", "of communication")):

@@ -1,22 +1,20 @@
-"""From the spans of a picture to the tables ``tables.SPANS`` and ``tables.EXPOSED``, and to lanes with their names."""
+"""From the spans of a picture to the tables of what ran, what was exposed and what stages did; and to named lanes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Final
 
 import numpy as np
 
+from dtbench.base.columns import Column, Table, Unit
 from dtbench.base.stage_ranges import COMPUTING
 from dtbench.base.vocabulary import Kind
-from dtbench.traces import tables
 from dtbench.traces.spans.collect import JobSpans, RankSpans
 from dtbench.traces.spans.lane_names import BESIDE, name_lanes
+from dtbench.traces.spans.stage_work import StageWork
 from dtbench.traces.spans.work import KINDS
 from dtbench.traces.time.intervals import Bools, Intervals, Ints, intersect, unite, unite_all
 from dtbench.traces.who.collectives import Collective
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NO_COLLECTIVE = -1
 """In place of a collective, for compute and copies."""
@@ -123,35 +121,46 @@ class _Lanes:
         )
 
 
-def tabulate_spans(spans: JobSpans) -> "pd.DataFrame":
-    """Make the table ``tables.SPANS``: by rank, lane as drawn, and start."""
-    return _make_table(list(_span_rows(spans)), tables.SPANS)
+@dataclass(frozen=True)
+class _At:
+    """Where a row of a picture is: its rank, and the step in whose window it starts; None: in none."""
+
+    rank: int
+    step: int | None
 
 
-def _span_rows(spans: JobSpans) -> Iterator[tables.Row]:
+@dataclass(frozen=True)
+class _Span:
+    """One span of a lane, from the origin of the picture; ``collective`` is None for compute and copies."""
+
+    lane: Lane
+    index: int
+    start_ns: int
+    end_ns: int
+    collective: Collective | None
+    exposed_ns: int | None
+
+
+def _find_spans(spans: JobSpans) -> Iterator[tuple[_At, _Span]]:
     for one in spans.ranks:
         for lane in arrange_lanes(one):
-            start_ns = one.place.to_picture(lane.start_ns, spans.origin_ns).tolist()
-            length_ns = (lane.end_ns - lane.start_ns).tolist()
+            starts_ns = one.place.to_picture(lane.start_ns, spans.origin_ns).tolist()
+            lengths_ns = (lane.end_ns - lane.start_ns).tolist()
             exposed_ns = _exposed_parts(one, np.stack((lane.start_ns, lane.end_ns), axis=1))
             steps = _steps_of(one, lane.start_ns)
             for index, place in enumerate(lane.collective.tolist()):
                 is_comm = place != NO_COLLECTIVE
-                collective = one.analysis.collectives[one.collectives[place]] if is_comm else None
-                yield {
-                    "rank": one.rank,
-                    "step": steps[index],
-                    "lane": lane.lane,
-                    "lane_name": lane.name,
-                    "kind": str(KINDS[int(lane.kind[index])]),
-                    "name": lane.names[int(lane.text[index])],
-                    "start_ns": start_ns[index],
-                    "end_ns": start_ns[index] + length_ns[index],
-                    "owner": collective.owner if collective else "",
-                    "purpose": str(collective.purpose) if collective else "",
-                    "operation": str(collective.operation or "") if collective else "",
-                    "exposed_ns": exposed_ns[index] if is_comm else 0,
-                }
+                yield (
+                    _At(one.rank, steps[index]),
+                    _Span(
+                        lane,
+                        index,
+                        start_ns=starts_ns[index],
+                        end_ns=starts_ns[index] + lengths_ns[index],
+                        collective=one.analysis.collectives[one.collectives[place]] if is_comm else None,
+                        exposed_ns=exposed_ns[index] if is_comm else 0,
+                    ),
+                )
 
 
 def _exposed_parts(one: RankSpans, borders_ns: Ints) -> list[int | None]:
@@ -175,18 +184,13 @@ def _steps_of(one: RankSpans, moments_ns: Ints) -> list[int | None]:
     ]
 
 
-def tabulate_exposed(spans: JobSpans) -> "pd.DataFrame":
-    """Make the table ``tables.EXPOSED``: a row for each interval, cut where a step ends."""
-    return _make_table(list(_exposed_rows(spans)), tables.EXPOSED)
-
-
-def _exposed_rows(spans: JobSpans) -> Iterator[tables.Row]:
+def _find_exposed(spans: JobSpans) -> Iterator[tuple[_At, tuple[int, int]]]:
     for one in spans.ranks:
         pieces = cut_by_steps(one)
         starts = one.place.to_picture(pieces.starts_ns, spans.origin_ns).tolist()
         lengths = (pieces.ends_ns - pieces.starts_ns).tolist()
         for start, length, step in zip(starts, lengths, _steps_of(one, pieces.starts_ns), strict=True):
-            yield {"rank": one.rank, "step": step, "start_ns": start, "end_ns": start + length}
+            yield _At(one.rank, step), (start, start + length)
 
 
 def cut_by_steps(one: RankSpans) -> Intervals:
@@ -198,28 +202,126 @@ def cut_by_steps(one: RankSpans) -> Intervals:
     )
 
 
-def tabulate_stage_work(spans: JobSpans) -> "pd.DataFrame":
-    """Make the table ``tables.STAGE_WORK``: by rank and start."""
-    return _make_table(list(_stage_rows(spans)), tables.STAGE_WORK)
-
-
-def _stage_rows(spans: JobSpans) -> Iterator[tables.Row]:
+def _find_stage_work(spans: JobSpans) -> Iterator[tuple[_At, tuple[StageWork, int]]]:
+    """Yield what stages computed, and when each began from the origin of the picture."""
     for one in spans.ranks:
         moments = np.array([done.start_ns for done in one.stages], dtype=np.int64)
         starts = one.place.to_picture(moments, spans.origin_ns).tolist()
         for done, start, step in zip(one.stages, starts, _steps_of(one, moments), strict=True):
-            yield {
-                "rank": one.rank,
-                "step": step,
-                "stage": done.action.stage,
-                "micro_batch": done.action.batch,
-                "action": COMPUTING[done.action.action],
-                "start_ns": start,
-                "end_ns": start + done.end_ns - done.start_ns,
-            }
+            yield _At(one.rank, step), (done, start)
 
 
-def _make_table(rows: list[tables.Row], dtypes: Mapping[str, str]) -> "pd.DataFrame":
-    import pandas as pd
+_CLOCK: Final = "the picture's, which all its ranks share"
 
-    return pd.DataFrame(rows, columns=list(dtypes), dtype=object).astype(dict(dtypes))
+_KEYS: Final = (
+    Column[_At]("rank", "int64", None, "which rank", lambda at: at.rank, least=0),
+    Column[_At]("step", "Int64", None, "in whose window it starts; NA: in none", lambda at: at.step, least=0),
+)
+
+SPANS: Final = Table[JobSpans, _At, _Span](
+    name="spans",
+    doc="What ran: one row per span, by rank, lane as drawn, and start.",
+    find=_find_spans,
+    keys=_KEYS,
+    columns=(
+        Column(
+            "lane",
+            "string",
+            None,
+            "`<process>/<stream or thread>`; what a thread sends while it computes has a lane of its own",
+            lambda row: row.lane.lane,
+        ),
+        Column("lane_name", "string", None, "what a person calls it: `stream 7 · compute`", lambda row: row.lane.name),
+        Column("kind", "string", None, "compute, comm or copy", lambda row: str(KINDS[int(row.lane.kind[row.index])])),
+        Column(
+            "name",
+            "string",
+            None,
+            "kernel, copy or operator; of communication the operation",
+            lambda row: row.lane.names[int(row.lane.text[row.index])],
+        ),
+        Column("start_ns", "int64", Unit.NS, "when it began", lambda row: row.start_ns, clock=_CLOCK),
+        Column(
+            "end_ns",
+            "int64",
+            Unit.NS,
+            "`start_ns` and the duration on the rank's own clock",
+            lambda row: row.end_ns,
+            clock=_CLOCK,
+        ),
+        Column(
+            "owner",
+            "string",
+            None,
+            "of a collective; empty: unattributed, and for compute and copies",
+            lambda row: row.collective.owner if row.collective else "",
+        ),
+        Column(
+            "purpose",
+            "string",
+            None,
+            "of a collective; empty for compute and copies",
+            lambda row: str(row.collective.purpose) if row.collective else "",
+        ),
+        Column(
+            "operation",
+            "string",
+            None,
+            "of a collective; empty for compute and copies, and where it is not known",
+            lambda row: str(row.collective.operation or "") if row.collective else "",
+        ),
+        Column(
+            "exposed_ns",
+            "Int64",
+            Unit.NS,
+            "of communication, without compute at that time; two at once both count it; NA: not known",
+            lambda row: row.exposed_ns,
+        ),
+    ),
+)
+
+EXPOSED: Final = Table[JobSpans, _At, tuple[int, int]](
+    name="exposed",
+    doc="When communication was exposed: one row per rank and interval, cut where a step ends. The lengths of a step's "
+    "rows sum to `exposed_comm_ns` of `overlap`.",
+    find=_find_exposed,
+    keys=_KEYS,
+    columns=(
+        Column("start_ns", "int64", Unit.NS, "when it began", lambda row: row[0], clock=_CLOCK),
+        Column("end_ns", "int64", Unit.NS, "when it ended", lambda row: row[1], clock=_CLOCK),
+    ),
+)
+
+STAGE_WORK: Final = Table[JobSpans, _At, tuple[StageWork, int]](
+    name="stage_work",
+    doc="What each stage of a pipeline computed, one row per rank, stage and micro-batch, by start.",
+    find=_find_stage_work,
+    keys=_KEYS,
+    columns=(
+        Column(
+            "stage",
+            "Int64",
+            None,
+            "of the pipeline; NA: the schedule names the micro-batch alone",
+            lambda row: row[0].action.stage,
+            least=0,
+        ),
+        Column("micro_batch", "Int64", None, "which one; NA: not known", lambda row: row[0].action.batch, least=0),
+        Column(
+            "action",
+            "string",
+            None,
+            "forward, backward; of zero-bubble schedules input gradients, weight gradients",
+            lambda row: COMPUTING[row[0].action.action],
+        ),
+        Column("start_ns", "int64", Unit.NS, "its first compute", lambda row: row[1], clock=_CLOCK),
+        Column(
+            "end_ns",
+            "int64",
+            Unit.NS,
+            "its last compute",
+            lambda row: row[1] + row[0].end_ns - row[0].start_ns,
+            clock=_CLOCK,
+        ),
+    ),
+)

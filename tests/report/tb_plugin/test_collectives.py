@@ -5,13 +5,13 @@ from pathlib import Path
 import pandas as pd
 
 from dtbench.report.tb_plugin.collectives import Query, group_collectives
-from dtbench.traces.tables import COLLECTIVES
+from dtbench.traces.rows.collective_table import COLLECTIVES
 
 EXAMPLE = Path(__file__).parents[3] / "results" / "example" / "cells" / "ddp" / "launch0" / "collectives.parquet"
 
 
 def test_of_collectives_taken_together_times_add_up_and_size_and_speed_are_the_median() -> None:
-    columns = list(COLLECTIVES)  # the example is of a version that knew fewer causes
+    columns = list(COLLECTIVES.dtypes)  # the example is of a version that knew fewer causes
     table = pd.read_parquet(EXAMPLE).head(3).reindex(columns=columns)
     table["owner"], table["operation"], table["purpose"] = "bucket 0", "all_reduce", "grad_reduce"
     table["busbw"], table["size_bytes"] = [1e9, 2e9, 9e9], [1000, 2000, 9000]

@@ -20,7 +20,7 @@ from dtbench.report.page.estimates import agreement_sentence, dispute_sentences,
 from dtbench.runs.run import summarize_run
 from dtbench.store.journal import JournalWriter
 from dtbench.store.layout import RunFolder
-from dtbench.traces.rows.tabulate import TABLES
+from dtbench.traces.rows.tables import TABLES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Dialog, FrameLocator, Page, Route

@@ -13,8 +13,8 @@ from dtbench.report.timeline import make_timeline, open_run_timeline, script_tex
 from dtbench.report.timeline.document import TimelineDocument
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
-from dtbench.traces.rows.tabulate import tabulate_collectives
-from dtbench.traces.spans import collect_spans, tabulate_exposed, tabulate_spans
+from dtbench.traces.rows.collective_table import COLLECTIVES
+from dtbench.traces.spans import EXPOSED, SPANS, collect_spans
 from tests.known import total
 
 ROOT = Path(__file__).parents[3]
@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_the_document_holds_every_span_of_the_table(ddp: TraceSet, written: dict[str, Any]) -> None:
-    table = tabulate_spans(collect_spans(ddp))
+    table = SPANS.tabulate(collect_spans(ddp))
     strings = written["strings"]
     rows = [
         [lane["lane"], lane["name"], start, start + length, ("compute", "comm", "copy")[kind], strings[text]]
@@ -71,13 +71,13 @@ def test_the_marked_lengths_add_up_to_the_exposed_time_of_every_step(ddp: TraceS
     counted = [step.overlap.exposed_comm_ns for step in ddp.analyses[0].steps]
     assert inside == counted == steps["exposed_comm_ns"]
     assert sum(exposed["duration"]) == total(counted) > 0
-    table = tabulate_exposed(collect_spans(ddp))
+    table = EXPOSED.tabulate(collect_spans(ddp))
     assert sum(table["end_ns"] - table["start_ns"]) == total(counted)
 
 
 def test_collectives_are_told_as_in_their_table(ddp: TraceSet, written: dict[str, Any]) -> None:
     columns = written["ranks"][0]["collectives"]
-    table = tabulate_collectives(ddp.analyses).iloc[columns["index"]]
+    table = COLLECTIVES.tabulate(ddp.analyses).iloc[columns["index"]]
     strings = written["strings"]
     for word in ("owner", "purpose", "operation", "cause", "group", "region", "dtype"):
         assert [strings[code] for code in columns[word]] == table[word].tolist()

@@ -13,7 +13,8 @@ from dtbench.store.records.arms import ArmBlock, ArmCount, ArmSteps
 from dtbench.store.records.extras import RankExtras
 from dtbench.store.records.rank import Memory, RankRecord, WarmupEnd
 from dtbench.store.records.traffic import Traffic
-from dtbench.traces.tables import COLLECTIVES, OVERLAP, PURPOSES
+from dtbench.traces.rows.collective_table import COLLECTIVES
+from dtbench.traces.rows.tables import OVERLAP, PURPOSES
 
 MS = 1_000_000
 ABBA = (Arm.FULL, Arm.REMOVED, Arm.REMOVED, Arm.FULL) * 2
@@ -91,7 +92,7 @@ def make_record(rank: int, arms: ArmSteps | None) -> RankRecord:
 def make_overlap(
     exposed_ms: Mapping[int, Sequence[float]], *, idle_ms: float = 5, step_ms: float = 100
 ) -> pd.DataFrame:
-    """Give ``tables.OVERLAP`` of PROFILED steps, by rank."""
+    """Give the table ``overlap`` of PROFILED steps, by rank."""
     rows = [
         {
             "rank": rank,
@@ -107,26 +108,26 @@ def make_overlap(
         for rank, of_rank in exposed_ms.items()
         for place, exposed in enumerate(of_rank)
     ]
-    return pd.DataFrame(rows, columns=list(OVERLAP)).astype(OVERLAP)
+    return pd.DataFrame(rows, columns=list(OVERLAP.dtypes)).astype(OVERLAP.dtypes)
 
 
 def make_collectives(skew_ms: Mapping[int, float]) -> pd.DataFrame:
-    """Give ``tables.COLLECTIVES`` with one collective of each rank, exposed for waiting only."""
+    """Give the table ``collectives`` with one collective of each rank, exposed for waiting only."""
     rows = []
     for rank, skew in skew_ms.items():
         row: dict[str, Any] = {}
-        for name, dtype in COLLECTIVES.items():
+        for name, dtype in COLLECTIVES.dtypes.items():
             row[name] = 0 if dtype == "int64" else "" if dtype == "string" else None
         row |= {"rank": rank, "step": 30, "exposed_ns": round(skew * MS), "exposed_skew_ns": round(skew * MS)}
         rows.append(row)
-    return pd.DataFrame(rows, columns=list(COLLECTIVES), dtype=object).astype(COLLECTIVES)
+    return pd.DataFrame(rows, columns=list(COLLECTIVES.dtypes), dtype=object).astype(COLLECTIVES.dtypes)
 
 
 def make_purposes(wait_ms: Mapping[int, Sequence[float]]) -> pd.DataFrame:
-    """Give ``tables.PURPOSES`` of PROFILED steps, by rank: half of each wait for gradients, half for parameters."""
+    """Give the table ``purposes`` of PROFILED steps, by rank: half of each wait for gradients, half for parameters."""
     rows = [
         {
-            **dict.fromkeys(PURPOSES, 0),
+            **dict.fromkeys(PURPOSES.dtypes, 0),
             "rank": rank,
             "step": 30 + place,
             "purpose": purpose.value,
@@ -137,7 +138,7 @@ def make_purposes(wait_ms: Mapping[int, Sequence[float]]) -> pd.DataFrame:
         for purpose in (Purpose.GRAD_REDUCE, Purpose.UNSHARD)
         if wait
     ]
-    return pd.DataFrame(rows, columns=list(PURPOSES)).astype(PURPOSES)
+    return pd.DataFrame(rows, columns=list(PURPOSES.dtypes)).astype(PURPOSES.dtypes)
 
 
 def make_launch(

@@ -12,7 +12,7 @@ from dtbench.traces.job.explain import explain
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
 from dtbench.traces.rows.table_sums import find_strangers
-from dtbench.traces.rows.tabulate import TABLES
+from dtbench.traces.rows.tables import TABLES
 
 if TYPE_CHECKING:
     from tests.traces.causes.conftest import GpuRank, Maker

@@ -9,7 +9,7 @@ from dtbench.base.vocabulary import Axis, Operation, Purpose, Region
 from dtbench.traces.kinds.operators import Role, cpu_role, find_operation
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
-from dtbench.traces.rows.tabulate import tabulate_collectives
+from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.who.purposes import find_purpose, find_unit
 
 ACCUMULATE = "autograd::engine::evaluate_function: AccumulateGrad"
@@ -88,7 +88,7 @@ def test_metadata_decides_before_the_name(draw: Callable[..., Path]) -> None:
         kernel something      @s20 | aaa | {METADATA}
         """)
     )
-    (row,) = tabulate_collectives([one]).to_dict("records")
+    (row,) = COLLECTIVES.tabulate([one]).to_dict("records")
     assert one.whole.comm_ns == 3000
     assert (row["group"], row["axis"], row["operation"], row["size_bytes"]) == ("7", "shard", "reduce_scatter", 2048)
 
@@ -105,7 +105,7 @@ def test_a_copy_launched_by_a_collective_is_communication_and_fsdps_own_copy_is_
         """)
     )
     assert (one.whole.comm_ns, one.whole.exposed_copy_ns) == (4000, 2000)
-    (row,) = tabulate_collectives([one]).to_dict("records")  # two copies of one operator are one collective
+    (row,) = COLLECTIVES.tabulate([one]).to_dict("records")  # two copies of one operator are one collective
     assert (row["purpose"], row["owner"], row["size_bytes"]) == ("unshard", "0", 32)
     assert (row["start_ns"], row["end_ns"], row["exposed_ns"]) == (4000, 9000, 4000)
 

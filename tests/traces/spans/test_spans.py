@@ -14,7 +14,7 @@ from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.ranks.over_ranks import OverRanks
-from dtbench.traces.spans import JobSpans, StepRange, collect_spans, tabulate_exposed, tabulate_spans
+from dtbench.traces.spans import EXPOSED, SPANS, JobSpans, StepRange, collect_spans
 from dtbench.traces.spans.place import place_ranks
 from dtbench.traces.spans.span_rows import arrange_lanes
 from dtbench.traces.spans.work import KINDS
@@ -64,7 +64,7 @@ def recorded_job(request: pytest.FixtureRequest) -> TraceSet:
 
 
 def test_a_kernel_a_copy_and_a_collective_are_spans_of_their_lanes(job: TraceSet) -> None:
-    table = tabulate_spans(collect_spans(job))
+    table = SPANS.tabulate(collect_spans(job))
     first = table[(table["rank"] == 0) & (table["step"] == 5)]
     columns = ["lane_name", "kind", "name", "start_ns", "end_ns", "operation", "exposed_ns"]
     # The picture begins with the first kernel of step 5, at 2 us of the drawing.
@@ -79,7 +79,7 @@ def test_a_kernel_a_copy_and_a_collective_are_spans_of_their_lanes(job: TraceSet
 def test_exposed_time_is_cut_where_a_step_ends(draw: Callable[..., Path]) -> None:
     drawing = JOB.replace("   bbbb       eeeee ", "   bbbbbbbbbbeeeeee ").format(first=5, second=6, said=SAID)
     spans = collect_spans(analyze_traces([draw(drawing)]))
-    table = tabulate_exposed(spans)
+    table = EXPOSED.tabulate(spans)
     # Step 6 begins with its gemm, at 12 us of the drawing, in the middle of a collective.
     rows = table[["step", "start_ns", "end_ns"]].to_numpy().tolist()
     assert rows == [[5, 3_000, 10_000], [6, 14_000, 17_000]]
@@ -87,7 +87,7 @@ def test_exposed_time_is_cut_where_a_step_ends(draw: Callable[..., Path]) -> Non
 
 def test_exposed_time_adds_up_to_the_account_of_every_step(recorded_job: TraceSet) -> None:
     spans = collect_spans(recorded_job)
-    table = tabulate_exposed(spans)
+    table = EXPOSED.tabulate(spans)
     lengths = (table["end_ns"] - table["start_ns"]).groupby([table["rank"], table["step"]]).sum()
     counted = {
         (one.rank, step.step): step.overlap.exposed_comm_ns for one in recorded_job.analyses for step in one.steps
@@ -119,7 +119,7 @@ def test_an_operator_that_calls_another_comes_once_for_each_part_of_its_own(draw
         op aten::mm         @1 |   ===    |
         """
     )
-    table = tabulate_spans(collect_spans(analyze_traces([path])))
+    table = SPANS.tabulate(collect_spans(analyze_traces([path])))
     assert table[["name", "start_ns", "end_ns"]].to_numpy().tolist() == [
         ["aten::linear", 1_000, 3_000],
         ["aten::mm", 3_000, 6_000],
@@ -130,7 +130,7 @@ def test_an_operator_that_calls_another_comes_once_for_each_part_of_its_own(draw
 def test_one_step_shows_what_runs_in_its_window_as_long_as_it_is(job: TraceSet) -> None:
     spans = collect_spans(job, StepRange(6, 6))
     assert (spans.steps, spans.shown) == ((5, 6), (6,))
-    assert tabulate_spans(spans)["name"].tolist() == ["gemm", "all_reduce"] * 2
+    assert SPANS.tabulate(spans)["name"].tolist() == ["gemm", "all_reduce"] * 2
 
 
 def test_a_step_that_is_not_there_is_refused_with_those_that_are(job: TraceSet) -> None:
@@ -150,14 +150,14 @@ def test_steps_that_do_not_fit_are_left_out_and_named(job: TraceSet) -> None:
     spans = collect_spans(job, most_spans=8)
     assert spans.shown == (5,)
     assert spans.notes == ("steps 5 of 5-6 are drawn: all are too many",)
-    assert len(tabulate_spans(spans)) == 6
+    assert len(SPANS.tabulate(spans)) == 6
 
 
 def test_of_a_step_that_is_too_large_the_shortest_spans_are_left_out_and_counted(job: TraceSet) -> None:
     spans = collect_spans(job, StepRange(5, 5), most_spans=2)
-    assert tabulate_spans(spans)["name"].tolist() == ["gemm", "all_reduce"] * 2
+    assert SPANS.tabulate(spans)["name"].tolist() == ["gemm", "all_reduce"] * 2
     assert spans.notes[-1].startswith("2 of 4 spans of compute and copies, those of 2.00 us and shorter, are not drawn")
-    exposed = tabulate_exposed(spans)
+    exposed = EXPOSED.tabulate(spans)
     assert (exposed["end_ns"] - exposed["start_ns"]).tolist() == [2_000, 2_000]  # of nothing that is counted
 
 
@@ -177,7 +177,7 @@ def _with_clocks(job: TraceSet, clocks: Clocks) -> OverRanks:
 def test_ranks_are_drawn_on_the_common_clock_with_lengths_of_their_own(job: TraceSet) -> None:
     clocks = Clocks({0: Clock(), 1: Clock(offset_ns=2_000, drift=0.5, at_ns=5_000)})
     spans = collect_spans(dataclasses.replace(job, over_ranks=_with_clocks(job, clocks)))
-    table = tabulate_spans(spans)
+    table = SPANS.tabulate(spans)
     ours = table[(table["rank"] == 1) & (table["name"] == "gemm")].iloc[0]
     # Rank 1 began at 2 us of its own clock: 2 - 2 - 0.5 * (2 - 5) = 1.5 us, half a microsecond before rank 0.
     assert (ours["start_ns"], ours["end_ns"]) == (0, 3_000)

@@ -13,7 +13,7 @@ from torch.distributed.pipelining.schedules import (
 
 from dtbench.base.stage_ranges import COMPUTING
 from dtbench.traces.job.foreign import analyze_traces
-from dtbench.traces.spans import collect_spans, tabulate_spans, tabulate_stage_work
+from dtbench.traces.spans import SPANS, STAGE_WORK, collect_spans
 
 PIPELINES = Path(__file__).parents[1] / "recorded" / "pipelines"
 SENT = '{"Input Dims": [[[4]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"]}'
@@ -21,7 +21,7 @@ MOVED = '{"Input Dims": [[4]], "Input type": ["float"]}'
 
 
 def stage_work(paths: Sequence[Path]) -> pd.DataFrame:
-    return tabulate_stage_work(collect_spans(analyze_traces(list(paths))))
+    return STAGE_WORK.tabulate(collect_spans(analyze_traces(list(paths))))
 
 
 def rows(table: pd.DataFrame) -> list[list[object]]:
@@ -124,7 +124,7 @@ def test_a_recorded_step_has_the_order_of_torchs_schedule(name: str, schedule: t
 
 
 def test_what_a_thread_sends_while_it_computes_is_drawn_beside_it() -> None:
-    table = tabulate_spans(collect_spans(analyze_traces(sorted((PIPELINES / "interleaved").iterdir()))))
+    table = SPANS.tabulate(collect_spans(analyze_traces(sorted((PIPELINES / "interleaved").iterdir()))))
     kinds = table.groupby(["rank", "lane"])["kind"].unique()
     assert sorted(map(tuple, kinds)) == [("comm",), ("comm",), ("compute",), ("compute",)]
     assert all(name.startswith("thread ") and "beside" not in name for name in table["lane_name"])

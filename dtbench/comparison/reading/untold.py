@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtbench.base.vocabulary import REDUCTIONS, Operation, Purpose
-from dtbench.comparison.seen import Kind
+from dtbench.comparison.reading.seen import Kind
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide
 

@@ -35,7 +35,7 @@ def knows_subjects(launch: MeasuredLaunch, metric: str) -> bool:
 
 
 def find_kinds(launches: Iterable[MeasuredLaunch]) -> dict[str, frozenset[Kind]]:
-    """Give the kinds of collectives of each owner, over all of these launches."""
+    """Return the kinds of collectives of each owner, over all of these launches."""
     found: dict[str, set[Kind]] = {}
     for launch in launches:
         for row in launch.owned:
@@ -44,7 +44,7 @@ def find_kinds(launches: Iterable[MeasuredLaunch]) -> dict[str, frozenset[Kind]]
 
 
 def find_open_kinds(launches: Iterable[MeasuredLaunch]) -> frozenset[Kind]:
-    """Give the kinds of which launches have unlike numbers of collectives without an owner: others' may be among them.
+    """Return the kinds of which launches have unlike numbers of collectives without an owner: others' may be there.
 
     Where all have as many, they are taken for the same ones.
     """
@@ -82,7 +82,7 @@ def has_named_otherwise(owners: Iterable[tuple[str, Operation | None, Purpose]],
 
 
 def find_not_known(sides: Iterable[MeasuredSide]) -> tuple[str, ...]:
-    """Give the metrics of which some launch may have subjects that it does not mention."""
+    """Return the metrics of which some launch may have subjects that it does not mention."""
     launches = [launch for side in sides for launch in side.launches]
     return tuple(
         metric.name

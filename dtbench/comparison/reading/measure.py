@@ -3,53 +3,45 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
 
-from dtbench.base.vocabulary import Cause, Estimate, Operation, Purpose
+from dtbench.base.vocabulary import Cause, Operation, Purpose
 from dtbench.comparison.metrics import (
-    ABLATION,
-    EXPOSED,
     EXPOSED_BY_OWNER,
-    EXPOSED_BY_PURPOSE,
-    HIDDEN,
+    METRICS,
     STEP_TIME,
-    TOKENS,
     WAIT,
-    WAITS,
+    OfEstimate,
+    OfLaunch,
+    OfPurpose,
+    OfSteps,
 )
-from dtbench.comparison.orders import find_orders
+from dtbench.comparison.reading.orders import find_orders
 from dtbench.runs.cell.cell_notes import describe_disturbed, say_taken
 from dtbench.runs.cell.statistics import summarize
 from dtbench.runs.cell.summarize_cell import summarize_cell
-from dtbench.runs.cell.summarize_overlap import are_among, fraction, keep_known, keep_of_steps
-from dtbench.runs.cell.wrong_results import find_wrong_results
+from dtbench.runs.cell.summarize_overlap import are_among, keep_known, keep_of_steps
 from dtbench.runs.doubt_words import describe_doubt, name_doubt
 from dtbench.runs.reading.cell_data import CellData
 from dtbench.runs.representative import Doubt, doubt_steps, read_steps_of_traces
 from dtbench.runs.summary import CellSummary
+from dtbench.runs.wrong_results import find_wrong_results
 from dtbench.store.records.baseline import MeasuredLaunch, Measurement, OwnedTime, PlacedTime
 from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.run import RunStatus
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.rows.launch_tables import say_lacking
-from dtbench.traces.rows.tabulate import tabulate_collectives, tabulate_overlap, tabulate_purposes, tabulate_whole
+from dtbench.traces.rows.tables import OVERLAP, PURPOSES, WHOLE
 
 _CAUSES: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
-_OF_STEP: Final = {
-    EXPOSED: "exposed_comm_ns",
-    HIDDEN: "hidden_comm_ns",
-    "idle": "idle_ns",
-    "compute": "compute_ns",
-}
-_OF_PURPOSE: Final = {EXPOSED_BY_PURPOSE: "exposed_ns", WAIT: "wait_ns"}
-_BY_ESTIMATE: Final = {Estimate.ABLATION: ABLATION, Estimate.WAIT: WAITS}
 
 
 def summarize_side(data: CellData, device: str) -> CellSummary:
-    """Give the summary of all launches that can be read, without owners; its notes leave out what tables are gone.
+    """Return the summary of all launches that can be read, without owners; its notes leave out what tables are gone.
 
     Owners, half of whose time a summary takes, are summed here.
     """
@@ -67,7 +59,7 @@ def spell_doubts(doubts: Iterable[Doubt]) -> tuple[str, ...]:
 
 
 def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool) -> tuple[MeasuredLaunch, str | None]:
-    """Give the numbers of one launch of a cell, and why they must not be trusted; None: nothing speaks against them.
+    """Return the numbers of one launch of a cell, and why they must not be trusted; None: nothing speaks against them.
 
     Args:
         data: the cell.
@@ -114,13 +106,13 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
 
 
 def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[str, ...]]:
-    """Give the numbers of someone's traces, which are one launch, and why their steps may not stand for others.
+    """Return the numbers of someone's traces, which are one launch, and why their steps may not stand for others.
 
     They are of their steps; where there are none, of the whole traces, and no step time is told.
     """
-    overlap, collectives = tabulate_overlap(traces.analyses), tabulate_collectives(traces.analyses)
+    overlap, collectives = OVERLAP.tabulate(traces.analyses), COLLECTIVES.tabulate(traces.analyses)
     overlap = overlap.dropna(subset="step_ns")
-    purposes = tabulate_purposes(traces.analyses)
+    purposes = PURPOSES.tabulate(traces.analyses)
     slowest_ns: Sequence[float] = ()
     if len(overlap):
         overlap = _keep_of_all_ranks(overlap)
@@ -128,10 +120,10 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         purposes = purposes[purposes["step"].isin(overlap["step"])]
         collectives = collectives[collectives["step"].isin(overlap["step"])]
     else:
-        overlap = tabulate_whole(traces.analyses).rename(columns={"window_ns": "step_ns"}).assign(step=0)
+        overlap = WHOLE.tabulate(traces.analyses).rename(columns={"window_ns": "step_ns"}).assign(step=0)
         collectives = collectives.assign(step=0)
         rows = [
-            {"rank": one.rank, "step": 0, **asdict(row), "purpose": str(row.purpose)}
+            {"rank": one.rank, "step": 0, **PURPOSES.describe(row)}
             for one in traces.analyses
             for row in one.whole_purposes
         ]
@@ -169,31 +161,22 @@ def _keep_of_all_ranks(overlap: pd.DataFrame) -> pd.DataFrame:
 
 
 def _give_causes(owned: tuple[OwnedTime, ...], *, is_doubted: bool) -> tuple[OwnedTime, ...]:
-    """Give the rows as they are; without causes, which are then no findings, where steps may not stand for others."""
+    """Return the rows as they are; without causes, which are then no findings, where steps may not stand for others."""
     none: dict[str, object] = {"cause": None, "by_cause": {}}
     return tuple(row.model_copy(update=none) for row in owned) if is_doubted else owned
 
 
 def _whole_run(summary: CellSummary) -> Iterator[Measurement]:
-    """Give what is known of MEASURED steps, and of the launch; what it has not is left out."""
-    memory = summary.memory
-    values: dict[str, float | None] = {
-        STEP_TIME: summary.step_time.median,
-        TOKENS: summary.tokens_per_second,
-        "between_steps": None if summary.between_steps is None else summary.between_steps.between_ns,
-        "cpu_time": summary.cpu_ns_per_step,
-        "time_to_first_step": summary.time_to_first_step_ns,
-        "host_memory": memory.rss_peak_bytes if memory else None,
-        "allocated_memory": memory.allocated_peak_bytes if memory else None,
-        "reserved_memory": memory.reserved_peak_bytes if memory else None,
-    }
-    for metric, value in values.items():
-        if value is not None and not math.isnan(value):
-            yield Measurement(metric=metric, subject="", value=float(value))
+    """Yield what is known of MEASURED steps, and of the launch; what it has not is left out."""
+    for metric in METRICS:
+        if isinstance(metric.value, OfLaunch):
+            value = metric.value.read(summary)
+            if value is not None and not math.isnan(value):
+                yield Measurement(metric=metric.name, subject="", value=float(value))
 
 
 def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame, ranks: Collection[int]) -> Iterator[Measurement]:
-    """Give where PROFILED steps went, means over steps and ranks; a purpose that occurs in some steps counts in all.
+    """Yield where PROFILED steps went, means over steps and ranks; a purpose that occurs in some steps counts in all.
 
     A step that communicated and of which no purpose is told is in no mean of purposes; a number of a purpose that was
     seen in no step is NaN, and so is a wait that is only known at least: two of these have no difference.
@@ -201,21 +184,21 @@ def _profiled(overlap: pd.DataFrame, purposes: pd.DataFrame, ranks: Collection[i
     if not len(overlap):
         return
     of_ranks = _name_part(overlap["rank"], ranks)
-    for metric, column in _OF_STEP.items():
-        yield Measurement(metric=metric, subject="", value=float(overlap[column].sum()) / len(overlap), ranks=of_ranks)
-    hidden = fraction(overlap, "hidden_comm_ns", "comm_ns")
-    yield Measurement(metric="hidden_fraction", subject="", value=hidden, ranks=of_ranks)
+    for metric in METRICS:
+        if isinstance(metric.value, OfSteps):
+            yield Measurement(metric=metric.name, subject="", value=metric.value.read(overlap), ranks=of_ranks)
     windows_of = [pd.MultiIndex.from_frame(table[["rank", "step"]]) for table in (overlap, purposes)]
     told = windows_of[0].isin(windows_of[1])
     told_windows = overlap[told | (overlap["comm_ns"] == 0).to_numpy(dtype=bool)]
+    of_purposes = {metric.name: metric.value.column for metric in METRICS if isinstance(metric.value, OfPurpose)}
     for purpose, mine in purposes.groupby("purpose"):
         is_least = bool(mine["is_wait_least"].eq(other=True).any())
-        for metric, column in _OF_PURPOSE.items():
-            seen = mine[column].iloc[:0] if is_least and metric == WAIT else mine[column].dropna()
+        for name, column in of_purposes.items():
+            seen = mine[column].iloc[:0] if is_least and name == WAIT else mine[column].dropna()
             windows = len(told_windows) - len(mine) + len(seen)
             value = float(seen.sum()) / max(windows, 1) if len(seen) else math.nan
             left = _leave_out(told_windows, mine.drop(seen.index))
-            yield Measurement(metric=metric, subject=str(purpose), value=value, ranks=_name_part(left["rank"], ranks))
+            yield Measurement(metric=name, subject=str(purpose), value=value, ranks=_name_part(left["rank"], ranks))
 
 
 def _leave_out(windows: pd.DataFrame, unknown: pd.DataFrame) -> pd.DataFrame:
@@ -231,11 +214,11 @@ def _name_part(known: "pd.Series[int]", ranks: Collection[int]) -> tuple[int, ..
 
 
 def _estimated(summary: CellSummary) -> Iterator[Measurement]:
-    """Give exposed communication as estimated without a profiler, the mean over ranks; what is unknown is left out."""
+    """Yield exposed communication as estimated without a profiler, the mean over ranks; what is unknown is left out."""
+    names = {metric.value.estimate: metric.name for metric in METRICS if isinstance(metric.value, OfEstimate)}
     for one in summary.exposure.rows[0].estimates if summary.exposure else ():
-        metric = _BY_ESTIMATE.get(one.estimate)
-        if metric is not None and not math.isnan(one.mean_ns):
-            yield Measurement(metric=metric, subject="", value=one.mean_ns)
+        if one.estimate in names and not math.isnan(one.mean_ns):
+            yield Measurement(metric=names[one.estimate], subject="", value=one.mean_ns)
 
 
 def _by_owner(owned: Sequence[OwnedTime]) -> Iterator[Measurement]:
@@ -255,7 +238,7 @@ def total_owned(collectives: pd.DataFrame, steps: pd.DataFrame, ranks: Collectio
     A window in which an owner's exposed time is not known is left out of that owner's times.
 
     Args:
-        collectives: columns as ``tables.COLLECTIVES``; those that count.
+        collectives: columns as the table ``collectives``; those that count.
         steps: PROFILED steps of all ranks, over which means are taken; none give no rows.
         ranks: all of the launch.
     """

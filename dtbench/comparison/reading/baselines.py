@@ -9,7 +9,7 @@ from typing import Final
 from dtbench.base.errors import ComparisonError, StoreError
 from dtbench.base.units import format_ns
 from dtbench.comparison.metrics import STEP_TIME
-from dtbench.comparison.sides import read_sides
+from dtbench.comparison.reading.sides import read_sides
 from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.layout import baseline_file, can_name_runs

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dtbench.plan.plan import Machine, make_plan
-from dtbench.runs.cell.bounded import bound_cell
+from dtbench.runs.check_prediction import bound_cell
 from dtbench.runs.summary import CellSummary, Interval
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.run import RunStatus

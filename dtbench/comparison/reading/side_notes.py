@@ -56,7 +56,7 @@ def say_resumed(resumed_unix_ns: Sequence[int]) -> Iterator[str]:
 
 
 def say_together(notes: Sequence[str]) -> Iterator[str]:
-    """Give notes that several launches have once."""
+    """Yield notes that several launches have once."""
     named: dict[str, list[str]] = {}
     for note in notes:
         launch, colon, words = note.partition(": ")

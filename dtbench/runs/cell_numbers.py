@@ -15,7 +15,7 @@ _OF_STATE: Final = ("stages", "state_steps")
 
 
 def find_number(cell: CellSummary, name: ValueName) -> float:
-    """Give a number, ns and bytes as they are.
+    """Return a number, ns and bytes as they are.
 
     What a profiled cell did not do is 0 (an all-gather under DDP); what nobody saw is NaN, also an owner who left
     nothing exposed: a name with a slip in it must not read 0. So is a time of a training state's stages, and of steps
@@ -105,7 +105,7 @@ def _find_part_of_member(cell: CellSummary, group: str, member: str, field: str)
 
 
 def _find_of_member(cell: CellSummary, group: str, member: str, field: str) -> float:
-    """Give a number of one member of a list, or of all of them together."""
+    """Return a number of one member of a list, or of all of them together."""
     match group:
         case "purposes":
             return _find_of_purpose(cell, member, field)
@@ -123,7 +123,7 @@ def _find_of_member(cell: CellSummary, group: str, member: str, field: str) -> f
 
 
 def exposed_by_cause(cell: CellSummary, cause: Cause, purpose: Purpose | None) -> float:
-    """Give what a cause explains of a purpose's (None: of all) exposed communication, ns per step and rank."""
+    """Return what a cause explains of a purpose's (None: of all) exposed communication, ns per step and rank."""
     if not cell.ranks or (not cell.owners and any(row.exposed_comm_ns for row in cell.ranks)):
         return math.nan  # no step was profiled, or nobody could say whose it was
     return _sum_exposed(cell.owners, cause, purpose)

@@ -17,12 +17,12 @@ from typing import Final
 
 from dtbench.base.errors import ComparisonError, StoreError
 from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike, read_machines
-from dtbench.comparison.measure import measure_launch, measure_traces, spell_doubts, summarize_side
 from dtbench.comparison.metrics import STEP_TIME
-from dtbench.comparison.rounds import find_copy
-from dtbench.comparison.settings import find_treatment, flatten
-from dtbench.comparison.side_notes import name_lacking, name_unlike, say_resumed, say_together, say_warmup
-from dtbench.runs.cell.plan_notes import planned_notes
+from dtbench.comparison.reading.measure import measure_launch, measure_traces, spell_doubts, summarize_side
+from dtbench.comparison.reading.rounds import find_copy
+from dtbench.comparison.reading.settings import find_treatment, flatten
+from dtbench.comparison.reading.side_notes import name_lacking, name_unlike, say_resumed, say_together, say_warmup
+from dtbench.runs.plan_notes import planned_notes
 from dtbench.runs.reading.cell_data import CellData, RunData
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.scenario.mistakes import find_nearest
@@ -115,7 +115,7 @@ def _mention_baselines(named: str, results: Path) -> str:
 
 
 def _match(pattern: str, results: Path) -> list[Path]:
-    """Give all runs that a pattern matches, from here or from the folder of all runs; oldest first.
+    """Return all runs that a pattern matches, from here or from the folder of all runs; oldest first.
 
     Raises:
         StoreError: it matches none, or is none.

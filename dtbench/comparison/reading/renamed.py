@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from dtbench.base.units import count_things
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
-from dtbench.comparison.orders import pair_lowest, pair_others
+from dtbench.comparison.reading.orders import pair_lowest, pair_others
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide
 
 
@@ -37,7 +37,7 @@ def _without_owner(one: Issued) -> Issued:
 
 
 def rename_owners(side: MeasuredSide, names: Mapping[str, str]) -> MeasuredSide:
-    """Give a side whose owners bear these names."""
+    """Return a side whose owners bear these names."""
     return side.model_copy(update={"launches": tuple(_rename(launch, names) for launch in side.launches)})
 
 

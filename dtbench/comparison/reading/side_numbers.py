@@ -5,8 +5,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 from dtbench.comparison.comparison import Sample
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, METRICS
-from dtbench.comparison.seen import Kind, find_kinds, find_open_kinds, has_named_otherwise, has_unowned, knows_subjects
-from dtbench.comparison.untold import find_untold
+from dtbench.comparison.reading.seen import (
+    Kind,
+    find_kinds,
+    find_open_kinds,
+    has_named_otherwise,
+    has_unowned,
+    knows_subjects,
+)
+from dtbench.comparison.reading.untold import find_untold
 from dtbench.store.records.baseline import MeasuredLaunch, Measurement
 
 Key = tuple[str, str]
@@ -43,7 +50,7 @@ class SideNumbers:
         self.keys = tuple(dict.fromkeys(key for numbers in self._numbers for key in numbers))
 
     def values(self, key: Key) -> list[float]:
-        """Give a number of every launch; NaN where it has none, 0 where what did not occur took no time."""
+        """Return a number of every launch; NaN where it has none, 0 where what did not occur took no time."""
         rows = zip(self._launches, self._numbers, self._untold, strict=True)
         return [
             math.nan if self._is_untold(key, untold) else self._value(key, launch, numbers)
@@ -81,11 +88,11 @@ class SideNumbers:
         return not has_unowned(launch, kinds) and not any(has_named_otherwise(owners, subject, kind) for kind in kinds)
 
     def largest(self, key: Key) -> float:
-        """Give the largest number of any launch; 0 where none has it."""
+        """Return the largest number of any launch; 0 where none has it."""
         return max((value for value in self.values(key) if not math.isnan(value)), default=0.0)
 
     def sample(self, key: Key, median: float) -> Sample:
-        """Give the values of the launches that there are, with their median."""
+        """Return the values of the launches that there are, with their median."""
         pairs = zip(self._launches, self.values(key), strict=True)
         return Sample(values=tuple(value for launch, value in pairs if launch is not None), median=median)
 

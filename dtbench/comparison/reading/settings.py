@@ -15,7 +15,7 @@ _NOT_MEASURED: Final = {"schema_version", "repeat"}
 
 
 def flatten(cell: CellRecord | OwnLoopCell) -> dict[str, str]:
-    """Give the fields of a cell's scenario by their dotted names; of a person's own loop, what it says of itself."""
+    """Return the fields of a cell's scenario by their dotted names; of a person's own loop, what it says of itself."""
     if isinstance(cell, OwnLoopCell):
         return dict(_flatten(cell.plan.model_dump(mode="json", exclude={"kind", "notes"})))
     return dict(_flatten(cell.scenario.model_dump(mode="json", exclude=_NOT_MEASURED)))
@@ -49,7 +49,7 @@ def _spell(value: object) -> str:
 def find_treatment(
     baseline: Mapping[str, str] | None, candidate: Mapping[str, str] | None
 ) -> tuple[SettingChange, ...]:
-    """Give every field in which two sides differ; none where one of them is traces, which say nothing of it."""
+    """Return every field in which two sides differ; none where one of them is traces, which say nothing of it."""
     if baseline is None or candidate is None:
         return ()
     names = dict.fromkeys((*baseline, *candidate))

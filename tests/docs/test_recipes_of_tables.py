@@ -1,0 +1,92 @@
+"""The recipes of docs/architecture.md for a column and for a metric, followed in a copy of the package."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+RECORDED = REPOSITORY / "tests" / "traces" / "recorded" / "two_ranks_one_gpu"
+
+COLUMN = """        Column("span_ns", "Int64", Unit.NS, "how long it ran", lambda row: row.one.span.length_ns),
+"""
+BOARD = """    _column("span_ns", "ran"),
+"""
+METRIC = """    _of_column("copies", "exposed copies", OVERLAP["exposed_copy_ns"]),
+"""
+FOLLOW = """
+import json, sys
+import dtbench
+from dtbench.cli.main import main
+from dtbench.report.tb_plugin.collectives import Query, list_collectives
+from dtbench.report.page.trace_document import collective_documents
+from tests.docs.tables_page import make_tables_page
+
+first, second, run = sys.argv[1:]
+traces = dtbench.read_trace(first)
+table = traces.collectives
+lengths = (table["end_ns"] - table["start_ns"]).tolist()
+query = Query(chosen={}, text="", owner=None, sort="span_ns", descending=True, offset=0)
+board = list_collectives(table, query)
+compared = dtbench.compare(first, second)
+print(json.dumps({
+    "package": dtbench.__file__,
+    "is_span": table["span_ns"].tolist() == lengths,
+    "json": [row["span_ns"] for row in collective_documents(traces.traces)] == lengths,
+    "board": [column.header for column in board.columns][-1],
+    "page": "| `span_ns` | Int64 | ns | how long it ran |" in make_tables_page(),
+    "older": bool(dtbench.load_run(run).collectives["span_ns"].isna().all()),
+    "metric": compared.metrics.set_index("metric").loc["copies", ["unit", "baseline"]].tolist(),
+    "copies": float(traces.overlap["exposed_copy_ns"].mean()),
+}))
+main(["compare", first, second, "--fail-if", "copies > 1000000%"])
+"""
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Follow both recipes in a copy of the package and return what then is shown."""
+    folder = tmp_path_factory.mktemp("recipes")
+    shutil.copytree(REPOSITORY / "dtbench", folder / "dtbench", ignore=shutil.ignore_patterns("__pycache__"))
+    put_before_end(folder / "dtbench/traces/rows/collective_table.py", "COLLECTIVES: Final", "    ),\n)\n", COLUMN)
+    put_before_end(folder / "dtbench/report/tb_plugin/collectives.py", "_SINGLE: Final", ")\n_GROUPED", BOARD)
+    put_before_end(folder / "dtbench/comparison/metrics.py", "METRICS: Final", ')\n"""In the order', METRIC)
+    (folder / "follow.py").write_text(FOLLOW, encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, "follow.py", *map(str, (RECORDED / "ddp", RECORDED / "skew", REPOSITORY / "results/example"))],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(REPOSITORY)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    first, _, rest = ended.stdout.partition("\n")
+    assert first, ended.stderr
+    found: dict[str, Any] = {**json.loads(first), "gate": rest + ended.stderr}
+    assert found["package"].startswith(str(folder))
+    return found
+
+
+def put_before_end(path: Path, start: str, end: str, line: str) -> None:
+    """Put a line at the end of a list that a module declares."""
+    text = path.read_text(encoding="utf-8")
+    place = text.index(end, text.index(start))
+    path.write_text(text[:place] + line + text[place:], encoding="utf-8")
+
+
+def test_a_column_is_one_line_and_shown_everywhere(followed: dict[str, Any]) -> None:
+    assert followed["is_span"]
+    assert followed["json"]
+    assert followed["page"]
+    assert followed["board"] == "ran"
+    assert followed["older"], "NA in a table of an older version"
+
+
+def test_a_metric_of_a_comparison_is_one_line(followed: dict[str, Any]) -> None:
+    assert followed["metric"] == ["ns", followed["copies"]]
+    assert "`copies > 1000000%`, skew against ddp: undecided, 1 against 1 launches are too few" in followed["gate"]
