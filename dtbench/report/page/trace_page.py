@@ -83,7 +83,7 @@ def time_table(traces: TraceSet) -> Table:
     rows: list[Row]
     if sum(len(one.steps) for one in traces.analyses) <= MOST_STEP_ROWS:
         rows = [
-            (str(one.rank), name, *_spell(overlap, lost))
+            (_count(one.rank), name, *_spell(overlap, lost))
             for one in shown
             for name, overlap, lost in _windows(one, with_whole=len(shown) == 1)
         ]
@@ -102,6 +102,11 @@ def time_table(traces: TraceSet) -> Table:
         notes=notes,
         key="times",
     )
+
+
+def _count(number: int) -> Cell:
+    """Give a number that is spelled with all its digits."""
+    return Cell(str(number), value=number)
 
 
 def _windows(one: TraceAnalysis, *, with_whole: bool) -> list[tuple[str, Overlap, int]]:
@@ -127,7 +132,7 @@ def _say_chosen(which: str, ranks: int, more: str = "") -> tuple[str, ...]:
 
 
 def _spell_rank(one: TraceAnalysis) -> tuple[str | Cell, ...]:
-    mean, rank = average([one]), Cell(str(one.rank), value=one.rank)
+    mean, rank = average([one]), _count(one.rank)
     if not mean.are_steps:
         return (rank, "whole", *_spell(one.whole, one.unseen))
     step, compute, exposed, *rest = _spell(mean.overlap, mean.lost)
@@ -279,7 +284,7 @@ def gap_table(traces: TraceSet) -> Table:
         gaps = find_gaps(one, are_steps=are_steps)
         known = [gap for gap in gaps if gap.gap_ns == sum(getattr(gap, part) or 0 for part in _DISJOINT)]
         if gaps:
-            rows.append((str(one.rank), gaps[0].lane, *(_gap_cell(known or gaps, part) for part in _GAP_PARTS)))
+            rows.append((_count(one.rank), gaps[0].lane, *(_gap_cell(known or gaps, part) for part in _GAP_PARTS)))
         if 0 < len(known) < len(gaps):
             left_out.append(f"rank {one.rank}: of the {len(known)} of {len(gaps)} steps of which all parts are known")
     titles = ("stood\nstill", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
@@ -326,9 +331,9 @@ def waiting_table(traces: TraceSet) -> Table:
         ],
         rows=[
             (
-                str(one.rank),
-                str(one.collectives),
-                "n/a" if one.last is None else str(one.last),
+                _count(one.rank),
+                _count(one.collectives),
+                "n/a" if one.last is None else _count(one.last),
                 Cell(format_ns(one.skew_wait_ns), value=one.skew_wait_ns),
                 Cell(format_fraction(one.wait_fraction), value=one.wait_fraction),
                 Cell(format_ns(one.caused_wait_ns), value=one.caused_wait_ns),
@@ -354,11 +359,11 @@ def tax_table(traces: TraceSet) -> Table:
         columns=[Column("rank"), *(Column(title, is_number=True) for title in titles)],
         rows=[
             (
-                Cell(str(rank), value=rank),
+                _count(rank),
                 Cell(f"{tax.ratio:.2f} x" if tax.kernels else "n/a", value=tax.ratio),
                 Cell(f"{'-' if tax.tax_ns < 0 else ''}{format_ns(abs(tax.tax_ns))}", value=tax.tax_ns),
-                str(len(tax.kernels)),
-                str(tax.compared_count),
+                _count(len(tax.kernels)),
+                _count(tax.compared_count),
                 Cell(format_fraction(tax.slower_fraction), value=tax.slower_fraction),
             )
             for rank, tax in shown
