@@ -27,19 +27,34 @@ def report(
     In JSON times are nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
     refuse_page_place(html)
-    from dtbench.runs.reading.run_data import read_run_data
-    from dtbench.runs.run import summarize_data
     from dtbench.store.find_run import find_run
 
-    data = read_run_data(find_run(run, results, print_aside))
-    summary = summarize_data(data)
-    if cell is not None:
-        summary = choose_cell(summary, cell)
-    write_page(html, lambda: make_run_document(data, summary))
+    folder = find_run(run, results, print_aside)
+    summary = _summarize(folder, cell) if html is None else _write_summary(folder, cell, html)
     if as_json:
         print_json(to_document(summary))
     else:
         print_report(summary)
+
+
+def _summarize(folder: Path, cell: str | None) -> "RunSummary":
+    from dtbench.runs.run import summarize_run
+
+    summary = summarize_run(folder)
+    return summary if cell is None else choose_cell(summary, cell)
+
+
+def _write_summary(folder: Path, cell: str | None, html: Path) -> "RunSummary":
+    """Give the same, of what was read once for the page and for what is printed."""
+    from dtbench.runs.reading.run_data import read_run_data
+    from dtbench.runs.run import summarize_data
+
+    data = read_run_data(folder)
+    summary = summarize_data(data)
+    if cell is not None:
+        summary = choose_cell(summary, cell)
+    write_page(html, lambda: make_run_document(data, summary))
+    return summary
 
 
 def make_run_document(data: "RunData", summary: "RunSummary") -> str:
