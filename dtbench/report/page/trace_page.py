@@ -83,7 +83,7 @@ def time_table(traces: TraceSet) -> Table:
     rows: list[Row]
     if sum(len(one.steps) for one in traces.analyses) <= MOST_STEP_ROWS:
         rows = [
-            (_count(one.rank), name, *_spell(overlap, lost))
+            (str(one.rank), name, *_spell(overlap, lost))
             for one in shown
             for name, overlap, lost in _windows(one, with_whole=len(shown) == 1)
         ]
@@ -132,7 +132,7 @@ def _say_chosen(which: str, ranks: int, more: str = "") -> tuple[str, ...]:
 
 
 def _spell_rank(one: TraceAnalysis) -> tuple[str | Cell, ...]:
-    mean, rank = average([one]), _count(one.rank)
+    mean, rank = average([one]), Cell(str(one.rank), value=one.rank)
     if not mean.are_steps:
         return (rank, "whole", *_spell(one.whole, one.unseen))
     step, compute, exposed, *rest = _spell(mean.overlap, mean.lost)
@@ -284,7 +284,7 @@ def gap_table(traces: TraceSet) -> Table:
         gaps = find_gaps(one, are_steps=are_steps)
         known = [gap for gap in gaps if gap.gap_ns == sum(getattr(gap, part) or 0 for part in _DISJOINT)]
         if gaps:
-            rows.append((_count(one.rank), gaps[0].lane, *(_gap_cell(known or gaps, part) for part in _GAP_PARTS)))
+            rows.append((str(one.rank), gaps[0].lane, *(_gap_cell(known or gaps, part) for part in _GAP_PARTS)))
         if 0 < len(known) < len(gaps):
             left_out.append(f"rank {one.rank}: of the {len(known)} of {len(gaps)} steps of which all parts are known")
     titles = ("stood\nstill", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
@@ -331,7 +331,7 @@ def waiting_table(traces: TraceSet) -> Table:
         ],
         rows=[
             (
-                _count(one.rank),
+                str(one.rank),
                 _count(one.collectives),
                 "n/a" if one.last is None else _count(one.last),
                 Cell(format_ns(one.skew_wait_ns), value=one.skew_wait_ns),
@@ -359,7 +359,7 @@ def tax_table(traces: TraceSet) -> Table:
         columns=[Column("rank"), *(Column(title, is_number=True) for title in titles)],
         rows=[
             (
-                _count(rank),
+                Cell(str(rank), value=rank),
                 Cell(f"{tax.ratio:.2f} x" if tax.kernels else "n/a", value=tax.ratio),
                 Cell(f"{'-' if tax.tax_ns < 0 else ''}{format_ns(abs(tax.tax_ns))}", value=tax.tax_ns),
                 _count(len(tax.kernels)),
