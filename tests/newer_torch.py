@@ -6,6 +6,8 @@ import pytest
 
 from dtbench.base.torch_versions import read_torch_release
 from dtbench.plan.rules.newer_knobs import NEWER
+from dtbench.plan.rules.refusals import REFUSALS
+from dtbench.plan.rules.table import RULES
 
 FIRST_TORCH: Final = {newer.knob: newer.first for newer in NEWER if newer.words is None}
 """Knobs of the schema by the first torch that has them."""
@@ -26,3 +28,8 @@ def skip_where_torch_lacks(knob: str) -> None:
     first = FIRST_TORCH.get(knob, (0, 0))
     if torch_version() < first:
         pytest.skip(f"{knob} is new in torch {first[0]}.{first[1]}")
+
+
+def plan_what_torch_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let plans be made of what torch is known to get wrong."""
+    monkeypatch.setattr("dtbench.plan.plan.RULES", [rule for rule in RULES if rule not in REFUSALS])

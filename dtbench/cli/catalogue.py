@@ -213,10 +213,10 @@ def _run_one(
 ) -> "FinishedScenario | str":
     """Run one scenario, or what a stopped run of this catalogue lacks; gives a sentence where a launch failed."""
     from dtbench.base.errors import LaunchError, StoreError
-    from dtbench.cli.run import Wish, train
+    from dtbench.cli.run import RunRequest, train
     from dtbench.store.records.checks import FinishedScenario
 
-    anew = Wish(file, file.name, results, None, resume=False, caller=command, prefix=forks.find_prefix(file))
+    anew = RunRequest(file, file.name, results, None, resume=False, caller=command, prefix=forks.find_prefix(file))
     unfinished = _find_stopped(file, results, state)
     started = time.monotonic_ns()
     try:

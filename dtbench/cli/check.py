@@ -56,7 +56,7 @@ def _plan_cells(file: "ScenarioFile") -> "dict[str, Plan]":
             refusals.append(
                 f"Cell `{cell.name}` of {file.name}: python: {python} is no program here; is the path right?"
             )
-    mixed = find_mixed_repeat({cell.name: cell.scenario for cell in file.cells})
+    mixed = find_mixed_repeat({cell.name: cell.scenario.repeat for cell in file.cells})
     refusals += [] if mixed is None else [f"{file.name}: {mixed}"]
     if refusals:
         raise PlanError("\n".join(refusals))
@@ -99,7 +99,7 @@ def _wire_bytes(scenario: "Scenario", plan: "Plan") -> int | None:
 
 def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
     from dtbench.base.units import format_bytes, format_count
-    from dtbench.scenario.schema.repeat import describe_repeat, resolve_repeat
+    from dtbench.scenario.schema.repeat import describe_repeat
 
     print_line(file.question, tone=Tone.STRONG)
     devices = sorted({f"{plan.device.value} ({plan.backend})" for plan in plans.values()})
@@ -133,7 +133,7 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
     print_line("state: weights, gradients and optimizer; activations and buffers come on top")
     _print_traffic(plans)
     _print_checklist(file)
-    repeat = resolve_repeat(file.cells[0].scenario)
+    repeat = file.cells[0].scenario.repeat
     if not isinstance(repeat, int):
         print_line(f"repeat: auto takes {describe_repeat(repeat)}.")
     for note in dict.fromkeys(note for plan in plans.values() for note in plan.notes):
@@ -145,7 +145,7 @@ def _print_needs(file: "ScenarioFile") -> None:
     """Say what not every torch that dtbench supports can do: the one that will run this is not asked."""
     from dtbench.plan.rules.newer_knobs import find_newer
 
-    for need in dict.fromkeys(newer.describe() for cell in file.cells for newer in find_newer(cell.scenario)):
+    for need in dict.fromkeys(newer.says for cell in file.cells for newer in find_newer(cell.scenario)):
         print_line(f"Note: {need}")
 
 

@@ -34,12 +34,11 @@ class Forks(ExitStack):
 def _may_fork(file: "ScenarioFile") -> bool:
     """Say whether copies of one process will do: on CPU, one launch, and nothing that is read at a rank's start."""
     from dtbench.launch.forked.servers import can_fork, make_environment
-    from dtbench.scenario.schema.repeat import resolve_repeat
 
     imported_with = make_environment().items()
 
     def is_plain(scenario: "Scenario") -> bool:
-        is_alone = resolve_repeat(scenario) == 1  # launches are samples only where each is a process of its own
+        is_alone = scenario.repeat == 1  # launches are samples only where each is a process of its own
         is_imported_alike = scenario.python is None and scenario.env.items() <= imported_with
         return scenario.device == "cpu" and is_alone and is_imported_alike
 

@@ -63,7 +63,7 @@ def run(
     from dtbench.base.errors import LaunchError
 
     try:
-        folder = train(Wish(file, scenario, results, unfinished, resume=resume))
+        folder = train(RunRequest(file, scenario, results, unfinished, resume=resume))
     except LaunchError as error:
         _show_what_there_is(error)
         raise
@@ -71,7 +71,7 @@ def run(
 
 
 @dataclass(frozen=True)
-class Wish:
+class RunRequest:
     """What a person typed: the scenario read and as named, and which unfinished run is meant; None: the newest.
 
     Attributes:
@@ -97,7 +97,7 @@ class Wish:
         return spell_command("dtbench", "run", self.named, *sets, *results, "--resume")
 
 
-def train(wish: Wish) -> Path:
+def train(request: RunRequest) -> Path:
     """Run a scenario, or what an unfinished run of it lacks; gives the folder.
 
     Raises:
@@ -109,26 +109,27 @@ def train(wish: Wish) -> Path:
     from dtbench.launch.local import WORKER
     from dtbench.launch.machine import read_machine
     from dtbench.launch.run import resume_scenario, run_scenario
-    from dtbench.scenario.schema.repeat import resolve_repeat
 
-    cells = plan_cells(wish.file, read_machine())
-    before = _find_unfinished(wish) if wish.resume else None
-    if before is None and wish.caller is None:
-        _hint_at_unfinished(wish)
+    cells = plan_cells(request.file, read_machine())
+    before = _find_unfinished(request) if request.resume else None
+    if before is None and request.caller is None:
+        _hint_at_unfinished(request)
     folders: list[Path] = []
-    repeat = resolve_repeat(cells[0].scenario)
+    repeat = cells[0].scenario.repeat
     most_launches = None if isinstance(repeat, int) else repeat.at_most
     with observe(folders.append, most_launches=most_launches) as screen:
         observer = screen
-        if wish.caller is None:
+        if request.caller is None:
             observer = replace(screen, on_end=lambda cell: _publish_cell(folders[-1], cell))
-        worker = (*wish.prefix, *WORKER)
+        worker = (*request.prefix, *WORKER)
         try:
             if before is not None:
-                return resume_scenario(wish.file, cells, before, observer=observer, judge=_judge, worker=worker).path
-            return run_scenario(wish.file, cells, wish.results, observer=observer, judge=_judge, worker=worker).path
+                return resume_scenario(request.file, cells, before, observer=observer, judge=_judge, worker=worker).path
+            return run_scenario(
+                request.file, cells, request.results, observer=observer, judge=_judge, worker=worker
+            ).path
         except KeyboardInterrupt:
-            kept = f"what was measured before is in {folders[-1]}; `{wish.command}` goes on" if folders else ""
+            kept = f"what was measured before is in {folders[-1]}; `{request.command}` goes on" if folders else ""
             observer.on_stop(kept or "nothing was measured")
             raise
 
@@ -150,7 +151,7 @@ def _publish_cell(folder: Path, cell: str) -> None:
         publish_cell(folder, cell)
 
 
-def _find_unfinished(wish: Wish) -> Path:
+def _find_unfinished(request: RunRequest) -> Path:
     """Give the run to go on with.
 
     Raises:
@@ -160,25 +161,25 @@ def _find_unfinished(wish: Wish) -> Path:
     from dtbench.launch.resume import find_unfinished
     from dtbench.store.find_run import find_run
 
-    if wish.unfinished is not None:
-        return find_run(wish.unfinished, wish.results)
-    found = find_unfinished(wish.results, wish.file.name)
+    if request.unfinished is not None:
+        return find_run(request.unfinished, request.results)
+    found = find_unfinished(request.results, request.file.name)
     if found is None:
         raise StoreError(
-            f"{wish.results}: no unfinished run of `{wish.file.name}` is here; without --resume a new one starts"
+            f"{request.results}: no unfinished run of `{request.file.name}` is here; without --resume a new one starts"
         )
     return found
 
 
-def _hint_at_unfinished(wish: Wish) -> None:
+def _hint_at_unfinished(request: RunRequest) -> None:
     """Say how to go on with an unfinished run of the same words, where there is one that nobody is writing."""
     from dtbench.launch.resume import find_unfinished, is_same_experiment
     from dtbench.store.layout import RunFolder
     from dtbench.store.lock import is_held
 
-    found = find_unfinished(wish.results, wish.file.name)
-    if found is not None and is_same_experiment(found, wish.file) and not is_held(RunFolder(found)):
-        print_aside(f"an unfinished run is in {found}; `{wish.command}` goes on with it, this one starts anew")
+    found = find_unfinished(request.results, request.file.name)
+    if found is not None and is_same_experiment(found, request.file) and not is_held(RunFolder(found)):
+        print_aside(f"an unfinished run is in {found}; `{request.command}` goes on with it, this one starts anew")
 
 
 def _report(folder: Path, *, as_json: bool) -> None:

@@ -4,7 +4,7 @@
 end           what it is                                             can follow from another rank's end
 ============  =====================================================  ==========================================
 held up       killed by the launcher: it hung                        no, unless another had raised before
-stopped       stood still, by a signal or a debugger, when the       no; since when is not known, so whoever
+stopped       stalled, by a signal or a debugger, when the           no; since when is not known, so whoever
               first ended or when the launcher lost patience         made a mistake meanwhile is named with it
 from outside  a signal that no mistake of its own sends, an exit     no
               without an error or with a code of its own
@@ -63,7 +63,7 @@ class _End:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether its process stood still: since when, nobody knows."""
+        """Whether its process was stopped: since when is unknown."""
         return self.failure.what == STOPPED
 
 
@@ -139,7 +139,7 @@ def _say_why_several(culprits: Sequence[_End]) -> str:
 
 
 def _find_first(ends: Sequence[_End]) -> list[_End]:
-    """Give the ends that may have come first, in order of time."""
+    """Return the ends that may have come first, in order of time."""
     in_order = sorted(ends, key=lambda end: end.began_ns)
     for kinds in ((_Kind.HELD_UP, _Kind.FROM_OUTSIDE, _Kind.MISTAKE), (_Kind.PEER_LOST,), (_Kind.TOLD,)):
         of_kind = [end for end in in_order if end.kind in kinds]

@@ -6,7 +6,7 @@ from math import prod
 from dtbench.base.errors import PlanError
 from dtbench.plan.plan import Machine, make_plan, plan_mesh
 from dtbench.scenario.load import ScenarioFile
-from dtbench.scenario.schema.repeat import count_launches, find_mixed_repeat, resolve_repeat
+from dtbench.scenario.schema.repeat import count_launches, find_mixed_repeat
 from dtbench.store.records.run import CellRecord
 
 
@@ -28,11 +28,11 @@ def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
                 name=cell.name,
                 scenario=cell.scenario,
                 plan=plan,
-                launches=tuple(range(count_launches(resolve_repeat(cell.scenario)))),
+                launches=tuple(range(count_launches(cell.scenario.repeat))),
                 coordinates=dict(cell.coordinates),
             )
         )
-    mixed = find_mixed_repeat({cell.name: cell.scenario for cell in file.cells})
+    mixed = find_mixed_repeat({cell.name: cell.scenario.repeat for cell in file.cells})
     problems += [] if mixed is None else [f"{file.name}: {mixed}"]
     if problems:
         raise PlanError("\n".join(problems))
@@ -52,7 +52,7 @@ def plan_elsewhere(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ..
 
 
 def interleave(cells: tuple[CellRecord, ...], first: int) -> Iterator[tuple[CellRecord, int]]:
-    """Give launches round by round, every second one backwards (ABBA): a drift of the machine hits all cells alike."""
+    """Return launches round by round, every second one backwards (ABBA): the machine's drift hits all cells alike."""
     rounds = max(len(cell.launches) for cell in cells)
     for index in range(first, rounds):
         for cell in cells if index % 2 == 0 else reversed(cells):

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dtbench import __version__
 from dtbench.base.errors import MissingError
 from dtbench.base.record import Record
-from dtbench.plan.rules.newer_knobs import find_lacking
+from dtbench.plan.rules.newer_knobs import NEWER
+from dtbench.plan.rules.rule import Case, find_reasons
 from dtbench.store.records.run import CellRecord
 
 _TIMEOUT_S = 300.0
@@ -52,7 +53,7 @@ def probe_interpreters(cells: Iterable[CellRecord]) -> dict[str, Interpreter]:
             problems.append(f"cell {of_cells[0].name}{others}: {error}")
             continue
         for cell in of_cells:
-            lacking = find_lacking(cell.scenario, found[path].torch)
+            lacking = find_reasons(NEWER, Case(cell.scenario, cell.plan.device, torch=found[path].torch))
             problems += [f"cell {cell.name}: python: {path}: {sentence}" for sentence in lacking]
     if problems:
         raise MissingError("\n".join(problems))

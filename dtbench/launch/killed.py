@@ -33,7 +33,7 @@ _OWN_SIGNALS: Final = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
 OWN_MISTAKES: Final = tuple(describe_signal(signal.Signals[name]) for name in _OWN_SIGNALS if hasattr(signal, name))
 
 
-def keep_killed(folder: LaunchFolder, failures: tuple[RankFailure, ...], *, ranks: int) -> bool:
+def salvage_stage_failure(folder: LaunchFolder, failures: tuple[RankFailure, ...], *, ranks: int) -> bool:
     """Make the records of ranks that all ended in one stage, because one died, hung or raised there; else give False.
 
     ``failures`` name the culprit first. One that raised has left torch's words: no other exception is a stage's.

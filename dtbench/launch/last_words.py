@@ -35,7 +35,7 @@ _OF_BACKENDS: Final = re.compile(r"gloo|transport/|NCCL|nccl|TCPStore|\bDist[A-Z
 
 
 def read_lines(path: Path) -> list[str]:
-    """Give the end of a log, line by line; empty where there is none.
+    """Return the end of a log, line by line; empty where there is none.
 
     Without blank lines, and what extension modules report of themselves once the interpreter is at its end.
     """
@@ -49,7 +49,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_last_lines(path: Path) -> tuple[str, ...]:
-    """Give what a log says of the end: the innermost frames of a stack dump, else its last lines."""
+    """Return what a log says of the end: the innermost frames of a stack dump, else its last lines."""
     lines = read_lines(path)
     fatal = [number for number, line in enumerate(lines) if line.startswith(_FATAL)][-1:]
     dumps = [number for number, line in enumerate(lines) if line.startswith(_CURRENT_THREAD)][-1:]
@@ -61,7 +61,7 @@ def read_last_lines(path: Path) -> tuple[str, ...]:
 
 
 def find_failure(folder: LaunchFolder, rank: int) -> EventLine | None:
-    """Give what a rank said when it raised; None: it never did."""
+    """Return what a rank said when it raised; None: it never did."""
     with suppress(OSError, ValueError):
         lines = folder.events(rank).read_text(encoding="utf-8").splitlines()
         said = (EventLine.model_validate_json(line) for line in lines)

@@ -5,19 +5,21 @@ samples.
 """
 
 import os
+import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
 
-from dtbench.base.errors import LaunchError, StoreError
+from dtbench.base.errors import LaunchError, MissingError, StoreError
 from dtbench.base.signals import describe_stop, is_urgent
 from dtbench.base.vocabulary import DeviceKind
 from dtbench.launch.blame import Blame, find_culprits, is_early
-from dtbench.launch.killed import keep_killed
+from dtbench.launch.killed import salvage_stage_failure
+from dtbench.launch.machine import NO_TORCH
 from dtbench.launch.memory import read_oom_kills
 from dtbench.launch.rank_processes import Ended, RankProcess, RankProcesses
-from dtbench.launch.rendezvous import meet, variables_of
 from dtbench.launch.watch import Watch
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalView
@@ -28,6 +30,19 @@ from dtbench.store.write import write_record
 
 WORKER = (sys.executable, "-P", "-m", "dtbench.worker")
 """``-P``: the same dtbench as here, and no module of the current folder in place of a library's."""
+
+_LOOPBACK: Final = "127.0.0.1"
+_ONE_NODE: Final = {
+    "GROUP_RANK": "0",
+    "GROUP_WORLD_SIZE": "1",
+    "ROLE_NAME": "default",
+    "MASTER_ADDR": _LOOPBACK,
+    "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank makes a store: the launcher has
+    "TORCHELASTIC_RESTART_COUNT": "0",
+    "TORCHELASTIC_MAX_RESTARTS": "0",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+}
+"""As torchrun sets them ("Environment Variables" of its documentation)."""
 
 
 def launch_ranks(
@@ -69,11 +84,11 @@ def _run_ranks(
     python, *arguments = worker
     command = (order.scenario.python or python, *arguments, "--order", str(folder.order))
     ranks = order.plan.ranks
-    with meet(ranks) as found:
+    with _meet(ranks) as found:
         variables = {**make_environment(order), **found}
         processes = RankProcesses(
             [
-                RankProcess(command, {**variables, **variables_of(rank, ranks)}, folder.log(rank))
+                RankProcess(command, {**variables, **_variables_of(rank, ranks)}, folder.log(rank))
                 for rank in range(ranks)
             ],
             is_urgent=is_urgent,
@@ -85,8 +100,39 @@ def _run_ranks(
         return tuple(processes.ended)
 
 
+@contextmanager
+def _meet(ranks: int) -> Iterator[Mapping[str, str]]:
+    """Hold the store of one launch; gives the variables by which all of its ranks find it.
+
+    The store is torch's, on a socket of ours: torch's own would listen on every interface of the machine.
+
+    Raises:
+        MissingError: torch is not installed.
+    """
+    try:
+        from torch.distributed import TCPStore
+    except ModuleNotFoundError as error:
+        raise MissingError(NO_TORCH) from error
+    listener = socket.socket(socket.AF_INET)
+    listener.bind((_LOOPBACK, 0))
+    listener.listen(max(128, 2 * ranks))
+    port = listener.getsockname()[1]
+    store = TCPStore(_LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    try:
+        yield {**_ONE_NODE, "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": f"dtbench-{port}"}
+    finally:
+        del store
+
+
+def _variables_of(rank: int, ranks: int) -> Mapping[str, str]:
+    """Return the variables that say which rank a process is, on one node."""
+    numbers = {name: str(rank) for name in ("RANK", "LOCAL_RANK", "ROLE_RANK")}
+    sizes = {name: str(ranks) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")}
+    return numbers | sizes
+
+
 def make_environment(order: WorkerOrder) -> Mapping[str, str]:
-    """Give what all ranks inherit: threads per rank, and loopback for gloo, since all ranks are on this machine.
+    """Return what all ranks inherit: threads per rank, and loopback for gloo, since all ranks are on this machine.
 
     What the user has set stays, except the BLAS limit that dtbench gives itself; the scenario's ``env`` wins over both.
     """
@@ -120,7 +166,7 @@ def _close_failed(order: WorkerOrder, folder: LaunchFolder, blame: Blame, began_
         _finish(order, folder, RunStatus.COMPLETE, reason, failures, began_ns)
         return
     with suppress(StoreError):  # a full disk must not hide why the rank failed
-        if not order.is_reference and keep_killed(folder, failures, ranks=order.plan.ranks):
+        if not order.is_reference and salvage_stage_failure(folder, failures, ranks=order.plan.ranks):
             _finish(order, folder, RunStatus.COMPLETE, None, failures, began_ns)
             return
         _finish(order, folder, RunStatus.FAILED, reason, failures, began_ns)

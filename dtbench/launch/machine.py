@@ -30,7 +30,7 @@ def read_machine() -> Machine:
 
 
 def read_torch_version() -> str:
-    """Give the version of this interpreter's torch.
+    """Return the version of this interpreter's torch.
 
     Raises:
         MissingError: torch is not installed.

@@ -12,7 +12,7 @@ from dtbench.store.records.run import CellRecord, WorkerOrder
 
 
 def make_order(cell: CellRecord, index: int, folder: LaunchFolder, reference: Path | None) -> WorkerOrder:
-    """Give the order of a launch that starts now; ``reference``: where the single process's results are."""
+    """Return the order of a launch that starts now; ``reference``: where the single process's results are."""
     return WorkerOrder(
         cell=cell.name,
         index=index,
@@ -26,21 +26,21 @@ def make_order(cell: CellRecord, index: int, folder: LaunchFolder, reference: Pa
 
 
 def make_reference_order(cell: CellRecord, folder: LaunchFolder) -> WorkerOrder:
-    """Give the order of the single process on the whole batch."""
+    """Return the order of the single process on the whole batch."""
     scenario, plan = plan_reference(cell.scenario, cell.plan)
     order = make_order(cell, 0, folder, None)
     return order.model_copy(update={"scenario": scenario, "plan": plan, "is_reference": True})
 
 
 def key_of_reference(scenario: Scenario) -> str:
-    """Give what two single processes share that train the same: model, data, optimizer, variables, interpreter."""
+    """Return what two single processes share that train the same: model, data, optimizer, variables, interpreter."""
     return scenario.model_copy(
         update={"measure": None, "correctness": None, "repeat": 1, "network": None}
     ).model_dump_json(warnings=False)
 
 
 def unlaunched(order: WorkerOrder) -> WorkerOrder:
-    """Give the order without a moment at which it was started: someone else will."""
+    """Return the order without a moment at which it was started: someone else will."""
     return order.model_copy(update={"launched_unix_ns": None})
 
 

@@ -36,7 +36,7 @@ class Patience:
         if self.left_s <= 0:
             return
         first = self.look()
-        if not first.stolen_fraction >= DISTURBED:  # NaN: nobody knows
+        if not first.stolen_fraction >= DISTURBED:  # NaN: unknown
             return
         self.say(
             f"waiting for other guests of this machine, who have {format_fraction(first.stolen_fraction)} of its cores"

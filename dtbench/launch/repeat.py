@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from dtbench.base.errors import PlanError
 from dtbench.base.units import NS_PER_S
-from dtbench.scenario.schema.repeat import resolve_repeat
-from dtbench.scenario.schema.scenario import AutoRepeat
+from dtbench.scenario.schema.repeat import AutoRepeat
 from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_launch
 from dtbench.store.records.run import CellRecord, OwnLoopCell, RunRecord
@@ -39,23 +38,23 @@ def refuse_automatic(cells: Sequence[CellRecord]) -> None:
     Raises:
         PlanError: says what to do.
     """
-    if any(isinstance(resolve_repeat(cell.scenario), AutoRepeat) for cell in cells):
+    if any(isinstance(cell.scenario.repeat, AutoRepeat) for cell in cells):
         raise PlanError("`repeat: auto` looks at launches to decide on more; give a number with --set repeat=10")
 
 
 def keep_launches(before: RunRecord, cells: tuple[CellRecord, ...]) -> tuple[CellRecord, ...]:
-    """Give cells that repeat automatically the launches that an earlier start of their run had added."""
+    """Return cells that repeat automatically the launches that an earlier start of their run had added."""
     added = {cell.name: cell.launches for cell in before.cells if not isinstance(cell, OwnLoopCell)}
     return tuple(
         cell.model_copy(update={"launches": max(cell.launches, added.get(cell.name, ()), key=len)})
-        if isinstance(resolve_repeat(cell.scenario), AutoRepeat)
+        if isinstance(cell.scenario.repeat, AutoRepeat)
         else cell
         for cell in cells
     )
 
 
 def add_launch(cell: CellRecord) -> CellRecord:
-    """Give a cell with one launch more."""
+    """Return a cell with one launch more."""
     return cell.model_copy(update={"launches": (*cell.launches, len(cell.launches))})
 
 

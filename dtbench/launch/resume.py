@@ -32,7 +32,7 @@ _MOST_DIFFERENCES = 3
 
 
 def find_unfinished(results: Path, name: str) -> Path | None:
-    """Give the newest run of a scenario that dtbench began and that lacks a launch; None when there is none."""
+    """Return the newest run of a scenario that dtbench began and that lacks a launch; None when there is none."""
     for path in reversed(find_runs(results)):
         if path.parent.name != name:
             continue
@@ -161,7 +161,7 @@ def is_finished(launch: LaunchFolder) -> bool:
 
 
 def keep_finished(folder: RunFolder, cells: tuple[CellRecord, ...]) -> frozenset[tuple[str, int]]:
-    """Give the launches that ended well, by cell and index; what the others and broken references left is removed.
+    """Return the launches that ended well, by cell and index; what the others and broken references left is removed.
 
     Raises:
         StoreError: it cannot be removed.

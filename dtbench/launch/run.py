@@ -36,8 +36,7 @@ from dtbench.launch.resume import keep_finished, refuse_other
 from dtbench.launch.watch import Progress
 from dtbench.plan.plan import Plan
 from dtbench.scenario.load import ScenarioFile
-from dtbench.scenario.schema.repeat import resolve_repeat
-from dtbench.scenario.schema.scenario import AutoRepeat
+from dtbench.scenario.schema.repeat import AutoRepeat
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run_folder
 from dtbench.store.lock import hold_run
 from dtbench.store.read import read_run
@@ -148,7 +147,7 @@ def resume_scenario(
 
 
 def _find_references(folder: RunFolder, cells: tuple[CellRecord, ...]) -> dict[str, Path]:
-    """Give the single processes' results that are there already, by what they are results of."""
+    """Return the single processes' results that are there already, by what they are results of."""
     found = {}
     for cell in cells:
         reference = folder.reference(cell.name)
@@ -211,7 +210,7 @@ def _look_for_neighbours(run: _Run) -> None:
 
 
 def _list_launches(run: _Run) -> Iterator[tuple[CellRecord, int]]:
-    """Give the planned launches that are left, then a round at a time while ``repeat: auto`` needs more."""
+    """Return the planned launches that are left, then a round at a time while ``repeat: auto`` needs more."""
     first = 0
     while True:
         yield from (
@@ -224,7 +223,7 @@ def _list_launches(run: _Run) -> Iterator[tuple[CellRecord, int]]:
 
 def _add_round(run: _Run) -> bool:
     """Add a launch to every cell, also to one that failed: resumed, it has as many as the others."""
-    rule = resolve_repeat(run.cells[0].scenario)
+    rule = run.cells[0].scenario.repeat
     cells = tuple(cell for cell in run.cells if cell.name not in run.failures)
     if not isinstance(rule, AutoRepeat) or not cells:
         return False
@@ -300,7 +299,7 @@ def _keep_environment(run: _Run, launch: LaunchFolder) -> None:
 
 
 def _run_reference(run: _Run, cell: CellRecord) -> Path:
-    """Give the single process's results for this cell.
+    """Return the single process's results for this cell.
 
     Cells share it that share model, data, optimizer, variables and interpreter.
     """

@@ -77,7 +77,7 @@ class Watch:
         self._thread.join()
 
     def note_stopped(self) -> None:
-        """Note which ranks stand still, stopped, now that another has failed: it may have waited for them."""
+        """Note which ranks are stopped, now that another has failed: it may have waited for them."""
         with suppress(OSError, StoreError):
             self.held_up |= dict.fromkeys(find_stopped(look(self._folder, self._ranks)), STOPPED)
 
@@ -142,7 +142,7 @@ class Beats:
 def find_hung(
     views: tuple[JournalView | None, ...], beats_ns: Sequence[int], *, now_ns: int, timeout_ns: int
 ) -> tuple[int, ...]:
-    """Give the ranks that came least far when no rank has shown life within the timeout; empty while any has.
+    """Return the ranks that came least far when no rank has shown life within the timeout; empty while any has.
 
     Least far: the lowest step, then the fewest collectives issued, then the earliest region. While any rank starts or
     finishes, the timeout is at least ``PATIENT_TIMEOUT_NS``: imports from a cold disk, large models, large traces and
@@ -163,7 +163,7 @@ def find_hung(
 
 
 def find_stopped(views: tuple[JournalView | None, ...]) -> tuple[int, ...]:
-    """Give the ranks whose process a signal or a debugger has stopped."""
+    """Return the ranks whose process a signal or a debugger has stopped."""
     return tuple(rank for rank, view in enumerate(views) if view is not None and _is_stopped(view.pid))
 
 

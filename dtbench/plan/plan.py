@@ -13,20 +13,21 @@ from pydantic import Field
 
 from dtbench.base.errors import PlanError
 from dtbench.base.record import Record
-from dtbench.base.units import NS_PER_S, count_things, format_bytes
+from dtbench.base.units import NS_PER_S, format_bytes
 from dtbench.base.vocabulary import Axis, DeviceKind, Purpose
-from dtbench.plan.rules.newer_knobs import find_lacking, spell_defaults
-from dtbench.plan.rules.problems import find_problems, find_rank_problems
-from dtbench.plan.rules.refusals import find_refusals
+from dtbench.plan.memory import estimate_reference_bytes, estimate_state_bytes
+from dtbench.plan.rules.machine import MOST_RANKS
+from dtbench.plan.rules.newer_knobs import spell_defaults
+from dtbench.plan.rules.rule import Case, find_reasons
+from dtbench.plan.rules.table import LIMITS, RULES
 from dtbench.plan.traffic.formula import find_own_purposes, plan_traffic
 from dtbench.plan.traffic.parameters import known_parameters, list_parameters
-from dtbench.plan.traffic.planned import DTYPE_BYTES, PlannedTraffic
+from dtbench.plan.traffic.planned import PlannedTraffic
 from dtbench.plan.traffic.tensor import count_data_ranks
 from dtbench.scenario.schema.ddp import Join
 from dtbench.scenario.schema.model import Custom, Mlp, Model, Timed, Transformer
 from dtbench.scenario.schema.network import EmulatedNetwork
-from dtbench.scenario.schema.presets import resolve_model
-from dtbench.scenario.schema.scenario import AdamW, Ddp, Fsdp1, Fsdp2, Parallel, Scenario, Sgd
+from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Parallel, Scenario
 
 
 class Machine(Record):
@@ -49,9 +50,6 @@ class MeshAxis(Record):
     name: Axis
     size: int
 
-
-MOST_LAYERS = 10_000
-MOST_RANKS = 100_000
 
 RankCount: TypeAlias = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 """Of a plan that is made or read: what looks at each rank has an end."""
@@ -111,27 +109,17 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         PlanError: sizes do not divide, options exclude each other, this torch lacks a knob, or there are too few GPUs;
         names all reasons at once.
     """
-    _refuse_too_many_layers(scenario.model)
-    device = _choose_device(scenario, machine)
-    mesh = plan_mesh(scenario)
-    ranks = prod(axis.size for axis in mesh)
-    if ranks > MOST_RANKS:
-        raise PlanError(f"parallel asks for {ranks} ranks, more than {MOST_RANKS}; no plan is made for that")
-    torch = _find_torch(scenario, machine)
-    problems = [
-        *find_problems(scenario),
-        *find_refusals(scenario, device, torch),
-        *find_rank_problems(scenario, device, ranks),
-        *_check_exposure(scenario, device),
-    ]
-    if torch is not None:
-        problems += find_lacking(scenario, torch)
-    if device is DeviceKind.CUDA and ranks > machine.cuda_devices:
-        problems.append(_too_few_gpus(scenario, ranks, machine))
-    if device is DeviceKind.CPU and machine.memory_bytes is not None:
-        problems += _check_host_memory(scenario, ranks, machine.memory_bytes)
-    if problems:
-        raise PlanError("\n".join(problems))
+    case = Case(
+        scenario,
+        _choose_device(scenario, machine),
+        torch=_find_torch(scenario, machine),
+        cuda_devices=machine.cuda_devices,
+        memory_bytes=machine.memory_bytes,
+    )
+    for rules in (LIMITS, RULES):
+        reasons = list(find_reasons(rules, case))
+        if reasons:
+            raise PlanError("\n".join(reasons))
     return _resolve(scenario, machine)
 
 
@@ -188,14 +176,15 @@ def plan_for_check(scenario: Scenario) -> Plan:
 
 
 def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
-    """Give scenario and plan of the single process that sees the whole batch, in float32 without autocast."""
+    """Return scenario and plan of the single process that sees the whole batch, in float32 without autocast."""
+    asked = scenario.model_dump(mode="json")
     fields = {
-        **scenario.model_dump(mode="json"),
+        **asked,
         "parallel": _plan_alone(scenario.parallel),
         "precision": {"dtype": "float32"},
         "accumulation": {"micro_batches": 1},
         "network": {"kind": "real"},
-        "model": {**scenario.model.model_dump(mode="json"), **_plain_options(scenario.model)},
+        "model": {**asked["model"], **_plain_options(scenario.model)},
         "state_dict": None,
     }
     single = Scenario.model_validate_json(json.dumps(fields))
@@ -205,7 +194,7 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
 
 
 def _plan_alone(parallel: Parallel) -> dict[str, object]:
-    """Give the strategy of the single process: what ranks weigh that still have rows, and what gradients are scaled by.
+    """Return the strategy of the single process: what ranks with rows weigh, and what gradients are scaled by.
 
     It wraps nothing: the fields are for ``dtbench.worker.reference`` to read.
     """
@@ -224,7 +213,7 @@ def count_rows(scenario: Scenario) -> int:
 
 
 def _plain_options(model: Model) -> dict[str, object]:
-    """Give the fields of a model that change how long it takes or what it keeps, set to what changes nothing."""
+    """Return the fields of a model that change how long it takes or what it keeps, set to what changes nothing."""
     plain: dict[str, object] = {"activation_checkpointing": None, "compile": None}
     if isinstance(model, Timed):
         plain |= {"forward_ms": 0.0, "backward_ms": 0.0, "slow_rank": None}
@@ -232,7 +221,7 @@ def _plain_options(model: Model) -> dict[str, object]:
 
 
 def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
-    """Give the mesh that a strategy builds, outermost axis first."""
+    """Return the mesh that a strategy builds, outermost axis first."""
     parallel = scenario.parallel
     match parallel:
         case Ddp(replicas=replicas):
@@ -245,7 +234,7 @@ def plan_mesh(scenario: Scenario) -> tuple[MeshAxis, ...]:
 
 
 def find_silent_axes(device: DeviceKind, mesh: tuple[MeshAxis, ...]) -> frozenset[Axis]:
-    """Give the axes whose collectives come to nothing: of one rank, on devices.
+    """Return the axes whose collectives come to nothing: of one rank, on devices.
 
     For a group of one rank NCCL launches none of its kernels: what is to be done in place is done, anything else it
     copies (``src/device/onerank.cu``). gloo carries such a collective as any other.
@@ -258,7 +247,7 @@ def count_flops(scenario: Scenario) -> int | None:
 
     None for a person's own model, and for a timed one: its time is given, whatever its products take.
     """
-    model, data = resolve_model(scenario.model), scenario.data
+    model, data = scenario.model, scenario.data
     match model:
         case Transformer():
             per_token = _transformer_flops(model, data.sequence_length)
@@ -286,53 +275,6 @@ def _transformer_flops(model: Transformer, sequence_length: int) -> int:
     return 6 * matrices + 12 * model.layers * model.dim * sequence_length
 
 
-def estimate_state_bytes(scenario: Scenario) -> int:
-    """Give the least that one rank must hold: its training state, or its weights and the one being drawn in float32.
-
-    Activations, buckets and gathered parameters come on top. 0 for a person's own model: nothing is known.
-    """
-    sizes = [parameter.numel for parameter in known_parameters(scenario.model) or ()]
-    numel, largest = sum(sizes), max(sizes, default=0)
-    match scenario.parallel:
-        case Ddp() | Fsdp1(sharding_strategy="NO_SHARD"):
-            shards = 1
-        case Fsdp1(shards=along) | Fsdp2(shards=along):
-            shards = along
-    shards *= scenario.parallel.tensor
-    weights = numel * DTYPE_BYTES[scenario.precision.dtype] // shards
-    return max(weights + largest * DTYPE_BYTES["float32"], _count_copies(scenario) * weights)
-
-
-def estimate_reference_bytes(scenario: Scenario) -> int:
-    """Give the least that the single process must hold: the whole training state in float32. 0: nothing is known."""
-    numel = sum(parameter.numel for parameter in known_parameters(scenario.model) or ())
-    return _count_copies(scenario) * numel * DTYPE_BYTES["float32"]
-
-
-def _count_copies(scenario: Scenario) -> int:
-    """Count what is as large as the weights: these, gradients, and the optimizer's state."""
-    match scenario.optimizer:
-        case AdamW():
-            return 4
-        case Sgd(momentum=momentum):
-            return 3 if momentum else 2
-
-
-def _check_host_memory(scenario: Scenario, ranks: int, memory_bytes: int) -> Iterator[str]:
-    needed = ranks * estimate_state_bytes(scenario)
-    if needed > memory_bytes:
-        yield (
-            f"{ranks} ranks need at least {format_bytes(needed)} for weights, gradients and optimizer state, and this "
-            f"machine has {format_bytes(memory_bytes)}; make the model smaller, for example with --set model.layers=..."
-        )
-    reference = estimate_reference_bytes(scenario)
-    if scenario.correctness.enabled and needed <= memory_bytes < reference:
-        yield (
-            f"the single process that checks the ranks needs at least {format_bytes(reference)}, and this machine has "
-            f"{format_bytes(memory_bytes)}; --set correctness.enabled=false runs without the check"
-        )
-
-
 def _choose_device(scenario: Scenario, machine: Machine) -> DeviceKind:
     match scenario.device:
         case "cpu":
@@ -343,34 +285,9 @@ def _choose_device(scenario: Scenario, machine: Machine) -> DeviceKind:
             return DeviceKind.CUDA if machine.cuda_devices else DeviceKind.CPU
 
 
-def _refuse_too_many_layers(model: Model) -> None:
-    sizes = resolve_model(model)
-    layers = 0 if isinstance(sizes, Custom) else sizes.layers
-    if layers > MOST_LAYERS:
-        raise PlanError(f"model.layers={layers} is more than {MOST_LAYERS}; no plan is made for that")
-
-
 def is_compiled_ddp(scenario: Scenario) -> bool:
     """Whether DDP fills its buckets in an order that the compiler decides: all gradients of a graph come at once."""
     return isinstance(scenario.parallel, Ddp) and scenario.parallel.replicas > 1 and scenario.model.compile is not None
-
-
-def _too_few_gpus(scenario: Scenario, ranks: int, machine: Machine) -> str:
-    cuda_devices = machine.cuda_devices
-    found = "no CUDA device" if not cuda_devices else f"{count_things(cuda_devices, 'CUDA device')}"
-    instead = "`--set device=cpu` runs the same ranks over gloo on this machine's cores"
-    if machine.memory_bytes is not None and any(_check_host_memory(scenario, ranks, machine.memory_bytes)):
-        instead = "its ranks do not fit into this machine's memory either; `dtbench list` names smaller ones"
-    elif refused := [
-        *find_refusals(scenario, DeviceKind.CPU, machine.torch),
-        *find_rank_problems(scenario, DeviceKind.CPU, ranks),
-    ]:
-        instead = f"over gloo on this machine's cores it would not run either: {'; '.join(refused)}"
-    if cuda_devices:
-        field = "parallel.replicas" if isinstance(scenario.parallel, Ddp) else "parallel.shards"
-        instead += f"; or let it fit with a smaller `--set {field}=...` ({found} here)"
-    needed = f"{count_things(ranks, 'CUDA device')}"
-    return f"this scenario needs {needed}, one for each rank, and this machine has {found}; {instead}"
 
 
 def _note_compiled_ddp(scenario: Scenario) -> Iterator[str]:
@@ -395,16 +312,6 @@ def _note_timed(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
     short = [f"model.{name}={unit_ms:g}" for name, unit_ms in units_ms.items() if 0 < unit_ms < SHORT_UNIT_MS]
     if short and device is DeviceKind.CPU:
         yield f"{' and '.join(short)}: a CPU can rarely sleep so briefly and so exactly; a launch tries first"
-
-
-def _check_exposure(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
-    """Name an estimate of exposed communication that this device cannot give."""
-    is_wrapped = device is DeviceKind.CPU or isinstance(scenario.network, EmulatedNetwork)
-    if "ablation" in scenario.measure.exposure and not is_wrapped:
-        yield (
-            "measure.exposure=ablation leaves collectives out where their process group is wrapped, and NCCL's is not; "
-            "measure.exposure=[trace, wait] works, or network.kind=emulated, or device=cpu"
-        )
 
 
 LINKED_NOTE: Final = "communication costs what the emulated link says: its times are this link's, not the machine's"

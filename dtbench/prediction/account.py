@@ -21,11 +21,11 @@ class PredictedCollective:
     Attributes:
         owner: ``bucket 0``, or the FQN of an FSDP unit, ``root`` for the root; empty: nobody's.
         region: that issued it; None: none was entered.
-        exposed_ns: its share of its span without compute beside it, 1/k where k collectives are served at once.
+        exposed_ns: its share of its span that no compute overlaps, 1/k where k collectives are served at once.
         begin_ns: of its service; its span began ``skew_ns`` before.
         queued_ns: time between issue and span in which others held the lane.
         skew_ns: time on its lane in which another rank had not issued it yet.
-        wait_ns: the host stood still for it.
+        wait_ns: the host was blocked for it.
         causes: of what is exposed, by the rules of ``dtbench.traces.causes.split``; empty where nothing is.
         cause: the largest of these; None where nothing is exposed.
     """
@@ -70,7 +70,7 @@ class PredictedStep:
 
     @property
     def hidden_comm_ns(self) -> int:
-        """Time in which a collective is on its lane beside compute."""
+        """Time in which a collective on its lane is overlapped with compute."""
         return self.comm_ns - self.exposed_comm_ns
 
     @property
@@ -80,7 +80,7 @@ class PredictedStep:
 
     @property
     def wait_ns(self) -> dict[Purpose, int]:
-        """Time in which the host stood still, by purpose."""
+        """Time in which the host was blocked, by purpose."""
         waits: dict[Purpose, int] = {}
         for one in self.collectives:
             waits[one.purpose] = waits.get(one.purpose, 0) + one.wait_ns
@@ -147,7 +147,7 @@ def _describe(execution: Execution, one: Served, exposed: tuple[int, int], ledge
 
 
 def share_exposed(spans: Sequence[tuple[int, int]], compute: Sequence[tuple[int, int]]) -> tuple[int, tuple[int, ...]]:
-    """Give the length of the spans' union, and each one's share of what has no compute beside it.
+    """Return the length of the spans' union, and each one's share of what no compute overlaps.
 
     Where k spans run at once each gets 1/k; nanoseconds that do not divide go to the first of them.
 

@@ -35,7 +35,7 @@ class Bounds:
 
 
 def margin_ns(expected_ns: float) -> int:
-    """Give by how much a measured step may differ from its closed form."""
+    """Return by how much a measured step may differ from its closed form."""
     return max(MARGIN_NS, round(MARGIN_FRACTION * expected_ns))
 
 

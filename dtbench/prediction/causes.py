@@ -24,11 +24,11 @@ class Ledger:
     execution: Execution
 
     def taken_ns(self, one: Served) -> int:
-        """Give when it takes its lane, where its span begins: its rank has issued it, and all before it have ended."""
+        """Return when it takes its lane and its span begins: its rank has issued it, and all before it have ended."""
         return max([one.issue_ns, *(other.end_ns for other in self._ahead(one))])
 
     def held_ns(self, one: Served, from_ns: int) -> int:
-        """Give the time from a moment until it takes its lane, in which others held it."""
+        """Return the time from a moment until it takes its lane, in which others held it."""
         return max(0, self.taken_ns(one) - from_ns)
 
     def split(self, one: Served, exposed_ns: int, skew_ns: int) -> tuple[tuple[Cause, int], ...]:
@@ -57,12 +57,12 @@ class Ledger:
         return sum(_overlap(start_ns, end_ns, one.start_ns, one.end_ns) for one in self.execution.computed)
 
     def computed_in(self, visit: int) -> list[Computed]:
-        """Give the compute of a region."""
+        """Return the compute of a region."""
         visited = self.execution.visited[visit]
         return [one for one in self.execution.computed if visited.start_ns <= one.start_ns < visited.end_ns]
 
     def reductions_in(self, visit: int) -> list[Served]:
-        """Give the reductions of gradients that a region issued, in order."""
+        """Return the reductions of gradients that a region issued, in order."""
         return [
             one
             for one in self.execution.served
@@ -70,11 +70,11 @@ class Ledger:
         ]
 
     def last_computed(self, one: Served) -> Computed | None:
-        """Give the last compute before an issue; None: there was none."""
+        """Return the last compute before an issue; None: there was none."""
         return max((done for done in self.execution.computed if done.place < one.place), key=_place, default=None)
 
     def ready_ns(self, one: Served) -> int:
-        """Give the first moment at which it could have been issued; one that is prefetched deep is issued before.
+        """Return the first moment at which it could have been issued; one that is prefetched deep is issued before.
 
         For an unshard that is the start of the compute of the unit gathered before, or of the region's first compute;
         for anything else the end of what was computed before.
@@ -143,7 +143,7 @@ class _Splitter:
         return ledger.compute_ns(done[0].start_ns, last.end_ns) if done else 0
 
     def sync_op_ns(self) -> int:
-        """All of it where the host stood still from its issue on."""
+        """All of it where the host was blocked from its issue on."""
         return self.exposed_ns if self.one.is_blocking else 0
 
     def tail_ns(self) -> int:

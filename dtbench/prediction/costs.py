@@ -13,6 +13,7 @@ from dtbench.base.errors import PredictionError
 from dtbench.base.vocabulary import Region
 from dtbench.plan.plan import Plan
 from dtbench.scenario.schema.model import Timed
+from dtbench.scenario.schema.presets import written_model
 from dtbench.scenario.schema.scenario import Scenario
 
 
@@ -23,7 +24,7 @@ class UnitCosts:
     Attributes:
         forward_ns: compute of its forward.
         backward_ns: compute of its backward, before its gradients are ready.
-        forward_host_ns, backward_host_ns: time of the host beside that, which is no compute.
+        forward_host_ns, backward_host_ns: time of the host on top of that, which is no compute.
     """
 
     forward_ns: int
@@ -60,15 +61,16 @@ RankCosts = Mapping[int, Costs]
 
 
 def known_costs(scenario: Scenario, plan: Plan) -> dict[int, Costs]:
-    """Give what the timed model says of each rank; the host costs nothing.
+    """Return what the timed model says of each rank; the host costs nothing.
 
     Raises:
-        PredictionError: nobody knows what this model costs.
+        PredictionError: what this model costs is unknown.
     """
     model = scenario.model
     if not isinstance(model, Timed):
+        kind = written_model(model).kind
         raise PredictionError(
-            f"nobody knows what model.kind={model.kind} costs; take model.kind=timed, or measure it without a link"
+            f"nobody knows what model.kind={kind} costs; take model.kind=timed, or measure it without a link"
         )
     costs = {rank: model.cost_ns(rank) for rank in range(plan.ranks)}
     return {
@@ -136,7 +138,7 @@ def scale_host(costs: Costs, ratio: float) -> Costs:
 
 
 def spread_host(costs: Costs, host_ns: int, *, micro_batches: int) -> Costs:
-    """Spread the host's time of a whole step over blocks and optimizer, where nobody knows where it lies.
+    """Spread the host's time of a whole step over blocks and optimizer, where it is unknown where it lies.
 
     A block's backward has twice the products of its forward, and the optimizer visits each parameter once: of four
     equal parts for each block these get one, two and one.
@@ -156,5 +158,5 @@ def spread_host(costs: Costs, host_ns: int, *, micro_batches: int) -> Costs:
 
 
 def _share(whole_ns: int, count: int, place: int) -> int:
-    """Give one of equal parts that add up to the whole."""
+    """Return one of equal parts that add up to the whole."""
     return whole_ns * (place + 1) // count - whole_ns * place // count

@@ -19,7 +19,7 @@ _END = -1
 
 
 def make_ddp(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...], writer: ProgramWriter) -> Hooks:
-    """Give what DDP issues in a step after its buckets are rebuilt."""
+    """Return what DDP issues in a step after its buckets are rebuilt."""
     buckets = fill_buckets(scenario, parallel, parameters)
     return _Reducer(scenario, parallel, _Readiness(parameters, is_cut=parallel.tensor > 1), buckets, writer)
 
@@ -27,7 +27,7 @@ def make_ddp(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...
 def make_first_ddp(
     scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...], writer: ProgramWriter
 ) -> Hooks:
-    """Give what DDP issues in the first step, before its buckets are rebuilt; a static graph waits for its end."""
+    """Return what DDP issues in the first step, before its buckets are rebuilt; a static graph waits for its end."""
     buckets = fill_first_buckets(scenario, parallel, parameters)
     readiness = _Readiness(parameters, is_cut=parallel.tensor > 1 or parallel.static_graph)
     return _Reducer(scenario, parallel, readiness, buckets, writer)
@@ -47,7 +47,7 @@ class _Readiness:
                 self._places[one.name] = units.index(one.unit) if one.unit else len(units)
 
     def place_of(self, bucket: Sequence[Parameter]) -> int:
-        """Give the place at which the last gradient of a bucket is ready; places fall during backward."""
+        """Return the place at which the last gradient of a bucket is ready; places fall during backward."""
         return min(self._places[one.name] for one in bucket)
 
 

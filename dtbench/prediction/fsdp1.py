@@ -18,15 +18,12 @@ from dtbench.scenario.schema.scenario import Fsdp1, Scenario
 
 
 def make_fsdp1(scenario: Scenario, parallel: Fsdp1, parameters: tuple[Parameter, ...], writer: ProgramWriter) -> Hooks:
-    """Give what FSDP1 issues in a step."""
-    policy = parallel.mixed_precision
-    gathered_bytes = DTYPE_BYTES[policy.param_dtype or scenario.precision.dtype]
-    reduced_bytes = DTYPE_BYTES[policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype]
-    is_whole = parallel.sharding_strategy == "NO_SHARD" or parallel.shards == 1
+    """Return what FSDP1 issues in a step."""
+    gathered_bytes, reduced_bytes = DTYPE_BYTES[scenario.gather_dtype], DTYPE_BYTES[scenario.reduce_dtype]
     units = {}
     for name, numel in flat_unit_elements(parameters, parallel, gathered_bytes).items():
-        padded = numel if is_whole else ceil(numel / parallel.shards) * parallel.shards
-        units[name] = _Handle(name, padded * gathered_bytes, padded * reduced_bytes, is_gathered=is_whole)
+        padded = numel if parallel.is_whole else ceil(numel / parallel.shards) * parallel.shards
+        units[name] = _Handle(name, padded * gathered_bytes, padded * reduced_bytes, is_gathered=parallel.is_whole)
     return _Handles(parallel, units, writer, reduces_always=scenario.accumulation.sync != "last")
 
 
@@ -55,7 +52,6 @@ class _Handles:
         self._forward_order = [*([self._root] if self._root else []), *self._blocks]
         self._backward_order: list[_Handle] = []
         self._writer = writer
-        self._is_whole = parallel.sharding_strategy == "NO_SHARD" or parallel.shards == 1
         self._frees_after_forward = parallel.sharding_strategy in ("FULL_SHARD", "HYBRID_SHARD")
         self._reduces_always = reduces_always
         self._reduces = True
@@ -140,12 +136,12 @@ class _Handles:
             unit.is_gathered = True
 
     def _reshard(self, unit: _Handle, *, frees: bool) -> None:
-        unit.is_gathered = unit.is_gathered and (self._is_whole or not frees)
+        unit.is_gathered = unit.is_gathered and (self._parallel.is_whole or not frees)
         unit.is_prefetched = False
 
     def _reduce(self, unit: _Handle) -> None:
         reduces, size_bytes = Purpose.GRAD_REDUCE, unit.reduced_bytes
-        if self._is_whole:
+        if self._parallel.is_whole:
             self._block(unit, Axis.SHARD, Operation.ALL_REDUCE, reduces, size_bytes)
             return
         self._block(unit, Axis.SHARD, Operation.REDUCE_SCATTER, reduces, size_bytes)

@@ -21,10 +21,9 @@ from dtbench.scenario.schema.scenario import Fsdp2, Scenario
 
 
 def make_fsdp2(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...], writer: ProgramWriter) -> Hooks:
-    """Give what FSDP2 issues in a step."""
-    policy = parallel.mixed_precision
+    """Return what FSDP2 issues in a step."""
     gathered_bytes = gathered_unit_bytes(scenario, parallel, parameters)
-    reduced_bytes = DTYPE_BYTES[policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype]
+    reduced_bytes = DTYPE_BYTES[scenario.reduce_dtype]
     asked = parallel.reshard_after_forward
     units = {
         name: _Unit(
@@ -120,7 +119,7 @@ class _ParamGroups:
                 unit.gather = None
 
     def _explicit(self, place: int) -> Sequence[_Unit]:
-        """Give the blocks that ``set_modules_to_backward_prefetch`` names for the block, or the root after the last."""
+        """Return the blocks that ``set_modules_to_backward_prefetch`` names for a block, or the root after the last."""
         count = self._parallel.backward_prefetch or 0
         return self._blocks[max(0, place - count) : place][::-1]
 

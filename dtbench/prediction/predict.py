@@ -43,7 +43,7 @@ class Prediction:
         return max(rank.step_ns for rank in self.ranks)
 
     def of(self, rank: int) -> PredictedStep:
-        """Give one rank's step."""
+        """Return one rank's step."""
         return self.ranks[rank] if len(self.ranks) > 1 else self.ranks[0]
 
 
@@ -66,7 +66,7 @@ def predict_step(
 
 
 def time_step(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share: float) -> int:
-    """Give the step time that ``predict_step`` predicts, ns, without accounting for it.
+    """Return the step time that ``predict_step`` predicts, ns, without accounting for it.
 
     Raises:
         PredictionError: there is no closed form for this; names all reasons at once.
@@ -76,7 +76,7 @@ def time_step(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share:
 
 
 def time_ranks_alone(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share: float) -> int:
-    """Give the slowest rank's step time, ns, if for each all others had issued everything long before.
+    """Return the slowest rank's step time, ns, if for each all others had issued everything long before.
 
     Whatever the others do, no rank can be faster.
 
@@ -183,7 +183,7 @@ def _make_frame(scenario: Scenario, plan: Plan, costs: Costs) -> Frame:
 
 
 def _spread(plan: Plan, purpose: Purpose) -> tuple[Request, ...]:
-    """Give a request for each collective of the plan's lines, which are equal within a line."""
+    """Return a request for each collective of the plan's lines, which are equal within a line."""
     return tuple(
         Request(line.axis, line.operation, purpose, line.size_bytes // line.count)
         for line in plan.traffic or ()

@@ -81,7 +81,7 @@ class Issue:
 
 @dataclass(frozen=True)
 class Wait:
-    """The host stands still until the collective that it issued as its ``number``-th, from 0, has ended."""
+    """The host is blocked until the collective that it issued as its ``number``-th, from 0, has ended."""
 
     number: int
 
@@ -108,7 +108,7 @@ class ProgramWriter:
     _waited: set[int] = field(default_factory=set)
 
     def finish(self) -> Program:
-        """Give what was written."""
+        """Return what was written."""
         return tuple(self._instructions)
 
     def enter(self, region: Region) -> None:
@@ -130,7 +130,7 @@ class ProgramWriter:
         return self._issue(request, is_blocking=False)
 
     def block(self, request: Request) -> int | None:
-        """Issue and stand still until its end; gives its number, None where nothing crosses."""
+        """Issue and block until its end; returns its number, None where nothing crosses."""
         number = self._issue(request, is_blocking=True)
         if number is not None:
             self._instructions.append(Wait(number))
@@ -156,7 +156,7 @@ class ProgramWriter:
 
 
 def make_serial(program: Program) -> Program:
-    """Let the host stand still after every issue, so that nothing overlaps."""
+    """Let the host block after every issue, so that nothing overlaps."""
     serial: list[Instruction] = []
     number = 0
     for instruction in program:

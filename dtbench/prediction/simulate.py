@@ -46,7 +46,7 @@ class Served:
         issue_ns: by this rank.
         last_issue_ns: by the last rank of its group.
         begin_ns, end_ns: served in ``[begin, end)``.
-        wait_ns: the host stood still for it, over all waits.
+        wait_ns: the host was blocked for it, over all waits.
         used_ns: when the last wait for it returned; None: nobody waited.
     """
 
@@ -105,7 +105,7 @@ class _Board:
         self._issues.setdefault((collective.group, collective.ranks, number), []).append(issue_ns)
 
     def find_last(self, collective: Collective, number: int) -> int | None:
-        """Give when the last rank issued it; None: some have not yet."""
+        """Return when the last rank issued it; None: some have not yet."""
         issues = self._issues[collective.group, collective.ranks, number]
         return max(issues) if len(issues) == len(self._ranks.intersection(collective.ranks)) else None
 
@@ -148,14 +148,14 @@ class _HostState:
         return self.place > before
 
     def conclude(self) -> Execution:
-        """Give what happened, once all ranks are done."""
+        """Return what happened, once all ranks are done."""
         for name in self._lanes:
             self._serve(name)
         self._leave_region()
         return Execution(self.now_ns, tuple(self._computed), tuple(self._visited), tuple(self._issued))
 
     def _execute(self, instruction: Instruction) -> bool:
-        """Do it; False: it stands still for what other ranks have not issued yet."""
+        """Do it; False: it is blocked by what other ranks have not issued yet."""
         match instruction:
             case Compute(duration_ns=duration_ns):
                 self._computed.append(Computed(self.place, self.now_ns, self.now_ns + duration_ns))

@@ -47,7 +47,7 @@ class Hooks(Protocol):
 
 @dataclass(frozen=True)
 class Frame:
-    """What a step is beside its strategy.
+    """What a step is apart from its strategy.
 
     Attributes:
         crossing: what the tensor axis exchanges where a block's products are done: in forward before its known cost, in

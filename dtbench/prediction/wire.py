@@ -21,7 +21,7 @@ class Wire:
         mesh: of the plan, outermost axis first.
         rank: this one.
         jitter_share: how much of the link's jitter each collective takes: 0 none, 1 all, 0.5 the mean. Which one takes
-            how much hangs on torch's names of process groups, which no plan knows.
+            how much depends on torch's names of process groups, which no plan knows.
     """
 
     network: EmulatedNetwork
@@ -30,7 +30,7 @@ class Wire:
     jitter_share: float
 
     def resolve(self, request: Request) -> Collective | None:
-        """Give the collective of a request; None among fewer than two ranks."""
+        """Return the collective of a request; None among fewer than two ranks."""
         ranks = group_along(self.mesh, request.axis, self.rank)
         if request.within is not None:
             first = ranks.index(self.rank) // request.within * request.within
@@ -54,7 +54,7 @@ class Wire:
 
 
 def group_along(mesh: tuple[MeshAxis, ...], axis: Axis, rank: int) -> tuple[int, ...]:
-    """Give the global ranks of a rank's group along an axis; the rank alone where the mesh has no such axis.
+    """Return the global ranks of a rank's group along an axis; the rank alone where the mesh has no such axis.
 
     The innermost axis counts fastest, as in torch's ``init_device_mesh``.
     """

@@ -12,8 +12,7 @@ from dtbench.runs.judge_checks import judge_checklist
 from dtbench.runs.reading.cell_data import CellData, RunData
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.summary import CellSummary, RunSummary
-from dtbench.scenario.schema.repeat import resolve_repeat
-from dtbench.scenario.schema.scenario import AutoRepeat
+from dtbench.scenario.schema.repeat import AutoRepeat
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import is_incomplete, read_run
 from dtbench.store.records.outline import say_unlisted
@@ -134,7 +133,7 @@ def _has_all_launches(run: RunRecord, cell: CellSummary) -> bool:
     """Tell whether a cell was launched as often as its scenario asks; an own loop asks for nothing."""
     if cell.scenario is None:
         return True
-    repeat = resolve_repeat(cell.scenario)
+    repeat = cell.scenario.repeat
     return run.repeat_end is not None if isinstance(repeat, AutoRepeat) else len(cell.launches) >= repeat
 
 

@@ -59,7 +59,7 @@ def open_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> ScenarioF
 
 
 def find_scenario(name_or_path: str) -> Path:
-    """Give the file of a scenario.
+    """Return the file of a scenario.
 
     Raises:
         ScenarioError: when a path leads nowhere, or a name is unknown or ambiguous.
@@ -88,7 +88,7 @@ def list_scenarios() -> list[ListedScenario]:
 
 
 def read_catalog() -> list[CatalogEntry]:
-    """Give the person's own scenarios, then the shipped ones, each sorted by name."""
+    """Return the person's own scenarios, then the shipped ones, each sorted by name."""
     own = find_files(_OWN_FOLDER)
     shipped_folder = _shipped_folder()
     shipped = find_files(shipped_folder) if shipped_folder is not None else []
@@ -138,7 +138,7 @@ def _find_path(written: str, entries: Sequence[CatalogEntry]) -> Path:
 
 
 def find_files(folder: Path) -> list[Path]:
-    """Give the scenario files of a folder and the folders in it, without hidden ones, sorted by name."""
+    """Return the scenario files of a folder and the folders in it, without hidden ones, sorted by name."""
     if not folder.is_dir():
         return []
     files = [
@@ -150,7 +150,7 @@ def find_files(folder: Path) -> list[Path]:
 
 
 def _shipped_folder() -> Path | None:
-    """Give the folder that a wheel carries, or, in a checkout, the one beside the package."""
+    """Return the folder that a wheel carries, or, in a checkout, the one beside the package."""
     package = Path(__file__).parent
     installed = package / "shipped"
     if installed.is_dir():

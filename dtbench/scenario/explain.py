@@ -13,7 +13,8 @@ from pydantic_core import ErrorDetails
 
 from dtbench.base.record import Record
 from dtbench.scenario.mistakes import Mistake, OverridePlace, Place, find_nearest, join_words, shorten
-from dtbench.scenario.schema.scenario import MAPPING, NUMBER, WORD, Scenario
+from dtbench.scenario.schema.repeat import MAPPING, NUMBER, WORD
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.scenario.sweeps.variations import FILE_SECTIONS
 from dtbench.scenario.yaml.document import Items, Leaf, Node, Section
 from dtbench.scenario.yaml.expectation import (
@@ -73,7 +74,7 @@ class _Spot:
 
 
 def explain_errors(error: ValidationError, root: Section, record: type[Record] = Scenario) -> list[Mistake]:
-    """Give one mistake per error of a cell, except fields that are only missing because they are misspelt.
+    """Return one mistake per error of a cell, except fields that are only missing because they are misspelt.
 
     Args:
         error: what pydantic refuses.
@@ -141,7 +142,7 @@ def _step_into_field(spot: _Spot, key: str) -> _Spot:
 
 
 def _only_kind(annotation: object) -> type[Record] | None:
-    """Give the record that a section must be where there is but one."""
+    """Return the record that a section must be where there is but one."""
     kinds = list(kinds_of(annotation).values())
     return kinds[0] if len(kinds) == 1 else None
 
@@ -196,7 +197,7 @@ def _in_quotes(spot: _Spot) -> str:
 
 
 def _for_example(field: FieldInfo | None) -> str:
-    """Give a value that works, of a field that has one written down."""
+    """Return a value that works, of a field that has one written down."""
     return f"; for example {show_scalar(field.examples[0])}" if field is not None and field.examples else ""
 
 
@@ -282,7 +283,7 @@ def _place_contents(spot: _Spot) -> str | None:
 
 
 def _sections_with(key: str) -> list[str]:
-    """Give the sections, in any kind of which there is a field of this name."""
+    """Return the sections, in any kind of which there is a field of this name."""
     found = (path for path, record in _sections(Scenario, ()) if key in record.model_fields and key != "kind")
     return list(dict.fromkeys(found))
 
@@ -296,7 +297,7 @@ def _sections(record: type[Record], path: tuple[str, ...]) -> Iterator[tuple[str
 
 
 def _as_typed(spot: _Spot, nearest: str) -> str:
-    """Give the right word as it has to be typed: in an override, the whole path."""
+    """Return the right word as it has to be typed: in an override, the whole path."""
     if not isinstance(spot.key_place, OverridePlace):
         return nearest
     parts = spot.key_place.path.split(".")

@@ -22,7 +22,7 @@ _DRAFT = "http://json-schema.org/draft-07/schema#"
 
 
 def make_file_schema() -> Schema:
-    """Give the schema of a whole file."""
+    """Return the schema of a whole file."""
     whole = _clean(Scenario.model_json_schema())
     sections: dict[str, Schema] = whole.pop("$defs")
     whole["properties"]["env"]["propertyNames"] = {"pattern": f"^({'|'.join(VARIABLE_PREFIXES)})"}
@@ -71,7 +71,7 @@ def _clean(node: Any) -> Any:
 
 
 def _relax(node: Any) -> Any:
-    """Give a schema in which nothing is required, with references to sections of which nothing is."""
+    """Return a schema in which nothing is required, with references to sections of which nothing is."""
     if isinstance(node, list):
         return [_relax(item) for item in node]
     if not isinstance(node, dict):
@@ -124,7 +124,7 @@ def _matrix(whole: Schema, sections: dict[str, Schema]) -> Schema:
 
 
 def _axis(kinds: list[Schema]) -> Schema:
-    """Give the list of values of a field, which may have another meaning in each kind of its section."""
+    """Return the list of values of a field, which may have another meaning in each kind of its section."""
     description = next((kind["description"] for kind in kinds if "description" in kind), "")
     values = [{key: value for key, value in kind.items() if key not in ("description", "default")} for kind in kinds]
     return {
@@ -137,7 +137,7 @@ def _axis(kinds: list[Schema]) -> Schema:
 
 
 def _list_fields(section: Schema, sections: dict[str, Schema], path: tuple[str, ...]) -> Iterator[tuple[str, Schema]]:
-    """Give every field that holds a value, of every kind of each section, by its dotted path."""
+    """Return every field that holds a value, of every kind of each section, by its dotted path."""
     for name, field in section["properties"].items():
         if not _holds_value(field):
             for ref in _references(field):

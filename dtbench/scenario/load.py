@@ -73,7 +73,7 @@ class ScenarioFile:
 
 
 def digest_words(text: str) -> str:
-    """Give 16 hexadecimal digits that two versions of a scenario file share only if their lines are the same."""
+    """Return 16 hexadecimal digits that two versions of a scenario file share only if their lines are the same."""
     return hashlib.blake2b("\n".join(split_lines(text)).encode(), digest_size=8).hexdigest()
 
 
@@ -135,7 +135,7 @@ def _probe(scenario: Scenario, functions: Sequence[str]) -> Scenario:
 
 
 def read_text(path: Path) -> str:
-    """Give the words of a file without a byte order mark.
+    """Return the words of a file without a byte order mark.
 
     Raises:
         ScenarioError: when it cannot be opened, is not UTF-8, or is larger than ``MAX_FILE_BYTES``.
@@ -161,7 +161,7 @@ def read_text(path: Path) -> str:
 
 
 def question_of(text: str) -> str:
-    """Give line 1 without ``#``; empty where it is no comment."""
+    """Return line 1 without ``#``; empty where it is no comment."""
     first = split_lines(text)[0].strip()
     return first.removeprefix("#").strip() if first.startswith("#") else ""
 
@@ -181,7 +181,7 @@ def _find_question_mistakes(text: str, source_name: str) -> list[Mistake]:
 
 
 def _find_version_mistakes(root: Section, line_1: FilePlace) -> list[Mistake]:
-    """Give what is wrong with ``schema_version``.
+    """Return what is wrong with ``schema_version``.
 
     Raises:
         ScenarioError: with nothing else when the file is newer than this dtbench: what looks wrong may be right there.
@@ -201,7 +201,7 @@ def _find_version_mistakes(root: Section, line_1: FilePlace) -> list[Mistake]:
 
 
 def _validate(sweep: Sweep, mistakes: list[Mistake]) -> tuple[Cell, ...]:
-    """Give the cells that are right; what is wrong joins ``mistakes``, once however many cells share it."""
+    """Return the cells that are right; what is wrong joins ``mistakes``, once however many cells share it."""
     known_places = {mistake.place for mistake in mistakes}
     cells: list[Cell] = []
     found: dict[Mistake, list[str]] = {}

@@ -69,7 +69,7 @@ class Mistake:
 
 
 def find_nearest(word: str, candidates: Iterable[str]) -> str | None:
-    """Give the candidate that ``word`` is most likely a slip of, by difflib's ratio; None when nothing is near."""
+    """Return the candidate that ``word`` is most likely a slip of, by difflib's ratio; None when nothing is near."""
     by_lowercase = {candidate.lower(): candidate for candidate in candidates}
     nearest = difflib.get_close_matches(word.lower(), by_lowercase, n=1)
     return by_lowercase[nearest[0]] if nearest else None
@@ -102,7 +102,7 @@ def shorten(text: str, max_length: int = 60) -> str:
 
 
 def as_error(mistakes: Sequence[Mistake]) -> ScenarioError:
-    """Give one error that tells all mistakes, in the order of the file, then of the command line."""
+    """Return one error that tells all mistakes, in the order of the file, then of the command line."""
     blocks = [_render(mistake) for mistake in sorted(dict.fromkeys(mistakes), key=_position)]
     shown = blocks[:_MAX_SHOWN_MISTAKES]
     if len(blocks) > len(shown):
@@ -130,7 +130,7 @@ def _render(mistake: Mistake) -> str:
 
 
 def _excerpt(place: FilePlace) -> list[str]:
-    """Give the source line and, under it, the caret; a long line is cut to a window around the place."""
+    """Return the source line and, under it, the caret; a long line is cut to a window around the place."""
     first = max(0, place.column - 1 - _MAX_SHOWN_COLUMNS // 2) if len(place.source_line) > _MAX_SHOWN_COLUMNS else 0
     line = to_printable(place.source_line[first : first + _MAX_SHOWN_COLUMNS])
     if not line.strip():

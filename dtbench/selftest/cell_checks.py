@@ -8,7 +8,7 @@ from dtbench.runs.summary import CellSummary
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.selftest.answers import do_agree, find_disputes, find_estimates, find_exposed_ns, find_unsure, to_whole_ns
 from dtbench.selftest.evidence import Evidence
-from dtbench.selftest.records import Bounds, Check, Foretold
+from dtbench.selftest.records import Bounds, Check, ExpectedBounds
 from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.run import RunStatus
 
@@ -38,7 +38,7 @@ def check_cell(cell: str, summary: CellSummary) -> Iterator[Check]:
     yield _check_traffic(cell, summary)
 
 
-def check_closed_form(cell: str, summary: CellSummary, foretold: Foretold | None) -> Iterator[Check]:
+def check_closed_form(cell: str, summary: CellSummary, foretold: ExpectedBounds | None) -> Iterator[Check]:
     """Look whether the estimates agree, and whether step and exposed communication lie within their bounds."""
     if summary.scenario is None or len(summary.scenario.measure.exposure) > 1:  # one alone has nothing to agree with
         yield _check_estimates(cell, summary, foretold)
@@ -76,7 +76,7 @@ def _check_traffic(cell: str, summary: CellSummary) -> Check:
     return make_check(cell, "traffic", "as planned", told or "as planned", reason=reason)
 
 
-def _check_estimates(cell: str, summary: CellSummary, foretold: Foretold | None) -> Check:
+def _check_estimates(cell: str, summary: CellSummary, foretold: ExpectedBounds | None) -> Check:
     """Look whether all estimates are known and agree; what the closed form itself disputes may be disputed."""
     asked = () if summary.scenario is None else summary.scenario.measure.exposure
     known = {one.estimate for one in find_estimates(summary) if one.mean_ns is not None}

@@ -13,7 +13,7 @@ from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.reading.undisturbed import find_disturbance
 from dtbench.runs.run import summarize_only_cell
 from dtbench.runs.summary import CellSummary
-from dtbench.selftest.records import Foretold
+from dtbench.selftest.records import ExpectedBounds
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records.rank import RankRecord
 from dtbench.traces.ranks.clocks.clocks import estimate_clocks
@@ -193,4 +193,4 @@ class Found:
     """
 
     evidence: Mapping[str, Evidence]
-    foretold: Mapping[str, Foretold]
+    foretold: Mapping[str, ExpectedBounds]

@@ -45,7 +45,7 @@ class Bounds(Record):
     high_ns: int
 
 
-class Foretold(Record):
+class ExpectedBounds(Record):
     """The closed form of a cell.
 
     Attributes:
@@ -75,7 +75,7 @@ class CellOutcome(Record):
     step_ns: int | None
     answer: Answer
     agree: bool | None
-    foretold: Foretold | None
+    foretold: ExpectedBounds | None
     estimates: tuple[EstimateRow, ...] = ()
     disputes: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ from dtbench.launch.machine import read_machine
 from dtbench.launch.run import Observer, run_scenario
 from dtbench.scenario.load import ScenarioFile
 from dtbench.selftest.evidence import Evidence, Found, read_evidence
-from dtbench.selftest.foretell import foretell_row
+from dtbench.selftest.expected_bounds import find_expected_bounds
 from dtbench.selftest.judge import judge_row
 from dtbench.selftest.records import RowOutcome, SelftestRecord
 from dtbench.selftest.row import Row
@@ -179,7 +179,7 @@ class _Bench:
                     self._evidence[cell] = read_evidence(self._folder.path, cell)
         evidence = {cell: self._evidence[cell] for cell in row.cells if cell in self._evidence}
         planned = {cell.name: cell for cell in self.selftest.cells}
-        outcome = judge_row(row, Found(evidence, foretell_row(row, planned, evidence)))
+        outcome = judge_row(row, Found(evidence, find_expected_bounds(row, planned, evidence)))
         self._judged[row.name] = outcome
         self._write()
         self.on_row(outcome)

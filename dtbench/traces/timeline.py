@@ -30,7 +30,7 @@ class RankTimeline:
         compute: time in which compute ran, on any lane.
         compute_starts_ns: shape ``(m,)``, rising, start of every compute event (kernel; operator on CPU) that takes
             time.
-        compute_launches_ns: shape ``(m,)``, when the same event was launched; its start where the trace does not say.
+        compute_launches_ns: shape ``(2, m)``, when the same event was launched, at the earliest and at the latest.
         regions: what the training loop was doing when; for traces without such ranges as autograd's engine shows.
         step_numbers: as in ``ProfilerStep#12``.
         steps: window of each step.
@@ -44,6 +44,8 @@ class RankTimeline:
         unseen: collectives that were launched and whose kernels the trace lacks, in order of time.
         known_steps: for each step whether its exposed time is known; empty: of all.
         fits_host: its device's times fit its host's; False: nothing that sets the one against the other is known.
+        ways: the collectives with what causes need, once as if what was launched when it is not told was launched early
+            and once as if late; empty: it is told wherever it matters. See ``causes/untold.py``.
     """
 
     rank: int
@@ -70,6 +72,7 @@ class RankTimeline:
     recorded: Intervals | None = None
     known_steps: tuple[bool, ...] = ()
     fits_host: bool = True
+    ways: tuple[tuple[Collective, ...], ...] = ()
 
     @property
     def told_size(self) -> int | None:

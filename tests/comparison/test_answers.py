@@ -16,7 +16,7 @@ from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.run import compare_sides
 from dtbench.comparison.sentence import spell_interval
 from dtbench.comparison.statistics import compare_samples
-from dtbench.report.page.comparison_text import comparison_sections
+from dtbench.report.page.comparison_page import comparison_tables
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide
 from dtbench.store.records.rank import Receipt, ReceiptOutcome
 from dtbench.store.records.traffic import Traffic
@@ -80,7 +80,7 @@ def test_a_change_and_its_interval_are_told_alike_in_percent_or_in_times(
 ) -> None:
     found = compare(TIMES, TIMES)
     step = found.metrics[0].model_copy(update=dict(zip(("ratio", "low", "high"), ratios, strict=True)))
-    told = comparison_sections(found.model_copy(update={"metrics": (step,)}))
+    told = comparison_tables(found.model_copy(update={"metrics": (step,)}))
     (cost,) = (section for section in told if section.title == "What it cost")
     assert list(cost.rows[0][3:5]) == words
 
@@ -325,7 +325,7 @@ def test_where_launches_of_a_side_did_unlike_things_nothing_is_said_to_be_the_sa
     doubts = tuple(f"launch1, launch2, launch3 of new {one} than launch0, which is compared" for one in did)
     assert found.mechanism_doubts == doubts
     assert set(doubts) <= set(found.notes)
-    (told,) = (section for section in comparison_sections(found) if section.title.startswith("What was done"))
+    (told,) = (section for section in comparison_tables(found) if section.title.startswith("What was done"))
     assert [row[0] for row in told.rows] == (["not established"] if doubts else ["nothing"])
     back = compare_sides(make("old", [*ways, ORDERS]), new)
     assert judge(read_bound("mechanism changed"), back).kept is kept
@@ -346,8 +346,8 @@ def test_where_no_launch_of_one_side_did_what_any_of_the_other_did_the_mechanism
 
 def test_what_is_not_known_of_collectives_is_not_said_to_be_the_same(compare: Callable[..., Comparison]) -> None:
     def told(**did: Any) -> tuple[str, ...]:
-        (section,) = (one for one in comparison_sections(compare(TIMES, TIMES, did, did)) if "differently" in one.title)
-        return tuple(section.rows[0])
+        (section,) = (one for one in comparison_tables(compare(TIMES, TIMES, did, did)) if "differently" in one.title)
+        return tuple(section.words[0])
 
     alike = "as many collectives, of the same sizes, of the same types, over as many ranks, in the same order"
     assert told(**ORDERS) == ("nothing", alike)

@@ -15,8 +15,8 @@ import pytest
 from dtbench.cli.main import main
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.run import compare_paths, compare_sides
-from dtbench.report.page.comparison_text import comparison_sections
-from dtbench.report.render.comparison_markdown import comparisons_markdown
+from dtbench.report.page.comparison_page import comparison_tables, comparisons_page
+from dtbench.report.render.markdown import answer_markdown
 
 Make = Callable[..., Any]
 FOUR = (100.0, 101.0, 99.0, 100.0)
@@ -274,7 +274,7 @@ def test_owners_beyond_those_that_have_a_row_are_counted(launch_of: Make, side_o
         for label, by in (("old", 1), ("new", 2))
     )
     found = compare_sides(old, new)
-    (cost,) = (section for section in comparison_sections(found) if section.title == "What it cost")
+    (cost,) = (section for section in comparison_tables(found) if section.title == "What it cost")
     assert cost.notes[0] == "and 12 more owners whose change is established: see --json"
 
 
@@ -314,11 +314,11 @@ def test_names_that_look_like_markup_are_text_on_a_terminal(
     assert f"new {EVIL} is 50.0 % slower than old {EVIL}" in out
     assert f"unshard of {EVIL} (all-gather" in out
     assert out.count(EVIL) >= 5
-    assert any(EVIL in cell for section in comparison_sections(evil) for row in section.rows for cell in row)
+    assert any(EVIL in cell for section in comparison_tables(evil) for row in section.words for cell in row)
 
 
 def test_names_that_look_like_markup_are_text_in_markdown(evil: Comparison) -> None:
-    markdown = comparisons_markdown([evil])
+    markdown = answer_markdown(comparisons_page([evil]))
     tags = _Tags()
     tags.feed(markdown)
     assert tags.tags == {"details", "summary"}

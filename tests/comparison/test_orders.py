@@ -11,7 +11,7 @@ from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.orders import find_orders
 from dtbench.comparison.run import compare_sides
-from dtbench.report.page.comparison_text import comparison_sections
+from dtbench.report.page.comparison_page import comparison_tables
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, RanksOrder
 from dtbench.traces.tables import COLLECTIVES
 
@@ -102,8 +102,8 @@ def test_what_other_ranks_did_and_nobody_knows_is_not_said_to_be_the_same(launch
     def said(before: dict[str, Any], after: dict[str, Any]) -> str:
         found = compare(launch_of, side_of, before, after)
         assert found.mechanism == ()
-        (section,) = (one for one in comparison_sections(found) if "differently" in one.title)
-        return section.rows[0][1]
+        (section,) = (one for one in comparison_tables(found) if "differently" in one.title)
+        return section.words[0][1]
 
     same = "as many collectives, of the same sizes, of the same types, over as many ranks, in the same order"
     assert said(others(BA), others(BA)) == f"{same}; not known: which are asynchronous"

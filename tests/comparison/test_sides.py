@@ -19,12 +19,12 @@ from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.run import compare_all, compare_paths
 from dtbench.comparison.sides import read_sides
 from dtbench.report.notebook.compared import ComparisonReport
-from dtbench.report.render.text import render_run
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_only_cell, summarize_run
 from dtbench.store.layout import RunFolder, baseline_file
 from dtbench.store.records.run import Environment, RunStatus
 from dtbench.store.write import write_record
+from tests.report.shown import terminal_run
 
 Runs = Callable[..., Path]
 FOUR = (100.0, 101.0, 99.0, 100.0)
@@ -500,7 +500,7 @@ def test_one_flipped_bit_of_a_table_is_found(run_of: Runs, cell: Any) -> None:
 def _show(run: Path) -> str:
     console = Console(width=400)
     with console.capture() as captured:
-        console.print(render_run(summarize_run(run)))
+        console.print(terminal_run(summarize_run(run)))
     return captured.get()
 
 

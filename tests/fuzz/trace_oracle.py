@@ -19,7 +19,8 @@ from typing import Any, Final
 from dtbench.base.errors import DtbenchError
 from dtbench.cli.analyze import print_traces, print_traces_as_json
 from dtbench.cli.console import print_error
-from dtbench.report.page.trace_sections import time_section
+from dtbench.report.page.page import words_of
+from dtbench.report.page.trace_page import time_table
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.reader import read_trace
@@ -185,7 +186,8 @@ def _find_wrong_owners(owners: Sequence[Mapping[str, Any]], exposed_ns: int) -> 
 
 def _find_wrong_cells(traces: TraceSet, document: Mapping[str, Any]) -> Iterator[str]:
     """Say which cells of the printed table say a number that is not known, or none that is."""
-    shown = {(row[0], row[1]): row[2:] for row in time_section(traces).rows}
+    rows = [tuple(map(words_of, row)) for row in time_table(traces).rows]
+    shown = {(row[0], row[1]): row[2:] for row in rows}
     for rank in document["ranks"]:
         windows = [(str(step["step"]), step) for step in rank["steps"]]
         windows += [("whole", {**rank["whole"], "step_ns": rank["whole"]["window_ns"]})]
@@ -250,7 +252,7 @@ def _count(path: Path) -> _Counted | None:
     try:
         text = (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode()
         document = json.loads(text, object_pairs_hook=_refuse_twice, parse_float=Decimal, parse_constant=_refuse_nan)
-    except (ValueError, OSError, EOFError, RecursionError, gzip.zlib.error):  # type: ignore[attr-defined]
+    except (ValueError, ArithmeticError, OSError, EOFError, RecursionError, gzip.zlib.error):  # type: ignore[attr-defined]
         return None
     events = list(iterate_events(document))
     shared = _collect(events, _is_operator)  # a process of its own where it lies on a device's lane

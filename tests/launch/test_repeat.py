@@ -18,6 +18,7 @@ from dtbench.launch.repeat import Judgement, keep_launches
 from dtbench.launch.run import Observer, resume_scenario, run_scenario, write_orders
 from dtbench.plan.plan import Machine
 from dtbench.scenario.load import ScenarioFile, load_scenario
+from dtbench.scenario.schema.repeat import AutoRepeat
 from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_run
@@ -160,7 +161,8 @@ def test_no_round_begins_that_would_end_after_the_time_budget(bench: Bench, budg
 def test_the_word_alone_takes_four_launches_at_least(bench: Bench) -> None:
     file, cells = read(AUTO, "repeat=auto")
     assert [cell.launches for cell in cells] == [(0, 1, 2, 3)] * 2
-    assert file.cells[0].scenario.repeat == "auto", "the run keeps the words"
+    assert file.cells[0].scenario.model_dump()["repeat"] == "auto", "the run keeps the words"
+    assert file.cells[0].scenario.repeat == AutoRepeat(), "and nobody has to ask what they stand for"
 
 
 def test_a_number_of_launches_asks_no_judge(bench: Bench) -> None:

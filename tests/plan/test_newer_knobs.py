@@ -7,9 +7,10 @@ import pytest
 
 from dtbench.base.errors import PlanError
 from dtbench.base.torch_versions import TESTED_TORCH
-from dtbench.base.vocabulary import Purpose
+from dtbench.base.vocabulary import DeviceKind, Purpose
 from dtbench.plan.plan import Machine, Plan, make_plan
-from dtbench.plan.rules.newer_knobs import NEWER, find_lacking, find_newer
+from dtbench.plan.rules.newer_knobs import NEWER, find_newer
+from dtbench.plan.rules.rule import Case, find_reasons
 from dtbench.scenario.schema.scenario import Scenario
 
 DDP = {"kind": "ddp", "replicas": 2}
@@ -48,7 +49,7 @@ def test_both_strategies_end_backward_by_hand_from_one_version_on(
     scenario: Callable[..., Scenario], parallel: dict[str, Any]
 ) -> None:
     (newer,) = find_newer(scenario(parallel=parallel))
-    assert newer.describe() == "parallel.manual_backward_finalization needs torch 2.15 or newer"
+    assert newer.says == "parallel.manual_backward_finalization needs torch 2.15 or newer"
 
 
 @pytest.mark.parametrize("newer", [one for one in NEWER if one.knob in ASKED], ids=lambda newer: newer.knob)
@@ -59,12 +60,12 @@ def test_a_newer_knob_is_named_below_its_first_version_and_from_there_on_not(
     for parallel in ASKED[newer.knob]:
         wanted = scenario(parallel=parallel)
         assert list(find_newer(wanted)) == [newer]
-        (sentence,) = find_lacking(wanted, f"{major}.{minor - 1}.1+cu130")
+        (sentence,) = find_reasons(NEWER, Case(wanted, DeviceKind.CPU, torch=f"{major}.{minor - 1}.1+cu130"))
         assert sentence.endswith(
             f"needs torch {major}.{minor} or newer, and this is {major}.{minor - 1}.1+cu130; "
             "leave it out, or use a newer torch"
         )
-        assert not list(find_lacking(wanted, f"{major}.{minor}.0"))
+        assert not list(find_reasons(NEWER, Case(wanted, DeviceKind.CPU, torch=f"{major}.{minor}.0")))
 
 
 def test_what_every_tested_torch_has_asks_for_none_in_particular(scenario: Callable[..., Scenario]) -> None:

@@ -9,7 +9,8 @@ import pytest
 from dtbench.base.errors import PlanError
 from dtbench.base.units import MIB
 from dtbench.base.vocabulary import Axis, DeviceKind, Operation, Purpose
-from dtbench.plan.plan import Machine, estimate_state_bytes, make_plan, plan_for_check, plan_reference
+from dtbench.plan.memory import estimate_state_bytes
+from dtbench.plan.plan import Machine, make_plan, plan_for_check, plan_reference
 from dtbench.plan.traffic.ddp import ddp_bucket_bytes
 from dtbench.plan.traffic.formula import find_own_purposes
 from dtbench.plan.traffic.parameters import known_parameters, list_parameters

@@ -6,14 +6,47 @@ from typing import Any
 import pytest
 
 from dtbench.base.errors import PredictionError
+from dtbench.base.record import Record
 from dtbench.plan.plan import Machine, make_plan
 from dtbench.prediction.costs import Costs, UnitCosts, same_costs
-from dtbench.prediction.obstacles import find_obstacles
+from dtbench.prediction.obstacles import FORESEEN, find_obstacles, find_unforeseen
 from dtbench.prediction.predict import predict_step
-from dtbench.scenario.schema.scenario import Scenario
+from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
 from tests.prediction.situations import link, plan_of, timed
 
 Make = Callable[..., Scenario]
+
+KINDS: dict[str, type[Record]] = {"ddp": Ddp, "fsdp1": Fsdp1, "fsdp2": Fsdp2}
+UNFORESEEN: dict[str, dict[str, Any]] = {
+    "ddp": {
+        "gather_weights": "sync",
+        "wrap": False,
+        "find_unused_parameters": True,
+        "skip_all_reduce_unused_params": True,
+        "manual_backward_finalization": True,
+        "comm_hook": {"kind": "noop"},
+        "delay_all_reduce": ["layers.1"],
+        "ignore": ["layers.1"],
+        "python_reducer": True,
+        "compiled_autograd": True,
+        "optimizer_in_backward": True,
+        "join": {},
+        "mixed_precision": {"param_dtype": "bfloat16"},
+    },
+    "fsdp1": {"gather_weights": "sync", "cpu_offload": True, "sync_module_states": True},
+    "fsdp2": {
+        "gather_weights": "sync",
+        "blocks_per_unit": 2,
+        "cpu_offload": True,
+        "all_gather": "module:Gather",
+        "reduce_scatter": "module:Reduce",
+        "all_reduce_hook": "module:halve",
+        "symmetric_memory": True,
+        "post_optimizer_event": True,
+        "manual_backward_finalization": True,
+    },
+}
+"""Knobs that no closed form stands for, with a value each."""
 
 
 MLP = {"kind": "mlp", "layers": 2, "dim": 64, "hidden_dim": 64}
@@ -74,3 +107,33 @@ def test_streams_are_not_written_down(scenario: Make) -> None:
     asked = scenario(model=timed(2, 0, 20), device="cuda")
     plan = make_plan(asked, Machine(cpu_cores=2, cuda_devices=2))
     assert any("on CUDA streams decide" in sentence for sentence in find_obstacles(asked, plan))
+
+
+@pytest.mark.parametrize("strategy", KINDS)
+def test_every_knob_is_either_foreseen_or_an_obstacle(scenario: Make, strategy: str) -> None:
+    kind, base = KINDS[strategy], {"kind": strategy, "replicas" if strategy == "ddp" else "shards": 2}
+    nested = {name for name in kind.model_fields if isinstance(kind.model_fields[name].default, tuple(FORESEEN))}
+    assert set(kind.model_fields) - FORESEEN[kind] - nested == set(UNFORESEEN[strategy]), "decide what a new knob does"
+    for knob, value in UNFORESEEN[strategy].items():
+        asked = scenario(model=timed(2, 0, 20), network=link(1, 1), parallel={**base, knob: value})
+        (name,) = find_unforeseen(asked)
+        assert name.startswith(f"parallel.{knob}")
+        assert any(f"parallel.{knob}" in sentence for sentence in find_obstacles(asked, plan_of(scenario())))
+
+
+@pytest.mark.parametrize("kind", [one for one in FORESEEN if "MixedPrecision" in one.__name__])
+def test_every_dtype_is_foreseen(kind: type[Record]) -> None:
+    assert FORESEEN[kind] == set(kind.model_fields)
+
+
+def test_a_knob_that_nobody_listed_is_an_obstacle_once_it_is_set(scenario: Make) -> None:
+    class Later(Fsdp2):
+        reverse_order: bool = False
+
+    asked = scenario(model=timed(2, 0, 20), network=link(1, 1), parallel={"kind": "fsdp2", "shards": 2})
+    plan = plan_of(asked)
+    for is_set in (False, True):
+        later = Later(kind="fsdp2", shards=2, reverse_order=is_set)
+        found = list(find_obstacles(asked.model_copy(update={"parallel": later}), plan))
+        told = "parallel.reverse_order: nobody has written down what it changes; leave it out"
+        assert found == ([told] if is_set else [])

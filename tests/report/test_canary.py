@@ -9,13 +9,11 @@ from rich.console import Console, RenderableType
 from dtbench.base.vocabulary import Operation, Purpose, Region
 from dtbench.comparison.measure import _find_doubt
 from dtbench.report.page.canary import canary_words
+from dtbench.report.page.page import Tone
 from dtbench.report.page.sentences import check_word, is_trusted
-from dtbench.report.render.markdown import summary_markdown
-from dtbench.report.render.text import render_cell
-from dtbench.report.tb_plugin.overview import make_overview
-from dtbench.report.tb_plugin.shapes import Tone
 from dtbench.runs.summary import CellSummary
 from dtbench.store.records.canary import CanaryResult, MissedWait
+from tests.report.shown import board_cell, facts_of, markdown_run, terminal_cell
 
 INF = float("inf")
 
@@ -101,9 +99,9 @@ def test_a_missing_wait_is_shown_wherever_correctness_is_and_the_numbers_are_not
     assert check_word(failed) == "missing wait"
     assert not is_trusted(failed)
     for cell, words, tone in ((honest, "no missing wait", Tone.GOOD), (failed, "FAILED, a wait", Tone.BAD)):
-        assert words in shown(render_cell(cell))
-        assert f"canary: {words}" in summary_markdown(make_run(cell))
-        (fact,) = (one for one in make_overview(make_run(cell), None).cells[0].checks if one.label == "canary")
+        assert words in shown(terminal_cell(cell))
+        assert f"canary: {words}" in markdown_run(make_run(cell))
+        (fact,) = (one for one in facts_of(board_cell(make_run(cell)), "checks") if one.label == "canary")
         assert words in fact.words
         assert fact.tone is tone
 
@@ -114,5 +112,5 @@ def test_no_side_of_a_comparison_is_believed_that_lacks_a_wait(make_ddp: Callabl
 
 
 def test_where_nobody_looked_nothing_is_said(make_ddp: Callable[..., CellSummary]) -> None:
-    assert "canary" not in shown(render_cell(make_ddp()))
+    assert "canary" not in shown(terminal_cell(make_ddp()))
     assert is_trusted(make_ddp(update={"canary": make_result(passed=None, reason="no rank")}))

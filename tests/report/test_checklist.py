@@ -10,12 +10,11 @@ from rich.console import Console
 
 from dtbench.report.event_files.publish import publish_checks
 from dtbench.report.notebook.loaded import RunReport
-from dtbench.report.page.checklist import answer_line, checks_section, failure_words
-from dtbench.report.render.markdown import summary_markdown
-from dtbench.report.render.text import render_run
+from dtbench.report.page.checklist import answer_line, checks_table, failure_words
 from dtbench.runs.summary import RunSummary
 from dtbench.store.layout import RunFolder
 from dtbench.store.records.checks import CheckOutcome, CheckResult, ChecksSummary
+from tests.report.shown import markdown_run, terminal_run
 
 PASSED, FAILED, NOT_JUDGED = CheckOutcome.PASSED, CheckOutcome.FAILED, CheckOutcome.NOT_JUDGED
 
@@ -39,7 +38,7 @@ def make_checks(*outcomes: CheckOutcome, launches: int = 1, changed: bool = Fals
 def shown(summary: RunSummary) -> str:
     console = Console(width=140, color_system=None, legacy_windows=False)
     with console.capture() as capture:
-        console.print(render_run(summary))
+        console.print(terminal_run(summary))
     return capture.get()
 
 
@@ -69,11 +68,11 @@ def test_a_file_without_a_sentence_says_that_its_checks_passed() -> None:
     ],
 )
 def test_a_reader_knows_how_many_launches_they_were_judged_on(checks: ChecksSummary, note: str) -> None:
-    assert checks_section(checks).notes == (note,)
+    assert checks_table(checks).said == (note,)
 
 
 def test_a_reader_knows_when_they_do_not_count() -> None:
-    assert "do not count" in checks_section(make_checks(FAILED, changed=True)).notes[1]
+    assert "do not count" in checks_table(make_checks(FAILED, changed=True)).said[1]
 
 
 def test_the_terminal_shows_outcome_words_figure_and_reason(make_run: Callable[..., RunSummary]) -> None:
@@ -87,11 +86,11 @@ def test_the_terminal_shows_outcome_words_figure_and_reason(make_run: Callable[.
 
 def test_a_run_whose_file_claims_nothing_is_shown_as_before(make_run: Callable[..., RunSummary]) -> None:
     assert "Checks of the scenario" not in shown(make_run())
-    assert "outcome" not in summary_markdown(make_run())
+    assert "outcome" not in markdown_run(make_run())
 
 
 def test_markdown_has_the_answer_and_a_row_for_each(make_run: Callable[..., RunSummary]) -> None:
-    text = summary_markdown(make_run(checks=make_checks(PASSED, PASSED)))
+    text = markdown_run(make_run(checks=make_checks(PASSED, PASSED)))
     assert r"**Yes, \[by\] 3.00 ms.**" in text
     assert r"| passed | step\_time.median of \[cell0\]: at most 9.00 ms because it \| is so | 0.00 ms |" in text
 

@@ -16,17 +16,24 @@ from dtbench.report.page.estimates import (
     agreement_sentence,
     agreement_word,
     dispute_sentences,
-    estimates_section,
+    estimates_table,
     gain_sentence,
     tabulate_estimates,
 )
-from dtbench.report.page.run_words import answer_words, cells_section
-from dtbench.report.render.html import report_html
-from dtbench.report.render.markdown import estimates_markdown, summary_markdown
-from dtbench.report.render.text import render_cell, render_run
-from dtbench.report.tb_plugin.overview import make_overview
-from dtbench.report.tb_plugin.shapes import Tone
+from dtbench.report.page.page import Tone, as_line
+from dtbench.report.page.run_page import answer_words, run_page
+from dtbench.report.page.sweep import cells_table
+from dtbench.report.render.html import page_html
 from dtbench.runs.summary import CellSummary, ExposureSummary, RunSummary
+from tests.report.shown import (
+    board_cell,
+    facts_of,
+    markdown_block,
+    markdown_run,
+    table_of,
+    terminal_cell,
+    terminal_run,
+)
 
 NAN = float("nan")
 AGREEING = {"trace": 12.0, "ablation": 12.4, "wait": 11.8}
@@ -104,21 +111,21 @@ def test_the_hidden_share_stands_beside_what_the_clock_says(
 
 
 def test_the_table_has_the_mean_first_and_an_error_with_every_number(disputed: ExposureSummary) -> None:
-    section = estimates_section(disputed)
+    section = estimates_table(disputed)
     assert [column.title for column in section.columns] == ["rank", "trace", "ablation", "waits", "agree?"]
-    assert section.rows[0] == ("mean", "12.00 ± 0.30", "34.00 ± 0.30", "11.80 ± 0.30", "disputed")
-    assert [row[-1] for row in section.rows] == ["disputed", "agree", "disputed"]
+    assert section.words[0] == ("mean", "12.00 ± 0.30", "34.00 ± 0.30", "11.80 ± 0.30", "disputed")
+    assert [row[-1] for row in section.words] == ["disputed", "agree", "disputed"]
 
 
 def test_an_estimate_that_is_not_known_has_no_error_either(exposure_of: Exposure) -> None:
-    assert estimates_section(exposure_of({None: {"trace": 12.0, "wait": NAN}})).rows[0][2] == "n/a"
+    assert estimates_table(exposure_of({None: {"trace": 12.0, "wait": NAN}})).words[0][2] == "n/a"
 
 
 def test_of_many_ranks_the_table_shows_some_and_says_so(exposure_of: Exposure) -> None:
     ranks: list[int | None] = [None, *range(20)]
-    section = estimates_section(exposure_of(dict.fromkeys(ranks, AGREEING)))
-    assert len(section.rows) == 17
-    assert "and 4 more ranks: see --json" in section.notes
+    section = estimates_table(exposure_of(dict.fromkeys(ranks, AGREEING)))
+    assert len(section.words) == 17
+    assert "and 4 more ranks: see --json" in section.said
 
 
 def test_a_rank_is_disputed_in_a_sentence_only_where_the_mean_is_not(
@@ -131,7 +138,7 @@ def test_a_rank_is_disputed_in_a_sentence_only_where_the_mean_is_not(
 
 
 def test_the_terminal_leads_with_the_answer_and_shows_the_table(make_ddp: Cell, disputed: ExposureSummary) -> None:
-    text = shown(render_cell(make_ddp(update={"exposure": disputed})), width=80)
+    text = shown(terminal_cell(make_ddp(update={"exposure": disputed})), width=80)
     lead = " ".join(text.partition("step time")[0].split())
     assert "estimates DISPUTED: trace 12.0 ms against ablation 34.0 ms" in lead
     assert "Exposed communication estimated several ways, per step; ms ± standard error\n" in text.replace(" \n", "\n")
@@ -141,7 +148,7 @@ def test_the_terminal_leads_with_the_answer_and_shows_the_table(make_ddp: Cell, 
 
 
 def test_a_cell_that_failed_before_any_estimate_gets_no_empty_table(make_ddp: Cell, exposure_of: Exposure) -> None:
-    text = shown(render_cell(make_ddp(update={"exposure": exposure_of({None: {"trace": NAN, "wait": NAN}})})))
+    text = shown(terminal_cell(make_ddp(update={"exposure": exposure_of({None: {"trace": NAN, "wait": NAN}})})))
     assert "estimates      n/a: none is known" in text
     assert "estimated several ways" not in text
 
@@ -150,9 +157,9 @@ def test_a_cell_of_which_only_the_trace_was_asked_says_nothing_of_it(
     make_run: Callable[..., RunSummary], make_ddp: Cell
 ) -> None:
     run = make_run()
-    places = [shown(render_run(run)), summary_markdown(run), str(answer_words(run)), str(cells_section(run))]
+    places = [shown(terminal_run(run)), markdown_run(run), str(answer_words(run)), str(cells_table(run))]
     assert not any("estimate" in place for place in places)
-    assert estimates_markdown(make_ddp()) == ""
+    assert markdown_block(make_ddp(), "estimates") == ""
     assert tabulate_estimates(run).empty
 
 
@@ -163,11 +170,11 @@ def test_a_sweep_has_a_word_for_every_cell(
         make_ddp(update={"name": name, "exposure": exposure})
         for name, exposure in (("a", agreeing), ("b", disputed), ("c", None))
     ]
-    section = cells_section(make_run(*cells))
+    section = cells_table(make_run(*cells))
     at = [column.title for column in section.columns].index("estimates")
-    assert [row[at] for row in section.rows] == ["agree", "disputed", "-"]
+    assert [row[at] for row in section.words] == ["agree", "disputed", "-"]
     assert not section.columns[at].is_number
-    header = next(line for line in summary_markdown(make_run(*cells)).splitlines() if line.startswith("| "))
+    header = next(line for line in markdown_run(make_run(*cells)).splitlines() if line.startswith("| "))
     assert header.endswith("| estimates | check |")
 
 
@@ -228,13 +235,13 @@ def test_tensorboard_gets_scalars_words_and_a_card(
     assert numbers["summary/overlap_gain_fraction"] == pytest.approx(3 / 145)
     text = bytes(reader.Tensors("estimates")[0].tensor_proto.string_val[0]).decode()
     assert "| mean | 12.00 ± 0.30 | 12.40 ± 0.30 | 11.80 ± 0.30 | agree |" in text
-    (card,) = make_overview(run, None).cells
-    assert card.estimates is not None
-    assert (card.estimates.lead[0].words, card.estimates.lead[0].tone) == (agreement_sentence(agreeing), Tone.GOOD)
-    (other,) = make_overview(make_run(make_ddp(update={"exposure": disputed})), None).cells
-    assert other.estimates is not None
-    assert other.estimates.lead[0].tone is Tone.WARNING
-    assert [fact.words for fact in other.estimates.disputes] == [CONTENTION, "and so on"]
+    (lead,) = (fact for fact in facts_of(board_cell(run), "lead") if fact.label == "estimates")
+    assert (lead.words, lead.tone) == (agreement_sentence(agreeing), Tone.GOOD)
+    other = board_cell(make_run(make_ddp(update={"exposure": disputed})))
+    (lead,) = (fact for fact in facts_of(other, "lead") if fact.label == "estimates")
+    assert lead.tone is Tone.WARNING
+    warnings = [line for line in map(as_line, table_of(other, "estimates").notes) if line.tone is Tone.WARNING]
+    assert [line.words for line in warnings] == [CONTENTION, "and so on"]
 
 
 def test_markup_in_a_dispute_or_a_note_stays_text_everywhere(
@@ -244,12 +251,12 @@ def test_markup_in_a_dispute_or_a_note_stays_text_everywhere(
     exposure = exposure_of({None: AGREEING, 0: AGREEING}, {None: (nasty,)}, notes=(nasty,))
     run = make_run(make_ddp(update={"exposure": exposure}))
     cell = run.cells[0]
-    text = shown(render_cell(cell), width=200)
+    text = shown(terminal_cell(cell), width=200)
     assert f"estimates      DISPUTED: {nasty}" in text
     assert sum(nasty in line for line in text.splitlines()) == 3  # it leads, is listed, and is a note
-    for markdown in (summary_markdown(run), estimates_markdown(cell)):
+    for markdown in (markdown_run(run), markdown_block(cell, "estimates")):
         assert "<script>" not in markdown
         assert r"\[bold\]x\[/bold\] &lt;script\>a\|b&lt;/script\> \`c\`" in markdown
-    html = report_html("", answer_words(run), [estimates_section(exposure)])
+    html = page_html(run_page(run))
     assert "<script>" not in html
     assert f"DISPUTED: {nasty}" in unescape(html)

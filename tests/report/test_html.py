@@ -13,13 +13,13 @@ import dtbench
 from dtbench.base.errors import ComparisonError
 from dtbench.base.vocabulary import Cause, Operation, Purpose
 from dtbench.report.notebook.loaded import RunReport
-from dtbench.report.page import run_words
-from dtbench.report.page.page import Column, Table
+from dtbench.report.page import run_page
+from dtbench.report.page.page import Page, lines
 from dtbench.report.plots.names import figure_png
-from dtbench.report.render.html import MOST_NOTES, report_html
-from dtbench.report.render.markdown import summary_markdown
+from dtbench.report.render.html import MOST_NOTES, MOST_ROWS, page_html
 from dtbench.runs.summary import CellSummary, OwnerSummary, RunSummary
 from dtbench.store.records.run import RunStatus
+from tests.report.shown import markdown_run
 
 RESULTS = Path(__file__).parents[2] / "results"
 RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
@@ -79,7 +79,7 @@ def test_the_answer_comes_first_and_then_the_same_words_as_in_print(make_run: Ca
     run = report_of(make_run())
     html = run._repr_html_()
     bold = re.findall(r"<strong>(.*?)</strong>", html)
-    assert [unescape(words) for words in bold] == run_words.answer_words(run.summary)[:1]
+    assert [unescape(words) for words in bold] == run_page.answer_words(run.summary)[:1]
     said = str(run).splitlines()
     assert all(line.removeprefix("Note: ") in unescape(html) for line in said)
 
@@ -109,7 +109,7 @@ def test_markup_in_a_runs_names_is_text_in_every_figure(marked: RunSummary) -> N
 def test_markup_in_a_runs_names_is_text_in_tensorboards_markdown(marked: RunSummary) -> None:
     from tensorboard.plugin_util import markdown_to_safe_html
 
-    shown = read(markdown_to_safe_html(summary_markdown(marked)))
+    shown = read(markdown_to_safe_html(markdown_run(marked)))
     assert not shown.names & {"b", "em", "a", "code", "script"}
     assert shown.text.count(MARKUP) >= 4
 
@@ -177,8 +177,8 @@ def test_nothing_is_fetched_and_no_colour_fights_the_notebooks_theme(html: Calla
 
 
 def test_many_notes_are_cut_and_counted() -> None:
-    section = Table("t", (Column("a"),), (("1",),))
-    html = report_html("", ["answer"], [section], [f"note {place}" for place in range(MOST_NOTES + 5)])
+    notes = lines(f"note {place}" for place in range(MOST_NOTES + 5))
+    html = page_html(Page("t", lines(["answer"]), (), notes=notes))
     assert f"{MOST_NOTES + 5} notes" in html
     assert "and 5 more" in html
 
@@ -188,5 +188,5 @@ def test_a_sweep_of_many_cells_is_a_short_table(
 ) -> None:
     cells = [make_ddp(update={"name": f"c{place}", "coordinates": {"axis": str(place)}}) for place in range(100)]
     html = report_of(make_run(*cells))._repr_html_()
-    assert html.count("<tr>") == 1 + run_words.MOST_ROWS
-    assert "and 76 more cells" in html
+    assert html.count("<tr>") == 1 + MOST_ROWS
+    assert "and 76 more rows" in html

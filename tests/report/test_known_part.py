@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dtbench.base.vocabulary import Purpose
-from dtbench.report.page import run_words, sweep
+from dtbench.report.page import sweep
 from dtbench.report.page.owner_table import tabulate_run_owners
+from dtbench.report.page.page import Chart, Tiles
 from dtbench.report.page.sentences import (
     advice_sentences,
     answer_sentence,
@@ -23,8 +24,6 @@ from dtbench.report.page.sentences import (
     throughput_words,
     wait_word,
 )
-from dtbench.report.render.markdown import owners_markdown, sweep_markdown
-from dtbench.report.render.text import render_cell, render_run
 from dtbench.report.tb_plugin.overview import make_overview
 from dtbench.runs.cell.summarize_cell import summarize_cell
 from dtbench.runs.judge_checks import judge_checklist
@@ -35,6 +34,7 @@ from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.checks.checklist import Checklist
 from dtbench.store.records.checks import CheckOutcome
 from dtbench.traces.known_part import KnownPart
+from tests.report.shown import board_cell, markdown_block, markdown_sweep, table_of, terminal_cell, terminal_run
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 LAUNCHES = 4
@@ -166,31 +166,35 @@ MARK = "* of launch0 alone, of 4: not known of the others"
 
 def test_every_table_marks_the_number_and_says_what_the_mark_is(run: RunSummary) -> None:
     cell = run.cells[0]
-    words = print_wide(render_cell(cell))
+    words = print_wide(terminal_cell(cell))
     assert words.count(MARK) == 3  # ranks, owners, purposes
     assert re.search(r"grad_reduce +4 .* [\d.]+\* +[\d.]+\* +83\.\d+\* +74\.\d+\* +[\d.]+ %\* ", words), words
     assert re.search(r"1 more +0\.21\* ", words)
     assert all(line.startswith("of launch0 alone, of 4: ") for line in advice_sentences(cell))
     assert "of launch0 alone, of 4: by cause" in words
-    assert MARK in print_wide(render_run(run))
-    columns = {column.header: column.words[0] for column in sweep.sweep_columns(run)}
+    assert MARK in print_wide(terminal_run(run))
+    columns = {one.header: one.words[0] for one in sweep.sweep_quantities(run)}
     assert columns["gradient wait"].endswith("*")
     assert columns["exposed comm"].endswith("*")
     assert columns["hidden share"].endswith("*")
     assert not columns["step time"].endswith("*")
     assert sweep.mark_cells(run).lines == (MARK,)
-    assert MARK in run_words.cells_section(run).notes
-    assert r"\*" in owners_markdown(cell)
-    assert "74.9\\*" in sweep_markdown(run)
+    assert MARK in sweep.cells_table(run).said
+    assert r"\*" in markdown_block(cell, "owners")
+    assert "74.9\\*" in markdown_sweep(run)
 
 
 def test_the_browser_the_file_and_the_notebook_have_it_too(run: RunSummary) -> None:
     document = make_overview(run, None)
-    assert document.sweep is not None
-    card = document.cells[0]
-    tables = (document.sweep, card.owners, card.purposes, card.chart)
-    assert all(MARK in (table.note if table else "") for table in tables)
-    assert {tile.detail.split(":")[0] for tile in card.tiles if tile.label in ("exposed share", "hidden share")} == {
+    cells, card = document.page.find("cells"), board_cell(run)
+    assert cells is not None
+    tables = (table_of(cells, "cells"), *(table_of(card, key) for key in ("owners", "purposes", "breakdown")))
+    assert all(MARK in table.said for table in tables)
+    chart, tiles = card.find("breakdown"), card.find("tiles")
+    assert isinstance(chart, Chart)
+    assert MARK in chart.note
+    assert isinstance(tiles, Tiles)
+    assert {tile.detail.split(":")[0] for tile in tiles.tiles if tile.label in ("exposed share", "hidden share")} == {
         "of launch0 alone, of 4"
     }
     told = json.loads(run.model_dump_json())["cells"][0]

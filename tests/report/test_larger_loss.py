@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from dtbench.report.page.sentences import answer_sentence
-from dtbench.report.page.trace_sections import gap_section, purpose_section
+from dtbench.report.page.trace_page import gap_table, purpose_table
 from dtbench.report.page.trace_words import answer_lines
 from dtbench.runs.cell.summarize_waits import summarize_idle
 from dtbench.runs.summary import CellSummary, DeviceIdle
@@ -81,7 +81,7 @@ def test_where_launches_are_not_recorded_the_wait_for_the_host_is_at_least_what_
     traces = analyze_traces([path])
     said = "waits at least 13.0 ms of it for the host (65.7 %), at least 6.00 ms of that in synchronising calls"
     assert said in answer_lines(traces)[0]
-    (row,) = gap_section(traces).rows
+    (row,) = gap_table(traces).words
     assert row[3:6] == ("n/a", "at least 13.0 ms", "at least 6.00 ms")
     idle = DeviceIdle(host_wait_ns=90e6, host_sync_ns=4e6, comm_wait_ns=1e6, comm_wait_at_most_ns=2e6)
     answer = answer_sentence(make_ddp(update={"idle": idle})) or ""
@@ -123,7 +123,7 @@ def test_a_copy_that_may_have_run_beside_a_collective_that_was_not_seen_is_no_la
     path.write_text(json.dumps(trace))
     traces = analyze_traces([path])
     assert answer_lines(traces)[0].startswith("step 19.8 ms, at least 3.00 ms exposed")
-    (row,) = purpose_section(traces).rows
+    (row,) = purpose_table(traces).words
     assert row[5] == "at least 3.00 ms", "a mean is a bound in the table where it is one in the answer"
     assert average(traces.analyses).lost == 1
 
@@ -132,19 +132,19 @@ def test_a_copy_that_may_have_run_beside_a_collective_that_was_not_seen_is_no_la
 def test_where_all_ranks_are_here_a_bandwidth_says_their_waiting_is_not_known_only_where_it_is_not(name: str) -> None:
     traces = analyze_traces([QUEUE.parents[1] / "pipelines" / name])  # sends and receives: transfer is not told apart
     assert any(skew.skew_wait_ns for one in traces.analyses for skew in one.skews)
-    assert purpose_section(traces).notes[-1].endswith("; waiting for others counts as transfer")
+    assert purpose_table(traces).said[-1].endswith("; waiting for others counts as transfer")
     untold = [replace(one, skews=tuple(CollectiveSkew() for _ in one.skews)) for one in traces.analyses]
-    (note,) = purpose_section(replace(traces, analyses=tuple(untold))).notes
+    (note,) = purpose_table(replace(traces, analyses=tuple(untold))).said
     assert note.endswith("; how long each waited for others is not known, and counts as transfer")
 
 
 def test_one_ranks_bandwidth_is_at_least_its_bytes_over_its_spans() -> None:
     alone, together = analyze_traces([QUEUE / "rank0.json"]), analyze_traces([QUEUE])
-    (note,) = purpose_section(alone).notes
+    (note,) = purpose_table(alone).said
     assert note == (
         "bandwidth (algbw) at least: grad_reduce 1.80 GB/s; waiting for ranks that are not here counts as transfer"
     )
-    assert purpose_section(together).notes == ()
+    assert purpose_table(together).said == ()
     rows = tabulate_collectives(alone.analyses)
     assert rows["algbw"].isna().all()
     assert rows["algbw_at_least"].tolist() == pytest.approx([2**21 / 1.5e-3, 2**21 / 1.5e-3, 2**21 / 0.5e-3])
@@ -159,7 +159,7 @@ def test_of_a_size_that_is_not_told_there_is_no_bandwidth(tmp_path: Path) -> Non
     path = tmp_path / "rank0.json"
     path.write_text(json.dumps(told))
     traces = analyze_traces([path])
-    assert purpose_section(traces).notes == ()
+    assert purpose_table(traces).said == ()
     assert tabulate_collectives(traces.analyses)["algbw_at_least"].isna().all()
 
 

@@ -15,12 +15,10 @@ from dtbench.report.page.sentences import (
     correctness_words,
     has_findings,
 )
-from dtbench.report.render.markdown import owners_markdown
-from dtbench.report.render.text import render_cell
-from dtbench.report.tb_plugin.overview import make_overview
 from dtbench.runs.run import summarize_run
 from dtbench.runs.summary import RunSummary
 from dtbench.store.layout import LaunchFolder, RunFolder
+from tests.report.shown import board_cell, facts_of, markdown_block, table_of, terminal_cell
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 
@@ -45,7 +43,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> RunSummary:
 def show(run: RunSummary) -> str:
     console = Console(width=400)
     with console.capture() as shown:
-        console.print(render_cell(run.cells[0]))
+        console.print(terminal_cell(run.cells[0]))
     return shown.get()
 
 
@@ -57,8 +55,8 @@ def test_no_advice_follows_from_records_that_are_not_whole(run: RunSummary) -> N
     assert len(advice_sentences(other)) > 1
     assert NOT_WHOLE in show(run)
     assert "bucket_cap_mb`" not in show(run)
-    assert NOT_WHOLE in owners_markdown(ddp)
-    assert make_overview(run, None).cells[0].advice == (NOT_WHOLE,)
+    assert NOT_WHOLE in markdown_block(ddp, "owners")
+    assert NOT_WHOLE in table_of(board_cell(run), "owners").notes
 
 
 def test_the_answer_names_no_cause(run: RunSummary) -> None:
@@ -78,7 +76,6 @@ def test_what_only_records_tell_is_not_known_without_them(run: RunSummary) -> No
 @pytest.mark.parametrize("run", [lose_all], indirect=True)
 def test_a_warm_up_that_no_record_tells_of_is_not_known(run: RunSummary) -> None:
     assert "n/a: no record says that it ended" in show(run)
-    card = make_overview(run, None).cells[0]
-    facts = (*card.checks, *card.step_facts)
+    facts = (*facts_of(board_cell(run), "checks"), *facts_of(board_cell(run), "step"))
     (fact,) = (fact for fact in facts if fact.label == "warm-up")
     assert fact.words == "n/a: no record says that it ended"

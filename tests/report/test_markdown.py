@@ -10,16 +10,15 @@ from dtbench.report.render.markdown import (
     environment_markdown,
     escape_markdown,
     receipts_markdown,
-    stages_markdown,
-    summary_markdown,
 )
 from dtbench.runs.stage_summary import RaisedOnRank, StageSummary
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.store.records.run import Environment, RunStatus
+from tests.report.shown import markdown_block, markdown_run
 
 
 def test_the_overview_has_a_row_per_cell_and_the_two_waits(make_run: Callable[..., RunSummary]) -> None:
-    text = summary_markdown(make_run())
+    text = markdown_run(make_run())
     assert "| ddp | 2 | 142.0 | 140.5-143.5 | 7.21 k | 12.3 | none | 11.5 | 60.0 % | passed |" in text
     assert "- unshard wait: 24.5 ms per step (9.5 % of a profiled step)" in text
 
@@ -27,15 +26,13 @@ def test_the_overview_has_a_row_per_cell_and_the_two_waits(make_run: Callable[..
 def test_pipes_and_html_in_names_cannot_break_the_table(
     make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
 ) -> None:
-    text = summary_markdown(make_run(make_ddp(update={"name": "a|b<script>"})))
+    text = markdown_run(make_run(make_ddp(update={"name": "a|b<script>"})))
     assert r"| a\|b&lt;script\> | 142.0 |" in text
     assert "<script>" not in text
 
 
 def test_a_failed_run_says_why(make_run: Callable[..., RunSummary]) -> None:
-    assert "**This run FAILED: rank 1 died**" in summary_markdown(
-        make_run(status=RunStatus.FAILED, reason="rank 1 died")
-    )
+    assert "**This run FAILED: rank 1 died**" in markdown_run(make_run(status=RunStatus.FAILED, reason="rank 1 died"))
 
 
 def test_every_knob_is_listed_with_what_was_asked_and_got(make_fsdp2_tp: Callable[..., CellSummary]) -> None:
@@ -101,9 +98,9 @@ def test_stages_are_a_table_and_what_went_wrong_a_list(make_ddp: Callable[..., C
         mismatches=(),
         raised=(RaisedOnRank(rank=1, words="ValueError: a|b"),),
     )
-    text = stages_markdown(make_ddp(update={"stages": (row,)}))
+    text = markdown_block(make_ddp(update={"stages": (row,)}), "stages")
     titles = "slowest rank | stood still | tensors of a rank | collectives | their size | host memory | bits are"
     assert f"| stage of the | {titles} |" in text
     assert "| model: gather | - | - | - | - | - | - | RAISED |" in text
     assert r"- gather of the model, rank 1: ValueError: a\|b; stages after it did not run" in text
-    assert stages_markdown(make_ddp()) == ""
+    assert markdown_block(make_ddp(), "stages") == ""

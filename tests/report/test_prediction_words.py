@@ -7,11 +7,10 @@ from rich.console import Console
 
 from dtbench.base.errors import CheckError
 from dtbench.cli.run import _check
+from dtbench.report.page.cell_page import cell_part
 from dtbench.report.page.sentences import check_word, is_trusted
-from dtbench.report.render.markdown import _cell_block
-from dtbench.report.render.text import render_cell
-from dtbench.report.tb_plugin.overview import _make_card
 from dtbench.runs.summary import CellSummary, PredictionSummary, RunSummary
+from tests.report.shown import facts_of, markdown_block, terminal_cell
 
 MS = 1_000_000
 INSIDE = PredictionSummary(
@@ -46,11 +45,11 @@ def test_every_report_says_what_came_of_it(make_ddp: MakeCell, held: PredictionS
     cell = make_ddp(update={"prediction": held})
     console = Console(width=120, color_system=None)
     with console.capture() as capture:
-        console.print(render_cell(cell))
+        console.print(terminal_cell(cell))
     assert f"prediction     {held.sentence}" in capture.get()
-    assert f"- prediction: {held.sentence}" in _cell_block(cell)
-    assert held.sentence in [fact.words for fact in _make_card(cell).checks]
+    assert f"- prediction: {held.sentence}" in markdown_block(cell, "checks")
+    assert held.sentence in [fact.words for fact in facts_of(cell_part(cell), "checks")]
 
 
 def test_a_model_of_unknown_cost_has_no_such_line(make_ddp: MakeCell) -> None:
-    assert "prediction" not in _cell_block(make_ddp())
+    assert "prediction" not in markdown_block(make_ddp(), "checks")

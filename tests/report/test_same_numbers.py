@@ -28,12 +28,12 @@ from dtbench.cli.report import report
 from dtbench.report.event_files.publish import publish
 from dtbench.report.notebook.loaded import RunReport
 from dtbench.report.page import sweep
-from dtbench.report.render.markdown import estimates_markdown, summary_markdown
-from dtbench.report.render.text import render_run
+from dtbench.report.page.page import Chart, Tiles
 from dtbench.report.tb_plugin.overview import make_overview
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_data
 from dtbench.store.layout import RunFolder
+from tests.report.shown import board_cell, facts_of, markdown_block, markdown_run, table_of, terminal_run
 
 RESULTS = Path(__file__).parents[2] / "results"
 MS = 1_000_000
@@ -97,11 +97,11 @@ def terminal_table(run: Run) -> Shown:
     """Read the table of all cells on a terminal that is wide enough for it."""
     console = Console(width=400, highlight=False)
     with console.capture() as capture:
-        console.print(render_run(run.loaded.summary))
+        console.print(terminal_run(run.loaded.summary))
     lines = capture.get().splitlines()
     start = next(at for at, text in enumerate(lines) if text.startswith("All cells, per step"))
     rows = [line.split() for line in lines[start:] if line.split()[-1:] == ["passed"]]
-    columns = [column.header for column in sweep.sweep_columns(run.loaded.summary)]
+    columns = [one.header for one in sweep.sweep_quantities(run.loaded.summary)]
     return _by_column(run, columns, [_join_units(row[1:]) for row in rows])
 
 
@@ -120,7 +120,7 @@ def terminal_cells(run: Run) -> Shown:
     """Read the sentence on what is exposed in each cell's own part."""
     console = Console(width=400, highlight=False)
     with console.capture() as capture:
-        console.print(render_run(run.loaded.summary))
+        console.print(terminal_run(run.loaded.summary))
     pattern = re.compile(r"^exposed +([\d.]+) ms of a profiled step \(([\d.]+) %\)", re.MULTILINE)
     found = zip(run.names, pattern.findall(capture.get()), strict=True)
     return dict(_exposed_words(found))
@@ -187,7 +187,7 @@ def _html_page(run: Run) -> str:
 def markdown_table(run: Run) -> Shown:
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in summary_markdown(run.loaded.summary).splitlines()
+        for line in markdown_run(run.loaded.summary).splitlines()
         if line.startswith("|")
     ]
     start = next(at for at, row in enumerate(rows) if any(title.startswith(STEP) for title in row))
@@ -296,24 +296,29 @@ def sweep_plot(run: Run) -> Shown:
 
 def tensorboard_table(run: Run) -> Shown:
     """Read the table of all cells on TensorBoard's tab."""
-    table = make_overview(run.loaded.summary, None).sweep
-    assert table is not None
-    return _by_column(run, [column.header for column in table.columns], [list(row) for row in table.rows])
+    part = make_overview(run.loaded.summary, None).page.find("cells")
+    assert part is not None
+    table = table_of(part, "cells")
+    return _by_column(run, [column.plain_title for column in table.columns], [list(row) for row in table.words])
 
 
 def tensorboard_cards(run: Run) -> Shown:
     """Read what the tab says of each cell in full: its answer, its tiles, and the bars of its ranks."""
     found: dict[tuple[str, str], str | float] = {}
-    for card in make_overview(run.loaded.summary, None).cells:
-        match = re.match(r"Exposed: ([\d.]+) ms of a profiled step \(([\d.]+) %\)", card.answer)
+    for name in run.names:
+        card = board_cell(run.loaded.summary, name)
+        answer = next(fact.words for fact in facts_of(card, "lead") if fact.label == "exposed")
+        match = re.match(r"([\d.]+) ms of a profiled step \(([\d.]+) %\)", answer)
         assert match is not None
-        tiles = {tile.label: tile.words for tile in card.tiles}
+        block, chart = card.find("tiles"), card.find("breakdown")
+        assert isinstance(block, Tiles)
+        assert isinstance(chart, Chart)
+        tiles = {tile.label: tile.words for tile in block.tiles}
         assert tiles["exposed share"] == f"{match[2]} %"
-        found |= {(card.name, EXPOSED): match[1], (card.name, EXPOSED_SHARE): match[2]}
-        found[card.name, HIDDEN_SHARE] = tiles["hidden share"].removesuffix(" %")
-        assert card.chart is not None
-        at = [part.name for part in card.chart.parts].index("exposed comm")
-        bars = [bar.lengths_ns[at] for bar in card.chart.bars]
+        found |= {(name, EXPOSED): match[1], (name, EXPOSED_SHARE): match[2]}
+        found[name, HIDDEN_SHARE] = tiles["hidden share"].removesuffix(" %")
+        at = [part.name for part in chart.parts].index("exposed comm")
+        bars = [bar.lengths_ns[at] for bar in chart.bars]
         assert f"{sum(bars) / len(bars) / MS:.{len(match[1].partition('.')[2])}f}" == match[1]
     return found
 
@@ -413,7 +418,7 @@ def estimates_on_the_terminal(run: Run) -> Shown:
 def _terminal_lines(run: Run) -> list[str]:
     console = Console(width=400, highlight=False)
     with console.capture() as capture:
-        console.print(render_run(run.loaded.summary))
+        console.print(terminal_run(run.loaded.summary))
     return capture.get().splitlines()
 
 
@@ -426,7 +431,7 @@ def _mean_rows(run: Run, rows: list[list[str]]) -> Shown:
 
 
 def estimates_in_markdown(run: Run) -> Shown:
-    tables = [estimates_markdown(cell) for cell in run.loaded.summary.cells]
+    tables = [markdown_block(cell, "estimates") for cell in run.loaded.summary.cells]
     rows = [next(line for line in text.splitlines() if line.startswith("| mean ")) for text in tables]
     return _mean_rows(run, [row.split()[3::4] for row in rows])
 
@@ -442,9 +447,9 @@ def estimates_in_event_files(run: Run) -> Shown:
 
 
 def estimates_on_tensorboards_tab(run: Run) -> Shown:
-    cards = make_overview(run.loaded.summary, None).cells
-    tables = [card.estimates.table for card in cards if card.estimates is not None]
-    return _mean_rows(run, [[word.partition(" ")[0] for word in table.rows[0][1:]] for table in tables])
+    cards = [board_cell(run.loaded.summary, name) for name in run.names]
+    tables = [table_of(card, "estimates") for card in cards if card.find("estimates") is not None]
+    return _mean_rows(run, [[word.partition(" ")[0] for word in table.words[0][1:]] for table in tables])
 
 
 def estimates_in_a_data_frame(run: Run) -> Shown:

@@ -9,9 +9,7 @@ from rich.console import Console
 
 import dtbench
 from dtbench.report.notebook.loaded import RunReport
-from dtbench.report.render.markdown import owners_markdown
-from dtbench.report.render.text import render_run
-from dtbench.report.tb_plugin.overview import make_overview
+from tests.report.shown import board_cell, markdown_block, table_of, terminal_run
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 ROW = re.compile(r"grad_reduce|unshard|tensor|other")
@@ -25,7 +23,7 @@ def run() -> RunReport:
 def terminal(run: RunReport) -> Iterator[tuple[str, str]]:
     console = Console(width=400, highlight=False)
     with console.capture() as capture:
-        console.print(render_run(run.summary))
+        console.print(terminal_run(run.summary))
     operations = "all-reduce|all-gather|reduce-scatter|broadcast|several"
     pattern = re.compile(rf"\b(?:{operations}) +(?:{ROW.pattern}) .* ([\d.]+) +([\d.]+) %\s*$")
     for line in capture.get().splitlines():
@@ -34,16 +32,15 @@ def terminal(run: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def markdown(run: RunReport) -> Iterator[tuple[str, str]]:
-    for line in "\n".join(owners_markdown(cell) for cell in run.summary.cells).splitlines():
+    for line in "\n".join(markdown_block(cell, "owners") for cell in run.summary.cells).splitlines():
         cells = [one.strip() for one in line.strip("| ").split("|")]
         if len(cells) == 6 and ROW.fullmatch(cells[2].replace("\\", "")):
             yield cells[4], cells[5].removesuffix(" %")
 
 
 def tab(run: RunReport) -> Iterator[tuple[str, str]]:
-    for card in make_overview(run.summary, None).cells:
-        assert card.owners is not None
-        for row in card.owners.rows:
+    for cell in run.summary.cells:
+        for row in table_of(board_cell(run.summary, cell.name), "owners").words:
             yield row[4], row[5].removesuffix(" %")
 
 

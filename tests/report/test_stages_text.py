@@ -9,9 +9,9 @@ from rich.console import Console
 from dtbench.base.vocabulary import Operation, Stage, StageOutcome, StatePart
 from dtbench.plan.traffic.state import StageTraffic
 from dtbench.report.page.sentences import check_word, is_trusted
-from dtbench.report.render.stages_text import render_stages
 from dtbench.runs.stage_summary import RaisedOnRank, StageSummary, WrongKey
 from dtbench.runs.summary import CellSummary
+from tests.report.shown import terminal_cell
 
 Make = Callable[..., CellSummary]
 
@@ -48,7 +48,7 @@ def show(make_ddp: Make) -> Callable[[StageSummary], str]:
     def render(row: StageSummary) -> str:
         console = Console(width=80)
         with console.capture() as captured:
-            console.print(render_stages(make_ddp(update={"stages": (row,)})))
+            console.print(terminal_cell(make_ddp(update={"stages": (row,)})))
         return captured.get()
 
     return render

@@ -21,15 +21,13 @@ from tensorboard.plugins.hparams import api_pb2, metadata
 from dtbench.report.event_files.dashboards import write_tensorboard
 from dtbench.report.event_files.hparams import session
 from dtbench.report.page import sweep
-from dtbench.report.page.run_words import note_words
+from dtbench.report.page.run_page import note_words
 from dtbench.report.plots.names import MOST_CELLS, plot_step_breakdown
 from dtbench.report.plots.sweep import MOST_BARS, find_numeric_axis, make_scale, plot_sweep
-from dtbench.report.render.markdown import summary_markdown
-from dtbench.report.render.sweep_table import render_sweep
-from dtbench.report.render.text import render_places, render_run
 from dtbench.runs.representative import Doubt, DoubtKind
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.store.records.run import RunStatus
+from tests.report.shown import markdown_run, terminal_places, terminal_run, terminal_sweep
 
 MS = 1_000_000
 
@@ -70,7 +68,7 @@ def grid(**axes: list[str]) -> list[dict[str, str]]:
 def shown(summary: RunSummary, width: int, *, whole: bool = False) -> list[str]:
     console = Console(width=width, color_system=None, legacy_windows=False)
     with console.capture() as capture:
-        console.print(render_run(summary) if whole else render_sweep(summary))
+        console.print(terminal_run(summary) if whole else terminal_sweep(summary))
     return capture.get().splitlines()
 
 
@@ -185,13 +183,13 @@ def test_of_many_cells_only_those_are_told_in_full_that_must_not_be_trusted(
     lines = shown(hundred, 120, whole=True)
     assert len(lines) < 120
     assert (
-        "  one cell     dtbench report results/small/20260101T120000Z-ab12 --cell a.0" in render_places(hundred).plain
+        "  one cell     dtbench report results/small/20260101T120000Z-ab12 --cell a.0" in terminal_places(hundred).plain
     )
     failed = [cell.model_copy(update={"status": RunStatus.FAILED, "reason": "planted"}) for cell in hundred.cells]
     lines = shown(make_run(*failed[:7], *hundred.cells[7:]), 120, whole=True)
     assert sum("This cell FAILED: planted" in line for line in lines) == 4
     assert "and 3 more cells that must not be trusted: see the column check" in lines
-    assert render_places(hundred).plain.count("traces") == 2, "one line"
+    assert terminal_places(hundred).plain.count("traces") == 2, "one line"
 
 
 def test_notes_of_cells_that_are_not_told_in_full_are_told_once(
@@ -202,7 +200,7 @@ def test_notes_of_cells_that_are_not_told_in_full_are_told_once(
     summary = make_run(*odd, *others)
     assert sweep.note_sentences(summary) == (first.plan.notes[0], "1 and 1 more: odd")
     assert "note: 1 and 1 more: odd" in shown(summary, 120, whole=True)
-    assert "- 1 and 1 more: odd" in summary_markdown(summary)
+    assert "- 1 and 1 more: odd" in markdown_run(summary)
     noisy = [first.model_copy(update={"notes": tuple(f"note {number}" for number in range(20))}), second, *others]
     assert sweep.note_sentences(make_run(*noisy))[-1] == "and 15 more notes: see --json"
 
@@ -214,7 +212,7 @@ def test_cells_in_doubt_have_a_mark_and_no_note_is_lost(make_sweep: Sweep, make_
         for place, cell in enumerate(cells[1:])
     ]
     summary = make_run(cells[0], *doubted)
-    columns = {column.header: column.words for column in sweep.sweep_columns(summary)}
+    columns = {one.header: one.words for one in sweep.sweep_quantities(summary)}
     for header in ("exposed comm", "hidden share", "gradient wait"):
         assert [words.endswith("?") for words in columns[header]] == [False, *[True] * 7]
     assert columns["unshard wait"] == ("none",) * 8
@@ -240,13 +238,13 @@ def test_a_run_that_was_resumed_says_so(make_run: Callable[..., RunSummary]) -> 
     once = make_run(resumed_unix_ns=(1,))
     words = "stopped and resumed once: launches before and after are not interleaved with each other"
     assert words in shown(once, 120, whole=True)
-    assert words in summary_markdown(once)
-    assert "resumed 2 times" in summary_markdown(make_run(resumed_unix_ns=(1, 2)))
-    assert "resumed" not in summary_markdown(make_run())
+    assert words in markdown_run(once)
+    assert "resumed 2 times" in markdown_run(make_run(resumed_unix_ns=(1, 2)))
+    assert "resumed" not in markdown_run(make_run())
 
 
 def test_markdown_has_the_same_table(make_sweep: Sweep) -> None:
-    text = summary_markdown(make_sweep(BOTH))
+    text = markdown_run(make_sweep(BOTH))
     assert "| strategy | bucket\\_cap\\_mb | step time, ms | 95 % interval, ms | tokens per s |" in text
     assert "| ddp | 4 | 120.0 | 118.0-122.0 | 7.21 k | 12.3 | none | 11.5 | 60.0 % | passed |" in text
     assert "\n## " not in text, "of six cells none is told in full"

@@ -10,7 +10,8 @@ from dtbench.base.vocabulary import Cause, Operation, Phase, Purpose
 from dtbench.cli.run import _check
 from dtbench.comparison.measure import _find_doubt
 from dtbench.report.page.checklist import answer_line
-from dtbench.report.page.run_words import answer_words, note_words
+from dtbench.report.page.page import Chart
+from dtbench.report.page.run_page import answer_words, note_words
 from dtbench.report.page.sentences import (
     advice_sentences,
     answer_sentence,
@@ -21,13 +22,11 @@ from dtbench.report.page.sentences import (
     wait_word,
 )
 from dtbench.report.plots.names import plot_step_breakdown
-from dtbench.report.render.markdown import summary_markdown
-from dtbench.report.render.text import render_run
-from dtbench.report.tb_plugin.overview import make_overview
 from dtbench.runs.cell.cell_notes import name_takers
 from dtbench.runs.summary import CellSummary, Disturbed, OwnerSummary, RunSummary
 from dtbench.store.records.checks import CORES_KIND, CheckOutcome, CheckResult, ChecksSummary
 from dtbench.store.records.run import Neighbour, TookCores, UsedGpu
+from tests.report.shown import board_cell, markdown_run, terminal_run
 
 WHO = "python busy.py (pid 4711) took 0.98 of 2 cores"
 LEFT = "they left 1 of 8 MEASURED steps alone"
@@ -65,7 +64,7 @@ MakeRun = Callable[..., RunSummary]
 def shown(summary: RunSummary) -> str:
     console = Console(width=400, color_system=None, legacy_windows=False)
     with console.capture() as capture:
-        console.print(render_run(summary))
+        console.print(terminal_run(summary))
     return capture.get()
 
 
@@ -73,7 +72,7 @@ def test_whoever_took_the_cores_stands_where_the_answer_would(make_ddp: MakeCell
     run = make_run(make_ddp(update={"disturbed": (TAKEN,)})).model_copy(update={"checks": NOT_JUDGED})
     said = f"no answer, nothing is judged: others took the cores. ddp: {WHO}; {LEFT}"
     assert answer_line(NOT_JUDGED) == said
-    in_full, in_short, in_words = shown(run), summary_markdown(run).replace("\\", ""), "\n".join(answer_words(run))
+    in_full, in_short, in_words = shown(run), markdown_run(run).replace("\\", ""), "\n".join(answer_words(run))
     for place in (in_full, in_short, in_words):
         assert said in place
         assert "Yes" not in place
@@ -112,7 +111,7 @@ def test_other_runs_on_the_machine_are_named(make_ddp: MakeCell, make_run: MakeR
     neighbour = Neighbour(pid=12, user="ada", run="/results/a")
     run = make_run(make_ddp()).model_copy(update={"neighbours": (neighbour,)})
     said = "another run of dtbench was on this machine: /results/a of ada (pid 12)"
-    for place in (shown(run), summary_markdown(run).replace("\\", ""), "\n".join(note_words(run))):
+    for place in (shown(run), markdown_run(run).replace("\\", ""), "\n".join(note_words(run))):
         assert said in place
     assert said not in shown(make_run(make_ddp()))
 
@@ -120,7 +119,7 @@ def test_other_runs_on_the_machine_are_named(make_ddp: MakeCell, make_run: MakeR
 def test_a_torch_that_nobody_tested_is_named_wherever_the_run_is(make_ddp: MakeCell, make_run: MakeRun) -> None:
     said = "torch 2.99.0 is outside the tested range"
     run = make_run(make_ddp()).model_copy(update={"environment_notes": (said,)})
-    for place in (shown(run), summary_markdown(run).replace("\\", ""), "\n".join(note_words(run))):
+    for place in (shown(run), markdown_run(run).replace("\\", ""), "\n".join(note_words(run))):
         assert place.count(said) == 1
     assert said not in shown(make_run(make_ddp()))
 
@@ -191,9 +190,9 @@ def test_every_table_and_wait_of_a_cell_is_a_bound_where_collectives_were_not_se
     assert wait_word(lost, Purpose.UNSHARD) == "none"
     text = shown(make_run(lost))
     assert text.count("2 collectives were launched and not seen to run: communication") == 3
-    (card,) = make_overview(make_run(lost), None).cells
-    assert card.chart is not None
-    assert card.chart.note.startswith("2 collectives were launched and not seen to run")
+    chart = board_cell(make_run(lost)).find("breakdown")
+    assert isinstance(chart, Chart)
+    assert chart.note.startswith("2 collectives were launched and not seen to run")
     seen = make_ddp(update={"owners": (OWNER,)})
     assert "at least" not in wait_word(seen, Purpose.GRAD_REDUCE)
     assert "not seen to run" not in shown(make_run(seen))

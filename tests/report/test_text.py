@@ -9,14 +9,13 @@ from rich.console import Console, RenderableType
 from dtbench.base.units import format_ns
 from dtbench.base.vocabulary import REDUCTIONS, Axis, Cause, DeviceKind, Operation, Purpose
 from dtbench.report.page.sentences import decimals_for, format_ms, wait_sentence, wait_word
-from dtbench.report.render.sweep_table import render_sweep
-from dtbench.report.render.text import render_cell, render_places, render_run
 from dtbench.runs.summary import CellSummary, OtherSummary, OwnerSummary, RunSummary
 from dtbench.scenario.schema.ddp import CustomHook
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.scenario.schema.scenario import Fsdp2
 from dtbench.store.records.rank import Compilation, CorrectnessResult, Receipt, ReceiptOutcome
 from dtbench.store.records.run import OwnAxis, OwnLoop, RunStatus
+from tests.report.shown import terminal_cell, terminal_places, terminal_run, terminal_sweep
 
 NAN = float("nan")
 
@@ -33,14 +32,14 @@ def one_line(text: str) -> str:
 
 
 def test_the_two_waits_lead_each_cell(make_fsdp2_tp: Callable[..., CellSummary]) -> None:
-    lines = shown(render_cell(make_fsdp2_tp())).splitlines()
+    lines = shown(terminal_cell(make_fsdp2_tp())).splitlines()
     assert lines[1].split(maxsplit=2) == ["gradient", "wait", "31.4 ms per step (12.2 % of a profiled step)"]
     assert lines[2].split(maxsplit=2)[:2] == ["unshard", "wait"]
     assert "24.5 ms per step (9.5 % of a profiled step)" in lines[2]
 
 
 def test_a_purpose_that_cannot_occur_is_explained(make_ddp: Callable[..., CellSummary]) -> None:
-    assert "no parameter all-gathers: DDP keeps full parameters" in shown(render_cell(make_ddp()))
+    assert "no parameter all-gathers: DDP keeps full parameters" in shown(terminal_cell(make_ddp()))
 
 
 def test_a_purpose_that_the_plan_expects_and_nobody_saw_is_not_called_absent(
@@ -50,23 +49,23 @@ def test_a_purpose_that_the_plan_expects_and_nobody_saw_is_not_called_absent(
     without = make_fsdp2_tp(
         update={"purposes": tuple(row for row in cell.purposes if row.purpose is not Purpose.UNSHARD)}
     )
-    assert "n/a: the plan expects 9 collectives per step, none was seen" in shown(render_cell(without))
+    assert "n/a: the plan expects 9 collectives per step, none was seen" in shown(terminal_cell(without))
 
 
 def test_hidden_and_exposed_shares_stand_side_by_side(make_ddp: Callable[..., CellSummary]) -> None:
-    row = next(line for line in shown(render_cell(make_ddp())).splitlines() if line.startswith("0 "))
+    row = next(line for line in shown(terminal_cell(make_ddp())).splitlines() if line.startswith("0 "))
     assert row.split() == ["0", "152.0", "110.0", "12.0", "1.0", "29.0", "60.0", "%", "7.9", "%"]
 
 
 def test_idle_is_called_host_on_a_cpu_and_idle_on_a_gpu(make_ddp: Callable[..., CellSummary]) -> None:
-    assert "exposed copy + host" in shown(render_cell(make_ddp()))
+    assert "exposed copy + host" in shown(terminal_cell(make_ddp()))
     on_gpu = make_ddp(update={"plan": make_ddp().plan.model_copy(update={"device": DeviceKind.CUDA})})
-    assert "exposed copy + idle" in shown(render_cell(on_gpu))
+    assert "exposed copy + idle" in shown(terminal_cell(on_gpu))
 
 
 def test_traffic_that_differs_from_the_plan_names_both_numbers(make_ddp: Callable[..., CellSummary]) -> None:
     row = make_ddp().purposes[0].model_copy(update={"matches_plan": False, "planned_count": 3})
-    text = shown(render_cell(make_ddp(update={"purposes": (row,)})))
+    text = shown(terminal_cell(make_ddp(update={"purposes": (row,)})))
     assert "DIFFERS" in text
     assert "grad_reduce: plan: 3 with 20.0 MiB, got 2 with 20.0 MiB" in text
 
@@ -74,7 +73,7 @@ def test_traffic_that_differs_from_the_plan_names_both_numbers(make_ddp: Callabl
 def test_why_nothing_can_overlap_is_said_once_for_all_purposes_with_that_reason(
     make_fsdp2_tp: Callable[..., CellSummary],
 ) -> None:
-    text = shown(render_cell(make_fsdp2_tp()))
+    text = shown(terminal_cell(make_fsdp2_tp()))
     assert text.count("gloo issues FSDP2's collectives synchronously") == 1
     assert "unshard, grad_reduce  no: gloo issues FSDP2's collectives synchronously" in text
 
@@ -82,7 +81,7 @@ def test_why_nothing_can_overlap_is_said_once_for_all_purposes_with_that_reason(
 def test_only_knobs_that_need_attention_are_listed_the_rest_is_counted(
     make_fsdp2_tp: Callable[..., CellSummary],
 ) -> None:
-    text = one_line(shown(render_cell(make_fsdp2_tp())))
+    text = one_line(shown(terminal_cell(make_fsdp2_tp())))
     assert "3 knobs agree" in text
     assert "parallel.static_graph" not in text
     assert "DISAGREES optimizer.fused: asked true, got False; torch fell back to foreach" in text
@@ -104,7 +103,7 @@ def test_names_with_markup_characters_appear_as_they_are(
         }
     )
     run = make_run(cell, make_ddp(), question="[i]why", overrides=("a=[x]",), status=RunStatus.FAILED, reason="[u]r")
-    text = shown(render_run(run), 160)
+    text = shown(terminal_run(run), 160)
     for name in (
         "[bold]cell",
         "[red]knob: asked [a], got [/]; [link]x[/link]",
@@ -142,7 +141,7 @@ def test_a_number_that_could_not_be_computed_reads_na_and_never_zero(make_ddp: C
             "correctness": None,
         }
     )
-    text = shown(render_cell(empty))
+    text = shown(terminal_cell(empty))
     assert "This cell FAILED: rank 1 was killed" in text
     assert "gradient wait  n/a: no step was profiled" in text
     assert "step time      n/a: no MEASURED step is known" in text
@@ -153,7 +152,7 @@ def test_a_number_that_could_not_be_computed_reads_na_and_never_zero(make_ddp: C
 
 
 def test_a_cell_that_did_not_finish_says_so_and_shows_what_it_has(make_ddp: Callable[..., CellSummary]) -> None:
-    text = shown(render_cell(make_ddp(update={"status": RunStatus.RUNNING})))
+    text = shown(terminal_cell(make_ddp(update={"status": RunStatus.RUNNING})))
     assert "This cell is not finished" in text
     assert "142 ms median of 20 steps" in text
 
@@ -167,13 +166,13 @@ def test_results_that_differ_from_the_single_process_are_shown_as_failed(make_dd
         gradient_tolerance=1e-5,
         worst_parameter="head.weight",
     )
-    text = one_line(shown(render_cell(make_ddp(update={"correctness": result}))))
+    text = one_line(shown(terminal_cell(make_ddp(update={"correctness": result}))))
     assert "FAILED, differs from a single process: loss error 3.0e-01 (tolerance 1.0e-05), gradient error n/a" in text
     assert "worst parameter head.weight" in text
 
 
 def test_warm_up_that_never_settled_and_unread_events_are_said(make_fsdp2_tp: Callable[..., CellSummary]) -> None:
-    text = one_line(shown(render_cell(make_fsdp2_tp())))
+    text = one_line(shown(terminal_cell(make_fsdp2_tp())))
     assert "NOT settled after 60 steps: the step time still drifted by 6.2 %" in text
     assert "3 trace events could not be read" in text
     assert "device events that no rule knows: void mystery_kernel<4>[float] (12)" in text
@@ -181,7 +180,7 @@ def test_warm_up_that_never_settled_and_unread_events_are_said(make_fsdp2_tp: Ca
 
 def test_the_plans_notes_and_the_cells_notes_appear_once(make_fsdp2_tp: Callable[..., CellSummary]) -> None:
     note = make_fsdp2_tp().plan.notes[0]
-    text = one_line(shown(render_cell(make_fsdp2_tp(update={"notes": (note, "4 ranks share 2 cores")}))))
+    text = one_line(shown(terminal_cell(make_fsdp2_tp(update={"notes": (note, "4 ranks share 2 cores")}))))
     assert text.count(note) == 1
     assert "4 ranks share 2 cores" in text
 
@@ -189,13 +188,13 @@ def test_the_plans_notes_and_the_cells_notes_appear_once(make_fsdp2_tp: Callable
 def test_one_cell_needs_no_table_of_cells_and_two_get_one(
     make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
 ) -> None:
-    assert "All cells" not in shown(render_run(make_run(make_ddp())))
-    assert "All cells" in shown(render_run(make_run()))
+    assert "All cells" not in shown(terminal_run(make_run(make_ddp())))
+    assert "All cells" in shown(terminal_run(make_run()))
 
 
 def test_cells_without_axes_are_told_apart_by_their_names(make_run: Callable[..., RunSummary]) -> None:
     rows = [
-        line.split() for line in shown(render_sweep(make_run())).splitlines() if line.startswith(("ddp", "fsdp2_tp"))
+        line.split() for line in shown(terminal_sweep(make_run())).splitlines() if line.startswith(("ddp", "fsdp2_tp"))
     ]
     assert rows[0] == ["ddp", "2", "142.0", "140.5-143.5", "7.21", "k", "12.3", "none", "11.5", "60.0", "%", "passed"]
     assert rows[1][-2:] == ["knob", "differs"]
@@ -205,7 +204,7 @@ def test_cells_without_axes_are_told_apart_by_their_names(make_run: Callable[...
 def test_no_name_of_a_purpose_or_cell_is_broken_at_usual_widths(
     make_run: Callable[..., RunSummary], width: int
 ) -> None:
-    text = shown(render_run(make_run()), width)
+    text = shown(terminal_run(make_run()), width)
     assert "\ngrad_reduce  " in text
     assert "\nfsdp2_tp " in text
     assert max(len(line) for line in text.splitlines()) <= width
@@ -220,7 +219,7 @@ def test_causes_are_summed_where_not_every_owner_is_shown(make_ddp: Callable[...
             )
             for i in range(count)
         )  # fmt: skip
-        return one_line(shown(render_cell(make_ddp().model_copy(update={"owners": owners}))))
+        return one_line(shown(terminal_cell(make_ddp().model_copy(update={"owners": owners}))))
 
     assert "by cause: issued blocking 18.0 ms, issued late 15.0 ms" in owned(11)
     assert "by cause" not in owned(3)
@@ -229,17 +228,17 @@ def test_causes_are_summed_where_not_every_owner_is_shown(make_ddp: Callable[...
 def test_many_ranks_are_cut_and_the_rest_is_announced(make_ddp: Callable[..., CellSummary]) -> None:
     row = make_ddp().ranks[0]
     ranks = tuple(row.model_copy(update={"rank": rank}) for rank in range(64))
-    assert "and 48 more ranks: see --json" in shown(render_cell(make_ddp(update={"ranks": ranks})))
+    assert "and 48 more ranks: see --json" in shown(terminal_cell(make_ddp(update={"ranks": ranks})))
 
 
 def test_the_report_ends_with_where_things_are(make_run: Callable[..., RunSummary], tmp_path: Path) -> None:
-    text = render_places(make_run()).plain
+    text = terminal_places(make_run()).plain
     assert "dtbench tensorboard" not in text, "there are no event files"
     assert "dtbench report results/small/20260101T120000Z-ab12 --json" in text
     assert "cells/ddp/launch0/traces (2)" in text
     assert "cells/fsdp2_tp (8)" in text
     (tmp_path / "tb").mkdir()
-    assert f"dtbench tensorboard {tmp_path}" in render_places(make_run(path=str(tmp_path))).plain
+    assert f"dtbench tensorboard {tmp_path}" in terminal_places(make_run(path=str(tmp_path))).plain
 
 
 def test_a_column_of_times_has_as_many_decimals_as_its_largest_needs() -> None:
@@ -275,7 +274,7 @@ def make_own(make_ddp: Callable[..., CellSummary], backend: str | None = "gloo")
 
 
 def test_a_persons_own_loop_claims_no_plan_no_check_and_no_knob(make_ddp: Callable[..., CellSummary]) -> None:
-    text = shown(render_cell(make_own(make_ddp)))
+    text = shown(terminal_cell(make_own(make_ddp)))
     assert "2 ranks: your own loop, dp 2 on gloo" in text
     assert "plan           none: your own loop in train.py" in text
     assert "not checked: your own loop" in text
@@ -356,7 +355,7 @@ def make_other(
 
 
 def test_a_single_process_has_no_backend(make_ddp: Callable[..., CellSummary]) -> None:
-    assert "without a process group" in shown(render_cell(make_own(make_ddp, backend=None)))
+    assert "without a process group" in shown(terminal_cell(make_own(make_ddp, backend=None)))
 
 
 def test_the_knobs_of_a_cell_are_told_whole_however_narrow_the_screen(
@@ -367,7 +366,7 @@ def test_the_knobs_of_a_cell_are_told_whole_however_narrow_the_screen(
     assert scenario is not None
     parallel = Fsdp2.model_validate({**knobs, "forward_prefetch": 1})
     cell = make_fsdp2_tp(update={"scenario": scenario.model_copy(update={"parallel": parallel})})
-    text = shown(render_cell(cell), 80)
+    text = shown(terminal_cell(cell), 80)
     assert "fsdp2_tp  4 ranks: fsdp2, shard 2 x tensor 2 on gloo" in text
     assert "knobs sequence_parallel=true, unshard_async_op=true, forward_prefetch=1 step time" in one_line(text)
 
@@ -377,23 +376,23 @@ def test_the_title_of_a_cell_says_that_a_link_was_emulated(make_ddp: Callable[..
     scenario = make_ddp().scenario
     assert scenario is not None
     linked = make_ddp(update={"scenario": scenario.model_copy(update={"network": link})})
-    assert "2 ranks: ddp, replicate 2 on gloo, over an emulated link" in shown(render_cell(linked))
-    assert "emulated" not in shown(render_cell(make_ddp()))
+    assert "2 ranks: ddp, replicate 2 on gloo, over an emulated link" in shown(terminal_cell(linked))
+    assert "emulated" not in shown(terminal_cell(make_ddp()))
 
 
 def test_a_persons_own_loop_is_told_what_draws_its_plot(
     make_ddp: Callable[..., CellSummary], make_run: Callable[..., RunSummary]
 ) -> None:
-    places = render_places(make_run(make_own(make_ddp))).plain
+    places = terminal_places(make_run(make_own(make_ddp))).plain
     assert "dtbench analyze results/small/20260101T120000Z-ab12 makes it, and the plot" in places
-    assert "dtbench analyze" not in render_places(make_run()).plain
+    assert "dtbench analyze" not in terminal_places(make_run()).plain
 
 
 def test_what_compiling_took_is_a_row_of_its_own(make_ddp: Callable[..., CellSummary]) -> None:
     compilation = Compilation(graphs=2, recompiles=1, graph_breaks=0, duration_ns=5_340_000_000)
-    text = shown(render_cell(make_ddp().model_copy(update={"compilation": compilation})))
+    text = shown(terminal_cell(make_ddp().model_copy(update={"compilation": compilation})))
     assert "5.34 s on the slowest rank: 2 graphs, 1 recompile, 0 graph breaks" in text
-    assert "compiling" not in shown(render_cell(make_ddp()))
+    assert "compiling" not in shown(terminal_cell(make_ddp()))
 
 
 def test_a_wait_that_is_known_is_the_same_in_headline_and_table_where_no_step_has_an_account(

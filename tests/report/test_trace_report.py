@@ -9,21 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dtbench.report.page.trace_sections import (
-    MOST_OWNERS,
-    MOST_RANKS,
-    make_sections,
-    owner_section,
-    purpose_section,
-    time_section,
-    waiting_section,
-)
 
 from dtbench.base.units import format_ns
 from dtbench.base.vocabulary import Cause, Purpose
-from dtbench.cli.console import print_table
+from dtbench.cli.console import print_block
 from dtbench.report.page.causes import describe_cause
 from dtbench.report.page.page import Table
+from dtbench.report.page.trace_page import (
+    MOST_OWNERS,
+    MOST_RANKS,
+    owner_table,
+    purpose_table,
+    time_table,
+    traces_page,
+    waiting_table,
+)
 from dtbench.report.page.trace_words import MOST_NAMES, answer_lines, remark_lines
 from dtbench.traces.causes.exposed_owners import ExposedOwner
 from dtbench.traces.host.correlate import Uncorrelated
@@ -39,6 +39,10 @@ from tests.known import known, total
 from tests.traces.conftest import draw_events
 
 RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
+
+
+def tables_of(traces: TraceSet) -> list[Table]:
+    return [block for part in traces_page(traces).parts for block in part.blocks if isinstance(block, Table)]
 
 
 @pytest.fixture(scope="module")
@@ -124,12 +128,12 @@ def test_the_answer_names_the_largest_owner_and_its_cause(ddp: TraceSet) -> None
 
 
 def test_owners_are_shown_by_cause_with_the_largest_first(ddp: TraceSet) -> None:
-    section = owner_section(ddp)
+    section = owner_table(ddp)
     assert [column.title for column in section.columns][:4] == ["owner", "collective", "purpose", "cause"]
     largest = max(find_owners(ddp.analyses), key=lambda row: row.exposed_ns)
-    assert section.rows[0][:4] == ("bucket 2", "all-reduce", "grad_reduce", describe_cause(largest.cause))
-    assert section.rows[0][4] == format_ns(largest.exposed_ns / 3)
-    assert sum(float(row[-1].removesuffix(" %")) for row in section.rows) == pytest.approx(100, abs=1)
+    assert section.words[0][:4] == ("bucket 2", "all-reduce", "grad_reduce", describe_cause(largest.cause))
+    assert section.words[0][4] == format_ns(largest.exposed_ns / 3)
+    assert sum(float(row[-1].removesuffix(" %")) for row in section.words) == pytest.approx(100, abs=1)
 
 
 def test_every_rank_is_named_and_those_that_are_missing_are_counted(ddp: TraceSet) -> None:
@@ -147,12 +151,12 @@ def name_owners(traces: TraceSet, owners: Sequence[str]) -> TraceSet:
 def test_what_has_no_owner_is_called_unattributed(ddp: TraceSet) -> None:
     nobody = name_owners(ddp, [""])
     assert "30.2 ms of it an unattributed all-reduce, " in answer_lines(nobody)[0]
-    assert {row[0] for row in owner_section(nobody).rows} == {"unattributed"}
+    assert {row[0] for row in owner_table(nobody).words} == {"unattributed"}
 
 
 def test_many_owners_are_summed_below_those_that_are_shown(fsdp: TraceSet) -> None:
     many = name_owners(fsdp, [f"layers.{i}" for i in range(MOST_OWNERS + 5)])
-    rows = owner_section(many).rows
+    rows = owner_table(many).words
     assert len(rows) == MOST_OWNERS + 1
     assert rows[-1][0].endswith(" more")
     assert sum(float(row[-1].removesuffix(" %")) for row in rows) == pytest.approx(100, abs=1)
@@ -164,18 +168,18 @@ def test_causes_are_summed_where_not_every_owner_is_shown(ddp: TraceSet, fsdp: T
     for row in many.owners:
         sums[describe_cause(row.cause)] += row.exposed_ns
     (cause, largest_ns), *_ = sums.most_common()
-    assert owner_section(many).notes[0].startswith(f"by cause: {cause} {format_ns(largest_ns / 3)}, ")
-    assert not any(note.startswith("by cause") for note in owner_section(ddp).notes)
+    assert owner_table(many).said[0].startswith(f"by cause: {cause} {format_ns(largest_ns / 3)}, ")
+    assert not any(note.startswith("by cause") for note in owner_table(ddp).said)
 
 
 def test_what_costs_next_to_nothing_gets_no_advice(ddp: TraceSet) -> None:
     first, *_ = ddp.owners
     late = replace(first, cause=Cause.LATE_READY, exposed_ns=first.exposed_ns // 50)
     later = replace(late, exposed_ns=first.exposed_ns // 1000)
-    assert [note.split(":")[0] for note in owner_section(replace(ddp, owners=(first, late))).notes] == [
+    assert [note.split(":")[0] for note in owner_table(replace(ddp, owners=(first, late))).said] == [
         "gradients ready late (grad_reduce)"
     ]
-    assert owner_section(replace(ddp, owners=(first, later))).notes == ()
+    assert owner_table(replace(ddp, owners=(first, later))).said == ()
 
 
 def test_steps_that_ranks_do_not_have_alike_are_counted_together(ddp: TraceSet) -> None:
@@ -200,7 +204,7 @@ def test_events_without_an_operator_are_in_the_numbers_and_collectives_without_a
 
 
 def test_few_steps_are_shown_one_by_one_and_many_by_their_spread(ddp: TraceSet) -> None:
-    few, many = time_section(ddp), time_section(repeat_steps(ddp, 10))
+    few, many = time_table(ddp), time_table(repeat_steps(ddp, 10))
     assert [row[:2] for row in few.rows] == [("0", "10"), ("0", "11"), ("0", "12"), ("0", "whole")]
     ((rank, steps, time, *_),) = many.rows
     assert (rank, steps, time) == ("0", "30", "112 ms\n92.5-128 ms")
@@ -213,16 +217,16 @@ def test_of_many_ranks_those_with_the_longest_steps_are_shown(ddp: TraceSet) -> 
     steps = tuple(
         replace(step, overlap=replace(step.overlap, step_ns=known(step.overlap.step_ns) + 1)) for step in slow.steps
     )
-    section = time_section(replace(many, analyses=(*many.analyses[:-1], replace(slow, steps=steps))))
-    assert len(section.rows) == MOST_RANKS
-    assert section.rows[-1][0] == str(slow.rank)
-    assert any("--json has all" in note for note in section.notes)
+    section = time_table(replace(many, analyses=(*many.analyses[:-1], replace(slow, steps=steps))))
+    assert len(section.words) == MOST_RANKS
+    assert section.words[-1][0] == str(slow.rank)
+    assert any("--json has all" in note for note in section.said)
 
 
 def test_one_step_of_each_of_many_ranks_has_no_spread(ddp: TraceSet) -> None:
     (one,) = ddp.analyses
     short = tell(ddp, [replace(one, steps=one.steps[:1])])
-    rows = time_section(of_ranks(short, MOST_RANKS)).rows
+    rows = time_table(of_ranks(short, MOST_RANKS)).words
     assert len(rows) == MOST_RANKS
     assert all("\n" not in cell for row in rows for cell in row)
 
@@ -233,9 +237,9 @@ def test_of_many_ranks_those_that_others_wait_for_longest_are_shown(ddp: TraceSe
         for rank in range(MOST_RANKS + 4)
     )
     waiting = Waiting(ranks=late, collectives=9, partial=0, launched=0, unknown=0)
-    section = waiting_section(replace(ddp, over_ranks=replace(ddp.over_ranks, waiting=waiting)))
-    assert [row[0] for row in section.rows] == [str(rank) for rank in range(4, MOST_RANKS + 4)]
-    assert section.notes == (f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}",)
+    section = waiting_table(replace(ddp, over_ranks=replace(ddp.over_ranks, waiting=waiting)))
+    assert [row[0] for row in section.words] == [str(rank) for rank in range(4, MOST_RANKS + 4)]
+    assert section.said == (f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}",)
 
 
 def test_long_names_and_causes_fit_a_narrow_terminal(
@@ -243,21 +247,21 @@ def test_long_names_and_causes_fit_a_narrow_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     names = [f"model.language_model.layers.{i}.mlp.experts.down_proj" for i in range(4)]
-    for section in make_sections(repeat_steps(name_owners(fsdp, names), 10)):
-        print_table(section.columns, section.rows, title=section.title)
+    for section in tables_of(repeat_steps(name_owners(fsdp, names), 10)):
+        print_block(section)
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
     assert "down_proj" in "".join(lines).replace(" ", "") or any("down" in line for line in lines)
 
 
 def test_sections_come_in_the_order_of_reading_and_without_empty_ones(fsdp: TraceSet) -> None:
-    titles = [section.title for section in make_sections(fsdp)]
+    titles = [section.title for section in tables_of(fsdp)]
     assert titles == [
         "Exposed communication by owner and cause, per step",
         "What communication was for, per step",
         "Where the time went",
     ]
-    assert all(isinstance(section, Table) and section.rows for section in make_sections(fsdp))
+    assert all(isinstance(section, Table) and section.words for section in tables_of(fsdp))
 
 
 @pytest.mark.parametrize("doubt", ["a number comes twice", "not one job"])
@@ -266,8 +270,8 @@ def test_where_causes_are_no_finding_no_advice_is_given_anywhere(fsdp: TraceSet,
         doubted = replace(fsdp, over_ranks=replace(fsdp.over_ranks, is_one_job=False))
     else:
         doubted = replace(fsdp, analyses=tuple(replace(one, repeated_steps=1) for one in fsdp.analyses))
-    assert " At most " in " ".join(owner_section(fsdp).notes)
-    said = [*answer_lines(doubted), *(note for section in make_sections(doubted) for note in section.notes)]
+    assert " At most " in " ".join(owner_table(fsdp).said)
+    said = [*answer_lines(doubted), *(note for section in tables_of(doubted) for note in section.said)]
     assert not [line for line in said if " At most " in line or "Make it asynchronous" in line]
 
 
@@ -281,7 +285,7 @@ def test_what_some_steps_have_is_no_count_of_none(fsdp: TraceSet, times: int, co
     few = [
         replace(step, purposes=tuple(replace(row, count=unshard.count // 2) for row in step.purposes)) for step in kept
     ]
-    (row,) = purpose_section(replace(repeated, analyses=(replace(one, steps=tuple(few)),))).rows[:1]
+    (row,) = purpose_table(replace(repeated, analyses=(replace(one, steps=tuple(few)),))).rows[:1]
     assert row[:2] == ("unshard", count)
 
 
@@ -300,7 +304,7 @@ def test_a_share_that_cannot_be_computed_is_not_a_number(ddp: TraceSet) -> None:
     silent = replace(one.steps[0].overlap, comm_ns=0, hidden_comm_ns=0, exposed_comm_ns=0)
     assert math.isnan(silent.hidden_fraction)
     alone = replace(ddp, analyses=(replace(one, steps=(replace(one.steps[0], overlap=silent),)),))
-    step, _ = time_section(alone).rows
+    step, _ = time_table(alone).words
     assert step[4] == "none"
     assert step[-2:] == ("n/a", "n/a")
 
@@ -339,9 +343,9 @@ def test_a_mean_over_some_ranks_or_steps_says_of_which_it_is(ddp: TraceSet) -> N
         traces = tell(ddp, analyses)
         (told,) = (line for line in answer_lines(traces) if line.startswith("gradient wait"))
         assert told.startswith(f"gradient wait of {part}: ")
-        section = purpose_section(traces)
-        assert f"* of {part}: not known of the others" in section.notes
-        (row,) = (row for row in section.rows if row[0] == "grad_reduce")
+        section = purpose_table(traces)
+        assert f"* of {part}: not known of the others" in section.said
+        (row,) = (row for row in section.words if row[0] == "grad_reduce")
         assert [cell.endswith("*") for cell in row] == [False] * 6 + [True]
     (whole,) = (line for line in answer_lines(tell(ddp, [first, second])) if line.startswith("gradient wait"))
     assert whole == wait

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from dtbench.report.render.text import render_run
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -21,10 +20,11 @@ from dtbench.report.page.page import Column
 from dtbench.report.page.visible import spell_controls, spell_controls_of_json
 from dtbench.report.plots.drawing import literal
 from dtbench.report.render.html import escape_html
-from dtbench.report.render.markdown import environment_markdown, escape_markdown, summary_markdown
+from dtbench.report.render.markdown import environment_markdown, escape_markdown
 from dtbench.report.render.plain_text import Plain
 from dtbench.runs.run import summarize_run
 from dtbench.store.read import read_environment
+from tests.report.shown import markdown_run, terminal_run
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "tests" / "traces" / "cases" / "escapes.json"
@@ -104,10 +104,10 @@ def test_names_in_a_run_act_neither_on_a_terminal_nor_in_markdown(tmp_path: Path
     summary = summarize_run(run)
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
-        console.print(render_run(summary))
+        console.print(terminal_run(summary))
     shown = capture.get()
     environment = read_environment(run)
-    for medium in (shown, summary_markdown(summary), environment_markdown(environment)):
+    for medium in (shown, markdown_run(summary), environment_markdown(environment)):
         assert "PWNED" in medium
         assert not ACTING.search(medium)
     assert shown.count(SPELLED) == 4  # question, host, note of the machine, override

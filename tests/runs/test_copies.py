@@ -8,7 +8,7 @@ import pytest
 
 from dtbench.comparison.comparison import Outcome
 from dtbench.comparison.run import compare_all
-from dtbench.report.page.run_words import note_words
+from dtbench.report.page.run_page import note_words
 from dtbench.runs.reading.copies import find_copies, mark
 from dtbench.runs.reading.many_runs import NOTES, load_run_steps
 from dtbench.runs.reading.run_data import read_run_data

@@ -13,13 +13,13 @@ import pytest
 from dtbench.base.errors import StoreError
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page.sentences import check_word, wait_word
-from dtbench.report.render.text import render_run
 from dtbench.runs.run import summarize_run
 from dtbench.runs.summary import RunSummary
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.records.checks import CheckOutcome
 from dtbench.store.write import write_table
 from tests.known import known
+from tests.report.shown import terminal_run
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 
@@ -115,7 +115,7 @@ def test_what_a_run_lost_is_not_zero_and_passes_no_check(loss: str, run: Path, w
     wrong = [f"{path} {before[path]} -> 0" for path in before if before[path] and after.get(path) == 0]
     assert not wrong, "\n".join(wrong)
     assert passed(left) <= passed(whole)
-    assert render_run(left) is not None
+    assert terminal_run(left) is not None
 
 
 def keep_rows(table: str, choose: Callable[[pd.DataFrame], Any]) -> Callable[[LaunchFolder], None]:

@@ -1,12 +1,17 @@
 """Presets have the published sizes; every parameter more or less than published is accounted for."""
 
+import json
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+import dtbench
 from dtbench.plan.traffic.parameters import list_parameters
-from dtbench.scenario.schema.model import Preset, PresetName, Transformer
+from dtbench.scenario.schema.model import Compile, Preset, PresetName, Transformer
 from dtbench.scenario.schema.presets import PRESETS, resolve_model
+from dtbench.scenario.schema.repeat import AutoRepeat
+from dtbench.scenario.schema.scenario import Scenario
 
 PUBLISHED = {
     # number of elements in the checkpoints on the Hugging Face hub, tied weights once
@@ -56,4 +61,24 @@ def test_a_preset_has_the_published_number_of_parameters_up_to_what_is_said(name
 
 def test_what_is_written_overrides_the_preset() -> None:
     short = resolve_model(Preset(kind="preset", name="llama3-8b", layers=2, vocab_size=1000))
-    assert short == PRESETS["llama3-8b"].model_copy(update={"layers": 2, "vocab_size": 1000})
+    published = PRESETS["llama3-8b"].model_copy(update={"layers": 2, "vocab_size": 1000})
+    assert short.model_dump() == published.model_dump()
+
+
+def test_a_cell_has_the_sizes_and_its_json_the_words() -> None:
+    words = {"kind": "preset", "name": "llama3-8b", "layers": 2, "compile": {"backend": "eager"}}
+    sections = {"schema_version": 1, "data": {"global_batch": 2, "sequence_length": 8}, "repeat": "auto"}
+    text = json.dumps({**sections, "model": words, "parallel": {"kind": "ddp", "replicas": 2}})
+    cell = Scenario.model_validate_json(text)
+    assert isinstance(cell.model, Transformer)
+    assert (cell.model.dim, cell.model.layers) == (4096, 2)
+    assert cell.model.compile == Compile(backend="eager"), "options are the cell's, not the preset's"
+    assert cell.repeat == AutoRepeat()
+    assert json.loads(cell.model_dump_json(exclude_unset=True)) == json.loads(text)
+    assert Scenario.model_validate_json(cell.model_dump_json()) == cell
+
+
+def test_nobody_but_the_schema_resolves() -> None:
+    names = ("resolve_model", "PRESETS")
+    files = [path for path in Path(dtbench.__file__).parent.rglob("*.py") if path.name != "presets.py"]
+    assert [path for path in files if any(name in path.read_text(encoding="utf-8") for name in names)] == []

@@ -5,8 +5,8 @@ import pytest
 from dtbench.base.errors import ScenarioError
 from dtbench.cli.main import main
 from dtbench.scenario.load import load_scenario
-from dtbench.scenario.schema.repeat import count_launches, resolve_repeat
-from dtbench.scenario.schema.scenario import AutoRepeat, Scenario
+from dtbench.scenario.schema.repeat import AutoRepeat, count_launches
+from dtbench.scenario.schema.scenario import Scenario
 
 
 def read(small: str, line: str, *overrides: str) -> Scenario:
@@ -14,25 +14,23 @@ def read(small: str, line: str, *overrides: str) -> Scenario:
 
 
 def test_a_number_is_a_number(small: str) -> None:
-    assert resolve_repeat(read(small, "repeat: 3")) == 3
-    assert resolve_repeat(read(small, "seed: 1")) == 1
+    assert read(small, "repeat: 3").repeat == 3
+    assert read(small, "seed: 1").repeat == 1
     assert count_launches(3) == 3
 
 
 @pytest.mark.parametrize("line", ["repeat: auto", "repeat: {kind: auto}", "repeat: {}"])
 def test_the_word_is_the_rule_with_its_defaults(small: str, line: str) -> None:
-    rule = resolve_repeat(read(small, line))
+    rule = read(small, line).repeat
     assert rule == AutoRepeat(precision=0.02, time_budget_s=1800.0, at_least=4, at_most=40)
     assert count_launches(rule) == 4
 
 
 def test_overrides_set_the_rule_or_parts_of_it(small: str) -> None:
-    assert resolve_repeat(read(small, "repeat: 2", "repeat=auto")) == AutoRepeat()
-    assert resolve_repeat(read(small, "repeat: {at_most: 9}", "repeat.precision=0.1")) == AutoRepeat(
-        at_most=9, precision=0.1
-    )
-    assert resolve_repeat(read(small, "repeat: auto", "repeat.at_least=6")) == AutoRepeat(at_least=6)
-    assert resolve_repeat(read(small, "repeat: auto", "repeat=5")) == 5
+    assert read(small, "repeat: 2", "repeat=auto").repeat == AutoRepeat()
+    assert read(small, "repeat: {at_most: 9}", "repeat.precision=0.1").repeat == AutoRepeat(at_most=9, precision=0.1)
+    assert read(small, "repeat: auto", "repeat.at_least=6").repeat == AutoRepeat(at_least=6)
+    assert read(small, "repeat: auto", "repeat=5").repeat == 5
 
 
 def test_a_scenario_keeps_its_rule_through_json(small: str) -> None:

@@ -31,7 +31,7 @@ from dtbench.selftest.expectations import (
     WithoutEffect,
 )
 from dtbench.selftest.judge import judge_row
-from dtbench.selftest.records import Bounds, Foretold, RowOutcome
+from dtbench.selftest.records import Bounds, ExpectedBounds, RowOutcome
 from dtbench.selftest.row import Row
 from dtbench.selftest.sections import SHARED, Blocks, ddp, emulate
 from dtbench.selftest.words import write_scenario
@@ -166,7 +166,7 @@ TRACED = Traced(
     clock_doubt_ns=30_000,
 )
 
-FORETOLD = Foretold(
+FORETOLD = ExpectedBounds(
     step_ns=Bounds(expected_ns=128 * MS, low_ns=125 * MS, high_ns=140 * MS),
     exposed_ns=Bounds(expected_ns=15 * MS, low_ns=10 * MS, high_ns=20 * MS),
     source="written down",
@@ -183,7 +183,7 @@ def make_row(*expectations: Expectation, cells: tuple[str, ...] = ("one",)) -> R
     return Row("row", "four buckets hide, all but the last", dict.fromkeys(cells, words), expectations)
 
 
-def judge(row: Row, changes: Mapping[str, Any] | None = None, foretold: Foretold | None = FORETOLD) -> RowOutcome:
+def judge(row: Row, changes: Mapping[str, Any] | None = None, foretold: ExpectedBounds | None = FORETOLD) -> RowOutcome:
     """Judge a row of one cell that found what was injected, but for some changes."""
     changes = dict(changes or {})
     traced, ranks = changes.pop("traced", TRACED), changes.pop("ranks", (make_rank(0), make_rank(1)))

@@ -1,7 +1,7 @@
 """The table of a selftest: a line for each cell, and why rows failed."""
 
 from dtbench.base.vocabulary import Cause, Estimate
-from dtbench.selftest.records import Answer, Bounds, CellOutcome, Check, EstimateRow, Foretold, RowOutcome
+from dtbench.selftest.records import Answer, Bounds, CellOutcome, Check, EstimateRow, ExpectedBounds, RowOutcome
 from dtbench.selftest.table import tabulate_rows
 
 MS = 1_000_000
@@ -21,7 +21,7 @@ CELL = CellOutcome(
         EstimateRow(estimate=Estimate.WAIT, mean_ns=None, standard_error_ns=None),
     ),
     agree=True,
-    foretold=Foretold(step_ns=bounds(128), exposed_ns=bounds(14), source="written down"),
+    foretold=ExpectedBounds(step_ns=bounds(128), exposed_ns=bounds(14), source="written down"),
 )
 FAILED = Check(cell="tail", what="step", expected="", got="", passed=False, reason="cell tail: it took too long")
 

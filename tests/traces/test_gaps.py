@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtbench.report.page.trace_sections import gap_section
+from dtbench.report.page.trace_page import gap_table
 from dtbench.traces.account.gaps import LAUNCH_BOUND_NS, GapPart, GapTime, account_gaps, find_gaps
 from dtbench.traces.device.kinds import device_kinds
 from dtbench.traces.host.nesting import find_nesting
@@ -534,8 +534,8 @@ def test_what_the_stream_stood_still_for_adds_up_though_a_part_is_not_known_in_s
             """)
         ]
     )
-    section = gap_section(traces)
-    ((_, _, stood, comm, host, _, launch, other),) = section.rows
+    section = gap_table(traces)
+    ((_, _, stood, comm, host, _, launch, other),) = section.words
     assert str(comm).startswith("at least ")
     gaps = [account.gaps for account in traces.analyses[0].accounts.steps]
     assert [gap is not None and gap.comm_wait_ns is None for gap in gaps] == [False, True]
@@ -546,7 +546,7 @@ def test_what_the_stream_stood_still_for_adds_up_though_a_part_is_not_known_in_s
         )
     ]
     assert times_ns[0] == sum(times_ns[1:]) > 0
-    assert [note.partition(":")[0] for note in section.notes] == ["in a sync", "at least"]
+    assert [note.partition(":")[0] for note in section.said] == ["in a sync", "at least"]
 
 
 def test_a_step_with_a_wait_that_is_in_no_part_is_left_out_so_that_the_parts_add_up() -> None:
@@ -557,9 +557,9 @@ def test_a_step_with_a_wait_that_is_in_no_part_is_left_out_so_that_the_parts_add
     whole = replace(account.gaps, gap_ns=9_000, comm_wait_ns=4_000, host_wait_ns=5_000, launch_gap_ns=0, other_ns=0)
     doubtful = replace(whole, comm_wait_ns=None)
     steps = tuple(replace(account, gaps=gaps) for gaps in (whole, doubtful))
-    section = gap_section(replace(traces, analyses=(replace(one, accounts=replace(one.accounts, steps=steps)),)))
-    assert section.rows[0][2:5] == ("9.00 us", "4.00 us", "5.00 us")
-    assert section.notes[1:] == ("rank 0: of the 1 of 2 steps of which all parts are known",)
+    section = gap_table(replace(traces, analyses=(replace(one, accounts=replace(one.accounts, steps=steps)),)))
+    assert section.words[0][2:5] == ("9.00 us", "4.00 us", "5.00 us")
+    assert section.said[1:] == ("rank 0: of the 1 of 2 steps of which all parts are known",)
 
 
 @pytest.mark.parametrize(

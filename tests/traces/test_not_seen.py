@@ -12,7 +12,7 @@ import pytest
 import dtbench
 from dtbench.cli.main import main
 from dtbench.report.page.trace_document import traces_document
-from dtbench.report.page.trace_sections import gap_section, purpose_section, time_section
+from dtbench.report.page.trace_page import gap_table, purpose_table, time_table
 from dtbench.report.page.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average, average_purposes
@@ -226,7 +226,7 @@ def test_the_lane_waited_for_no_known_time_where_no_consumer_is_seen(name: str) 
     assert tables.gaps["comm_wait_ns"].isna().tolist()[0]
     document = json.loads(json.dumps(traces_document(traces)))
     assert document["ranks"][0]["steps"][0]["gaps"]["comm_wait_ns"] == "NaN"
-    assert gap_section(traces).rows[0][3] == "n/a"
+    assert gap_table(traces).words[0][3] == "n/a"
 
 
 @pytest.mark.parametrize(
@@ -252,9 +252,9 @@ def test_a_gaps_part_that_is_not_known_takes_no_step_out_of_the_means(
         for host, sync, unknown in zip((8_000, 2_000), sync_ns, unknown_ns, strict=True)
     )
     changed = replace(traces, analyses=(replace(one, accounts=replace(one.accounts, steps=steps)),))
-    section = gap_section(changed)
-    assert section.rows[0][4:6] == words
-    assert any(note.startswith("at least: ") for note in section.notes) is ("at least" in " ".join(words))
+    section = gap_table(changed)
+    assert section.words[0][4:6] == words
+    assert any(note.startswith("at least: ") for note in section.said) is ("at least" in " ".join(words))
 
 
 def test_hidden_and_exposed_are_means_over_the_same_steps_and_owners_add_up_to_them(draw: Callable[..., Path]) -> None:
@@ -333,10 +333,10 @@ def test_kernels_that_are_lost_leave_no_bound_and_mark_every_time_of_their_steps
         times_ns = (row.carried.at_most_ns, row.carried.taken_at_most_ns, row.carried.waited_at_most_ns)
         assert times_ns == (None, None, None)
     assert "At most" not in " ".join(answer_lines(traces))
-    (words,) = purpose_section(traces).rows
+    (words,) = purpose_table(traces).words
     assert all(word.startswith("at least ") for word in words[1:])
     for step, words in zip(
-        (step for one in traces.analyses for step in one.steps), time_section(traces).rows, strict=True
+        (step for one in traces.analyses for step in one.steps), time_table(traces).words, strict=True
     ):
         bounds = [words[place].split(" ")[:2] for place in (4, 5, 6, 8)]
         marks = [["at", "least"], ["at", "most"], ["at", "most"], ["at", "least"]]

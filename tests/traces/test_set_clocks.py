@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dtbench.report.page.trace_sections import purpose_section
+from dtbench.report.page.trace_page import purpose_table
 from dtbench.report.page.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average, average_purposes
@@ -233,4 +233,4 @@ def test_what_is_lost_of_a_step_that_is_left_out_makes_no_bound_of_the_others(tm
     assert traces.analyses[1].unseen == left.lost > 0
     assert average(traces.analyses).lost == 0
     assert "at least" not in answer_lines(traces)[0].partition(" exposed")[0]
-    assert not [words for row in purpose_section(traces).rows for words in row if "at least" in str(words)]
+    assert not [words for row in purpose_table(traces).words for words in row if "at least" in str(words)]

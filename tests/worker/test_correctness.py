@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.newer_torch import plan_what_torch_refuses
+
 pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = pytest.mark.ranks
 
@@ -69,7 +71,7 @@ def test_bfloat16_stays_within_its_stated_bound(launch: Callable[..., Any], scen
 def test_a_norm_that_lacks_an_axis_breaks_the_check_even_under_adam(
     launch: Callable[..., Any], scenario: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dtbench.plan.plan.find_refusals", lambda *_asked: ())
+    plan_what_torch_refuses(monkeypatch)
     parallel = {**FSDP1, "tensor": 2}  # torch's own clip_grad_norm_ leaves the tensor axis out there
     result = launch(scenario(parallel=parallel, gradient_clip_norm=0.1)).correctness
     assert not result.passed

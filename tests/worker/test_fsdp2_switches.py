@@ -9,7 +9,7 @@ from dtbench.base.errors import PlanError
 from dtbench.plan.plan import Machine, make_plan, plan_reference
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.rank import ReceiptOutcome
-from tests.newer_torch import skip_where_torch_lacks
+from tests.newer_torch import plan_what_torch_refuses, skip_where_torch_lacks
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
@@ -84,7 +84,7 @@ def test_what_cpus_have_not_is_read_back_where_something_stands_in_for_it(
     from dtbench.worker.recording.recorder import Recorder
 
     skip_where_torch_lacks(f"parallel.{knob}")
-    monkeypatch.setattr("dtbench.plan.plan.find_refusals", lambda *_asked: ())
+    plan_what_torch_refuses(monkeypatch)
     monkeypatch.setattr(torch, "Event", _Event)
     if hasattr(collectives, "SymmMemAllocMixin"):
         monkeypatch.setattr(collectives.SymmMemAllocMixin, "__init__", lambda *_anything: None)

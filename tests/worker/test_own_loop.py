@@ -24,7 +24,6 @@ from dtbench.base.errors import CaptureError, StoreError
 from dtbench.base.vocabulary import Axis, DeviceKind, Operation, Phase, Purpose, Region
 from dtbench.report.event_files.publish import publish
 from dtbench.report.event_files.server import has_event_files
-from dtbench.report.render.text import render_run
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import analyze_run, summarize_run
 from dtbench.runs.summary import CellSummary, RunSummary
@@ -46,6 +45,7 @@ from dtbench.worker.user_loop.axes import find_names, known_axes, name_mesh, rea
 from dtbench.worker.user_loop.end import join_reasons
 from dtbench.worker.user_loop.peers import Peers, Said
 from dtbench.worker.user_loop.regions import RegionMarks, watch_regions
+from tests.report.shown import terminal_run
 
 SCRIPT = Path(__file__).parent / "own_loop.py"
 FEW: dict[str, Any] = {"name": "mine", "max_warmup_steps": 8, "measured_steps": 4, "profiled_steps": 2}
@@ -75,7 +75,7 @@ def say(summary: RunSummary) -> str:
 
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(render_run(summary))
+        console.print(terminal_run(summary))
     return captured.get()
 
 

@@ -30,7 +30,7 @@ from dtbench.scenario.schema.scenario import (
     Sgd,
 )
 from dtbench.store.records.rank import Receipt, ReceiptOutcome
-from tests.newer_torch import FIRST_TORCH, skip_where_torch_lacks, torch_version
+from tests.newer_torch import FIRST_TORCH, plan_what_torch_refuses, skip_where_torch_lacks, torch_version
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
@@ -287,7 +287,7 @@ def test_a_knob_that_cpus_refuse_is_read_back_once_wrapped(
 
     if "mixed_precision" in knob:
         skip_where_there_are_no_streams()
-    monkeypatch.setattr("dtbench.plan.plan.find_refusals", lambda *_asked: ())
+    plan_what_torch_refuses(monkeypatch)
     # what refuses to broadcast from host memory; gloo can
     monkeypatch.setattr(fsdp, "_check_module_states_for_sync_module_states", lambda _states: None)
     strategy, sections = ASKED[knob]

@@ -10,9 +10,10 @@ import yaml
 from dtbench.base.errors import LaunchError, PlanError
 from dtbench.base.vocabulary import DeviceKind
 from dtbench.plan.plan import Machine, make_plan
-from dtbench.plan.rules.refusals import REFUSALS, Refusal, find_refusals
+from dtbench.plan.rules.refusals import REFUSALS
+from dtbench.plan.rules.rule import Case, Rule, find_reasons
 from dtbench.scenario.schema.scenario import Scenario
-from tests.newer_torch import torch_version
+from tests.newer_torch import plan_what_torch_refuses, torch_version
 
 MODEL = {"kind": "transformer", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 2, "ffn_dim": 96, "vocab_size": 250}
 MACHINE = Machine(cpu_cores=2, cuda_devices=0)
@@ -135,7 +136,7 @@ def test_every_refusal_has_an_example() -> None:
     assert {refusal.name for refusal in REFUSALS} == set(EXAMPLES)
 
 
-def apply_instead(sections: dict[str, Any], refusal: Refusal) -> dict[str, Any]:
+def apply_instead(sections: dict[str, Any], refusal: Rule) -> dict[str, Any]:
     """Give the sections with the fields set that the refusal names."""
     changed = copy.deepcopy(sections)
     for path, value in refusal.instead.items():
@@ -148,28 +149,26 @@ def apply_instead(sections: dict[str, Any], refusal: Refusal) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
-def test_the_plan_refuses_with_an_alternative_that_it_plans(
-    scenario: Callable[..., Scenario], refusal: Refusal
-) -> None:
+def test_the_plan_refuses_with_an_alternative_that_it_plans(scenario: Callable[..., Scenario], refusal: Rule) -> None:
     sections = EXAMPLES[refusal.name]
     machine = MACHINE if DeviceKind.CPU in refusal.devices else WITH_DEVICES
     with pytest.raises(PlanError) as refused:
         make_plan(scenario(**sections), machine)
-    assert refusal.sentence in str(refused.value)
+    assert refusal.says in str(refused.value)
     assert all(path in str(refused.value) for path in refusal.instead)
     assert make_plan(scenario(**apply_instead(sections, refusal)), machine).ranks >= 2
 
 
 @pytest.mark.parametrize("refusal", [one for one in REFUSALS if one.until], ids=lambda refusal: refusal.name)
 def test_what_torch_has_mended_is_refused_before_that_version_alone(
-    scenario: Callable[..., Scenario], refusal: Refusal
+    scenario: Callable[..., Scenario], refusal: Rule
 ) -> None:
     assert refusal.until is not None
     wanted, (major, minor) = scenario(**EXAMPLES[refusal.name]), refusal.until
     device = next(iter(refusal.devices))
-    assert [*find_refusals(wanted, device, f"{major}.{minor}.0+cpu")] == []
+    assert [*find_reasons(REFUSALS, Case(wanted, device, torch=f"{major}.{minor}.0+cpu"))] == []
     for older in (f"{major}.{minor - 1}.1", None):
-        assert any(refusal.sentence in words for words in find_refusals(wanted, device, older))
+        assert any(refusal.says in words for words in find_reasons(REFUSALS, Case(wanted, device, torch=older)))
 
 
 @pytest.mark.quick(
@@ -180,7 +179,7 @@ def test_what_torch_has_mended_is_refused_before_that_version_alone(
 def test_torch_still_fails_on_what_is_refused(
     launch: Callable[..., Any],
     scenario: Callable[..., Scenario],
-    refusal: Refusal,
+    refusal: Rule,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
@@ -189,7 +188,7 @@ def test_torch_still_fails_on_what_is_refused(
         pytest.skip(f"torch before {first[0]}.{first[1]} gets it right")
     if refusal.until is not None and torch_version() >= refusal.until:
         pytest.skip(f"torch {refusal.until[0]}.{refusal.until[1]} has mended it")
-    monkeypatch.setattr("dtbench.plan.plan.find_refusals", lambda *_asked: ())
+    plan_what_torch_refuses(monkeypatch)
     sections = {**EXAMPLES[refusal.name], "measure": {"stall_timeout_s": 8}}
     if "precision" not in sections:  # what torch gets wrong may be small; what it gets right differs by 1e-7
         sections["correctness"] = {"loss_tolerance": 1e-6}
@@ -210,7 +209,7 @@ def test_torch_still_fails_on_what_is_refused(
 @pytest.mark.ranks
 @pytest.mark.parametrize("refusal", ON_CPUS, ids=lambda refusal: refusal.name)
 def test_what_a_refusal_names_instead_trains_correctly(
-    launch: Callable[..., Any], scenario: Callable[..., Scenario], refusal: Refusal
+    launch: Callable[..., Any], scenario: Callable[..., Scenario], refusal: Rule
 ) -> None:
     pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
     assert launch(scenario(**apply_instead(EXAMPLES[refusal.name], refusal))).correctness.passed

@@ -136,7 +136,7 @@ class Server:
 
 
 def read_user(starter: socket.socket) -> int:
-    """Give whose process a starter is: ``SO_PEERCRED`` of ``unix(7)``."""
+    """Return whose process a starter is: ``SO_PEERCRED`` of ``unix(7)``."""
     _, user, _ = struct.unpack("3i", starter.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return int(user)
 
@@ -149,7 +149,7 @@ def tell(starter: socket.socket, answer: bytes) -> None:
 
 
 def read_by_imports(environment: dict[str, str]) -> set[tuple[str, str]]:
-    """Give the variables that imports may read."""
+    """Return the variables that imports may read."""
     return {
         (name, value)
         for name, value in environment.items()

@@ -24,14 +24,14 @@ def can_fork() -> bool:
 
 
 def make_environment() -> dict[str, str]:
-    """Give the variables that the servers import with, and so every rank that is forked."""
+    """Return the variables that the servers import with, and so every rank that is forked."""
     environment = {**_GIVEN, **os.environ, "OPENBLAS_NUM_THREADS": "1"}
     return {name: value for name, value in environment.items() if name not in _WRITTEN_BY_IMPORTS}
 
 
 @contextmanager
 def serve_forks() -> Iterator[tuple[str, ...]]:
-    """Give what goes before a rank's command for it to be forked from a process that has imported the worker.
+    """Return what goes before a rank's command for it to be forked from a process that has imported the worker.
 
     See ``server.py``. There are two, so that neighbouring ranks differ in the seed of Python's hashes.
 

@@ -1,36 +1,20 @@
 """Options of DDP that do not go together, each as a sentence that says what would work."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from dtbench.plan.rules.rule import Case, Rule
+from dtbench.plan.traffic.buffers import list_buffers
+from dtbench.plan.traffic.parameters import is_under, known_parameters
 from dtbench.scenario.schema.ddp import Ddp, DdpMixedPrecision, Noop
 from dtbench.scenario.schema.model import Mlp, Transformer
-from dtbench.scenario.schema.presets import resolve_model
 from dtbench.scenario.schema.scenario import Scenario, Sgd
 
 
-def find_ddp_problems(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
-    """Name every reason why these options of DDP cannot run anywhere, but for names of parameters."""
-    yield from _check_buckets(parallel)
-    yield from _check_unused(scenario, parallel)
-    yield from _check_buffers(parallel)
-    yield from _check_hook(scenario, parallel)
-    yield from _check_wrapper(scenario, parallel)
-    yield from _check_python_reducer(scenario, parallel)
-    yield from _check_iterations(scenario, parallel)
-    yield from _check_lifecycle(scenario, parallel)
-    yield from _check_sparse(scenario, parallel)
-    yield from _check_finalization(scenario, parallel)
-    if parallel.optimizer_in_backward and scenario.gradient_clip_norm is not None:
-        yield "parallel.optimizer_in_backward updates before all gradients are known; leave gradient_clip_norm out"
-    if parallel.optimizer_in_backward and parallel.comm_hook is not None:
-        yield "parallel.optimizer_in_backward is a communication hook itself; leave parallel.comm_hook out"
-    if parallel.ignore and parallel.tensor > 1:
-        yield "parallel.ignore is not there over a tensor axis; parallel.tensor=1 works"
-
-
-def find_others_problems(scenario: Scenario) -> Iterator[str]:
+def _check_others(scenario: Scenario) -> Iterator[str]:
     """Name what only DDP has, where there is another strategy."""
-    model = resolve_model(scenario.model)
+    model = scenario.model
+    if isinstance(scenario.parallel, Ddp):
+        return
     if scenario.data.iterations is not None:
         yield "data.iterations counts the iterations of DDP's ranks; with another strategy leave it out"
     if isinstance(model, Mlp) and model.unused_layers:
@@ -49,7 +33,7 @@ def _check_buckets(parallel: Ddp) -> Iterator[str]:
 def _check_unused(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
     if parallel.skip_all_reduce_unused_params and not parallel.find_unused_parameters:
         yield "parallel.skip_all_reduce_unused_params needs parallel.find_unused_parameters=true"
-    model = resolve_model(scenario.model)
+    model = scenario.model
     if not isinstance(model, Mlp) or not model.unused_layers:
         return
     if not (parallel.find_unused_parameters or parallel.static_graph or parallel.python_reducer) and parallel.wrap:
@@ -180,14 +164,14 @@ def _check_lifecycle(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
         yield "parallel.lifecycle is done to plain DDP; leave parallel.tensor and parallel.mixed_precision out"
     if scenario.model.compile is not None or scenario.accumulation.micro_batches > 1:
         yield "parallel.lifecycle is done to plain DDP; leave model.compile and accumulation out"
-    model = resolve_model(scenario.model)
+    model = scenario.model
     is_sparse = isinstance(model, Transformer) and model.sparse_embedding
     if "sparse_metadata" in parallel.lifecycle and not is_sparse:
         yield "parallel.lifecycle=sparse_metadata needs model.sparse_embedding=true"
 
 
 def _check_sparse(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
-    model, optimizer = resolve_model(scenario.model), scenario.optimizer
+    model, optimizer = scenario.model, scenario.optimizer
     if not isinstance(model, Transformer) or not model.sparse_embedding:
         return
     if not isinstance(optimizer, Sgd) or optimizer.momentum or optimizer.weight_decay or optimizer.fused:
@@ -199,3 +183,69 @@ def _check_sparse(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
     for name in ("comm_hook", "delay_all_reduce", "ignore", "python_reducer", "batched_grad_copy"):
         if getattr(parallel, name):
             yield f"model.sparse_embedding has a gradient that parallel.{name} cannot take; leave one of them out"
+
+
+def _check_optimizer(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    if parallel.optimizer_in_backward and scenario.gradient_clip_norm is not None:
+        yield "parallel.optimizer_in_backward updates before all gradients are known; leave gradient_clip_norm out"
+    if parallel.optimizer_in_backward and parallel.comm_hook is not None:
+        yield "parallel.optimizer_in_backward is a communication hook itself; leave parallel.comm_hook out"
+
+
+def _check_ignored(parallel: Ddp) -> Iterator[str]:
+    if parallel.ignore and parallel.tensor > 1:
+        yield "parallel.ignore is not there over a tensor axis; parallel.tensor=1 works"
+
+
+def _check_names(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
+    names = [parameter.name for parameter in known_parameters(scenario.model) or ()]
+    if not names:
+        return  # a person's own model: only building it shows its names
+    buffers = [one.name for one in list_buffers(scenario.model)]
+    yield from check_named("delay_all_reduce", parallel.delay_all_reduce, names)
+    yield from check_named("ignore", parallel.ignore, [*names, *buffers])
+    if is_under(names[0], parallel.delay_all_reduce):
+        yield f"parallel.delay_all_reduce must leave out `{names[0]}`, whose gradient starts the delayed all-reduce"
+    if all(is_under(name, parallel.ignore) for name in names):
+        yield "parallel.ignore leaves DDP nothing to reduce; take some names off, or the wrapper: parallel.wrap=false"
+    if any(is_under(name, parallel.ignore) and is_under(name, parallel.delay_all_reduce) for name in names):
+        yield "parallel.ignore and parallel.delay_all_reduce name the same parameter; name it once"
+
+
+def check_named(knob: str, modules: Iterable[str], names: Sequence[str]) -> Iterator[str]:
+    """Name what a knob of a strategy names and the model does not have."""
+    for module in modules:
+        if not any(is_under(name, [module]) for name in names):
+            yield f"parallel.{knob}: `{module}` names no parameter or module; `{names[1]}` is a parameter"
+
+
+def _ddp(name: str, says: str, check: Callable[[Scenario, Ddp], Iterator[str]]) -> Rule:
+    """Return the row of a check of scenarios under DDP."""
+
+    def test(case: Case) -> Iterator[str]:
+        parallel = case.scenario.parallel
+        return check(case.scenario, parallel) if isinstance(parallel, Ddp) else iter(())
+
+    return Rule(f"ddp: {name}", says, test)
+
+
+DDP_RULES = (
+    Rule("ddp: of others", "what only DDP has needs DDP", lambda case: _check_others(case.scenario)),
+    _ddp("buckets", "buckets are sized in one way", lambda _, parallel: _check_buckets(parallel)),
+    _ddp("unused parameters", "DDP is told of parameters that have no gradients", _check_unused),
+    _ddp(
+        "buffers", "a hook of buffers needs buffers that are synchronized", lambda _, parallel: _check_buffers(parallel)
+    ),
+    _ddp("noop", "ranks that reduce nothing are not held against one process", _check_hook),
+    _ddp("wrap", "without the wrapper there is one rank, and none of the wrapper's knobs", _check_wrapper),
+    _ddp("python reducer", "the python reducer has no buckets", _check_python_reducer),
+    _ddp("iterations", "ranks with unequally many iterations join", _check_iterations),
+    _ddp("lifecycle", "what is done to a live model is done to plain DDP", _check_lifecycle),
+    _ddp("sparse", "sparse gradients are taken by plain SGD, and by few knobs", _check_sparse),
+    _ddp("finalization", "backward that is ended by hand ends once a step", _check_finalization),
+    _ddp(
+        "optimizer in backward", "an optimizer in backward is the only hook, and nothing is clipped", _check_optimizer
+    ),
+    _ddp("ignore", "nothing is ignored over a tensor axis", lambda _, parallel: _check_ignored(parallel)),
+    _ddp("names", "knobs name parameters that the model has", _check_names),
+)

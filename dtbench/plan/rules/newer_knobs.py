@@ -8,40 +8,34 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dtbench.base.torch_versions import GRADIENTS_KEEP_THEIR_DTYPE, read_torch_release
+from dtbench.plan.rules.rule import Case, Rule
 from dtbench.scenario.schema.scenario import Ddp, Fsdp2, Scenario
 
 
-@dataclass(frozen=True)
-class Newer:
+@dataclass(frozen=True, kw_only=True)
+class Newer(Rule):
     """Something that came into torch after the first tested version; maybe after the last one, too.
 
     Attributes:
         knob: field of a scenario, dotted.
-        first: the first version that has it, major and minor.
         applies: whether a scenario asks for it.
         words: what it is where the field itself is older; None: the field.
     """
 
     knob: str
-    first: tuple[int, int]
     applies: Callable[[Scenario], bool]
-    words: str | None = None
+    words: str | None
 
-    def describe(self) -> str:
-        """Say what needs which version, as in ``parallel.batched_grad_copy needs torch 2.12 or newer``."""
-        return f"{self.words or self.knob} needs torch {'.'.join(map(str, self.first))} or newer"
+    @property
+    def first(self) -> tuple[int, int]:
+        """The first version that has it, major and minor."""
+        assert self.until is not None
+        return self.until
 
 
 def find_newer(scenario: Scenario) -> Iterator[Newer]:
-    """Give what the scenario asks for that not every tested torch has."""
+    """Return what the scenario asks for that not every tested torch has."""
     return (newer for newer in NEWER if newer.applies(scenario))
-
-
-def find_lacking(scenario: Scenario, torch: str) -> Iterator[str]:
-    """Give a sentence for everything that the scenario asks for and that this version of torch does not have."""
-    for newer in find_newer(scenario):
-        if read_torch_release(torch) < newer.first:
-            yield f"{newer.describe()}, and this is {torch}; leave it out, or use a newer torch"
 
 
 def spell_defaults(scenario: Scenario, torch: str | None) -> Scenario:
@@ -59,14 +53,35 @@ def spell_defaults(scenario: Scenario, torch: str | None) -> Scenario:
     return scenario.model_copy(update={"parallel": parallel.model_copy(update={"mixed_precision": spelled})})
 
 
-def _newer(kind: type[Ddp] | type[Fsdp2], name: str, first: tuple[int, int]) -> Newer:
-    """Give the row of a field of a strategy, which is asked for where it is not at its default."""
+def _field(kind: type[Ddp] | type[Fsdp2], name: str, first: tuple[int, int]) -> Newer:
+    """Return the row of a field of a strategy, which is asked for where it is not at its default."""
     default = kind.model_fields[name].default
 
     def applies(scenario: Scenario) -> bool:
         return isinstance(scenario.parallel, kind) and getattr(scenario.parallel, name) != default
 
-    return Newer(f"parallel.{name}", first, applies)
+    return _newer(f"parallel.{name}", first, applies, of=kind.__name__)
+
+
+def _newer(
+    knob: str, first: tuple[int, int], applies: Callable[[Scenario], bool], *, of: str, words: str | None = None
+) -> Newer:
+    says = f"{words or knob} needs torch {'.'.join(map(str, first))} or newer"
+
+    def test(case: Case) -> Iterator[str]:
+        if applies(case.scenario):
+            yield f"{says}, and this is {case.torch}; leave it out, or use a newer torch"
+
+    return Newer(
+        name=f"{of}: {knob} needs a newer torch",
+        says=says,
+        test=test,
+        needs=frozenset({"torch"}),
+        until=first,
+        knob=knob,
+        applies=applies,
+        words=words,
+    )
 
 
 def _delays_in_fractions(scenario: Scenario) -> bool:
@@ -77,25 +92,22 @@ def _delays_in_fractions(scenario: Scenario) -> bool:
     return any(cap is not None and not cap.is_integer() for cap in caps)
 
 
+def _keeps_dtype(scenario: Scenario) -> bool:
+    return isinstance(scenario.parallel, Fsdp2) and bool(scenario.parallel.mixed_precision.keep_dtype)
+
+
+_FRACTION = "a bucket cap that is no whole number of MiB, beside parallel.delay_all_reduce,"
+
 NEWER = (
-    _newer(Ddp, "batched_grad_copy", (2, 12)),
-    Newer(
-        "parallel.bucket_cap_mb",
-        (2, 12),
-        _delays_in_fractions,
-        words="a bucket cap that is no whole number of MiB, beside parallel.delay_all_reduce,",
-    ),
-    _newer(Fsdp2, "separate_reduce_scatter_group", (2, 13)),
-    _newer(Fsdp2, "reduce_scatter_max_input_buffers", (2, 13)),
-    _newer(Fsdp2, "reduce_scatter_unused_params", (2, 13)),
-    _newer(Fsdp2, "symmetric_memory", (2, 13)),
-    _newer(Ddp, "lazy_bucket_allocation", (2, 15)),
-    _newer(Ddp, "manual_backward_finalization", (2, 15)),
-    Newer(
-        "parallel.mixed_precision.keep_dtype",
-        (2, 15),
-        lambda scenario: isinstance(scenario.parallel, Fsdp2) and bool(scenario.parallel.mixed_precision.keep_dtype),
-    ),
-    _newer(Fsdp2, "keep_unsharded_storage", (2, 15)),
-    _newer(Fsdp2, "manual_backward_finalization", (2, 15)),
+    _field(Ddp, "batched_grad_copy", (2, 12)),
+    _newer("parallel.bucket_cap_mb", (2, 12), _delays_in_fractions, of="Ddp", words=_FRACTION),
+    _field(Fsdp2, "separate_reduce_scatter_group", (2, 13)),
+    _field(Fsdp2, "reduce_scatter_max_input_buffers", (2, 13)),
+    _field(Fsdp2, "reduce_scatter_unused_params", (2, 13)),
+    _field(Fsdp2, "symmetric_memory", (2, 13)),
+    _field(Ddp, "lazy_bucket_allocation", (2, 15)),
+    _field(Ddp, "manual_backward_finalization", (2, 15)),
+    _newer("parallel.mixed_precision.keep_dtype", (2, 15), _keeps_dtype, of="Fsdp2"),
+    _field(Fsdp2, "keep_unsharded_storage", (2, 15)),
+    _field(Fsdp2, "manual_backward_finalization", (2, 15)),
 )

@@ -3,21 +3,20 @@
 What torch itself gets wrong is in ``dtbench.plan.rules.refusals``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from math import ceil
 from typing import Final, assert_never
 
 from dtbench.base.units import NS_PER_S
 from dtbench.base.vocabulary import DeviceKind
-from dtbench.plan.rules.ddp_problems import find_ddp_problems, find_others_problems
-from dtbench.plan.rules.state_dict_problems import find_stage_device_problems, find_state_dict_problems
-from dtbench.plan.traffic.buffers import list_buffers
+from dtbench.plan.rules.ddp_problems import DDP_RULES, check_named
+from dtbench.plan.rules.rule import EVERYWHERE, ON_CUDA, Case, Rule
+from dtbench.plan.rules.state_dict_problems import STAGE_DEVICE_RULE, STATE_DICT_RULES
 from dtbench.plan.traffic.fsdp2 import find_shard_dim
-from dtbench.plan.traffic.parameters import is_under, known_parameters
+from dtbench.plan.traffic.parameters import known_parameters
 from dtbench.plan.traffic.tensor import count_data_ranks
 from dtbench.scenario.schema.model import Custom, Mlp, OperatorCheckpointing, Timed, Transformer
 from dtbench.scenario.schema.network import EmulatedNetwork
-from dtbench.scenario.schema.presets import resolve_model
 from dtbench.scenario.schema.scenario import AdamW, Cut, Ddp, Fsdp1, Fsdp2, Scenario
 
 SMALLEST_FLOAT16: Final = 2**-24
@@ -27,11 +26,8 @@ QUEUES_VARIABLE: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 FEWEST_QUEUES: Final = 8
 
 
-def find_problems(scenario: Scenario) -> Iterator[str]:
-    """Name every reason why these sizes and options cannot run anywhere."""
-    data = scenario.data
-    data_ranks = count_data_ranks(scenario.parallel)
-    yield from _check_model(resolve_model(scenario.model))
+def _check_rows(scenario: Scenario) -> Iterator[str]:
+    data, data_ranks = scenario.data, count_data_ranks(scenario.parallel)
     parts = data_ranks * scenario.accumulation.micro_batches
     if data.global_batch % parts:
         near = max(parts, data.global_batch // parts * parts)
@@ -39,6 +35,9 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
         if parts > data_ranks:
             who += f" with {scenario.accumulation.micro_batches} micro-batches each"
         yield f"data.global_batch={data.global_batch} cannot be shared equally by {who}; {near} or {near + parts} can"
+
+
+def _check_optimizer(scenario: Scenario) -> Iterator[str]:
     optimizer = scenario.optimizer
     if optimizer.foreach and optimizer.fused:
         yield "optimizer.foreach and optimizer.fused exclude each other; set one of them"
@@ -47,12 +46,6 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
             f"optimizer.eps={optimizer.eps:g} is 0 in float16, and AdamW would divide by it; use optimizer.eps=1.0e-4, "
             "or precision.dtype=bfloat16"
         )
-    yield from _check_strategy(scenario)
-    yield from _check_tensor_parallel(scenario, scenario.parallel)
-    yield from _check_saved_operators(scenario)
-    yield from find_state_dict_problems(scenario)
-    if isinstance(scenario.model, Timed):
-        yield from _check_timed(scenario, scenario.model)
 
 
 def _check_model(model: Transformer | Mlp | Timed | Custom) -> Iterator[str]:
@@ -69,7 +62,10 @@ def _check_model(model: Transformer | Mlp | Timed | Custom) -> Iterator[str]:
         yield f"model.heads={model.heads} is not a multiple of model.kv_heads={model.kv_heads}"
 
 
-def _check_timed(scenario: Scenario, model: Timed) -> Iterator[str]:
+def _check_timed(scenario: Scenario) -> Iterator[str]:
+    model = scenario.model
+    if not isinstance(model, Timed):
+        return
     for name in ("activation_checkpointing", "compile"):
         if getattr(model, name) is not None:
             yield f"model.{name} would change what a `timed` block is said to take; leave it out, or use kind `mlp`"
@@ -83,44 +79,16 @@ def _check_timed(scenario: Scenario, model: Timed) -> Iterator[str]:
         )
 
 
-def _check_strategy(scenario: Scenario) -> Iterator[str]:
-    """Name what does not go together in the ``parallel`` section and ``accumulation``."""
-    parallel, accumulation = scenario.parallel, scenario.accumulation
-    if accumulation.sync == "reduce_scatter" and not (isinstance(parallel, Fsdp2) and parallel.replicas > 1):
+def _check_sync(scenario: Scenario) -> Iterator[str]:
+    parallel = scenario.parallel
+    if scenario.accumulation.sync == "reduce_scatter" and not (isinstance(parallel, Fsdp2) and parallel.replicas > 1):
         yield "accumulation.sync=reduce_scatter needs FSDP2 with parallel.replicas above 1; use last or every"
-    if not isinstance(parallel, Ddp):
-        yield from find_others_problems(scenario)
-    match parallel:
-        case Ddp():
-            yield from _check_ddp(scenario, parallel)
-        case Fsdp1():
-            yield from _check_fsdp1(parallel)
-        case Fsdp2():
-            yield from _check_fsdp2(scenario, parallel)
 
 
-def _check_ddp(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
-    yield from find_ddp_problems(scenario, parallel)
-    names = [parameter.name for parameter in known_parameters(scenario.model) or ()]
-    if not names:
-        return  # a person's own model: only building it shows its names
-    yield from _check_named("delay_all_reduce", parallel.delay_all_reduce, names)
-    yield from _check_named("ignore", parallel.ignore, [*names, *(one.name for one in list_buffers(scenario.model))])
-    if is_under(names[0], parallel.delay_all_reduce):
-        yield f"parallel.delay_all_reduce must leave out `{names[0]}`, whose gradient starts the delayed all-reduce"
-    if all(is_under(name, parallel.ignore) for name in names):
-        yield "parallel.ignore leaves DDP nothing to reduce; take some names off, or the wrapper: parallel.wrap=false"
-    if any(is_under(name, parallel.ignore) and is_under(name, parallel.delay_all_reduce) for name in names):
-        yield "parallel.ignore and parallel.delay_all_reduce name the same parameter; name it once"
-
-
-def _check_named(knob: str, modules: Iterable[str], names: Sequence[str]) -> Iterator[str]:
-    for module in modules:
-        if not any(is_under(name, [module]) for name in names):
-            yield f"parallel.{knob}: `{module}` names no parameter or module; `{names[1]}` is a parameter"
-
-
-def _check_fsdp1(parallel: Fsdp1) -> Iterator[str]:
+def _check_fsdp1(scenario: Scenario) -> Iterator[str]:
+    parallel = scenario.parallel
+    if not isinstance(parallel, Fsdp1):
+        return
     is_hybrid = "HYBRID" in parallel.sharding_strategy
     if is_hybrid and parallel.replicas == 1:
         asked = f"parallel.sharding_strategy={parallel.sharding_strategy}"
@@ -153,9 +121,6 @@ def _check_fsdp2(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
     own = [name for name in memories if getattr(parallel, name)]
     if len(own) > 1 and set(own) != {"all_gather", "reduce_scatter"}:
         yield f"parallel.{own[0]} and parallel.{own[1]} both say where collectives' memory is; leave one of them out"
-    yield from _check_needless(scenario, parallel)
-    yield from _check_shard_dim(scenario, parallel)
-    yield from _check_keep_dtype(scenario, parallel)
 
 
 def _check_shard_dim(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
@@ -166,7 +131,7 @@ def _check_shard_dim(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
         yield "parallel.shard_dim is not there with a tensor axis or state_dict, which go by rows; leave one out"
     parameters = known_parameters(scenario.model) or ()
     if parameters:
-        yield from _check_named("shard_dim", parallel.shard_dim, [one.name for one in parameters])
+        yield from check_named("shard_dim", parallel.shard_dim, [one.name for one in parameters])
     for one in parameters:
         dim = find_shard_dim(one.name, parallel)
         if dim and (dim >= len(one.shape) or one.shape[dim] % parallel.shards):
@@ -183,7 +148,7 @@ def _check_keep_dtype(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
         yield "parallel.mixed_precision.keep_dtype keeps parameters from param_dtype, which is not given; give it"
     if policy.keep_dtype and (parameters := known_parameters(scenario.model)) is not None:
         names = [one.name for one in parameters]
-        yield from _check_named("mixed_precision.keep_dtype", policy.keep_dtype, names)
+        yield from check_named("mixed_precision.keep_dtype", policy.keep_dtype, names)
 
 
 def _check_needless(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
@@ -191,7 +156,7 @@ def _check_needless(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
 
     The first block's input has no gradient; what is computed again needs its weights again.
     """
-    model = resolve_model(scenario.model)
+    model = scenario.model
     if not parallel.needless_in_backward or isinstance(model, Custom):
         return
     alone = model.mlp if isinstance(model, Timed) else model
@@ -206,7 +171,8 @@ def _check_needless(scenario: Scenario, parallel: Fsdp2) -> Iterator[str]:
             )
 
 
-def _check_tensor_parallel(scenario: Scenario, parallel: Cut) -> Iterator[str]:
+def _check_tensor_parallel(scenario: Scenario) -> Iterator[str]:
+    parallel = scenario.parallel
     if parallel.tensor > 1:
         yield from _check_tensor_sizes(scenario, parallel)
         yield from _check_tensor_company(scenario, parallel)
@@ -222,7 +188,7 @@ def _check_tensor_parallel(scenario: Scenario, parallel: Cut) -> Iterator[str]:
 
 def _check_gathered(scenario: Scenario, parallel: Cut) -> Iterator[str]:
     """Name what cannot have its weights gathered over the tensor axis."""
-    asked, model = "parallel.gather_weights", resolve_model(scenario.model)
+    asked, model = "parallel.gather_weights", scenario.model
     if isinstance(parallel, Fsdp2):
         yield (
             f"{asked} is there to time sync_grad_hook, through which DDP and FSDP1 hand gradients of DTensors; FSDP2 "
@@ -243,7 +209,7 @@ def _check_gathered(scenario: Scenario, parallel: Cut) -> Iterator[str]:
 
 
 def _check_tensor_sizes(scenario: Scenario, parallel: Cut) -> Iterator[str]:
-    model = resolve_model(scenario.model)
+    model = scenario.model
     sizes = _cut_sizes(model)
     if parallel.gather_weights is not None and isinstance(model, Mlp | Timed):
         sizes["model.dim"] = model.dim
@@ -256,7 +222,7 @@ def _check_tensor_sizes(scenario: Scenario, parallel: Cut) -> Iterator[str]:
 
 
 def _cut_sizes(model: Transformer | Mlp | Timed | Custom) -> dict[str, int]:
-    """Give what the tensor axis must divide, by its name in a scenario."""
+    """Return what the tensor axis must divide, by its name in a scenario."""
     match model:
         case Transformer():
             return {
@@ -286,7 +252,7 @@ def _check_cut_options(model: Transformer | Mlp | Timed | Custom, parallel: Cut)
 
 
 def _check_tensor_company(scenario: Scenario, parallel: Cut) -> Iterator[str]:
-    model = resolve_model(scenario.model)
+    model = scenario.model
     if scenario.precision.autocast:
         instead = "leave precision.autocast out"
         if not isinstance(parallel, Ddp):
@@ -311,19 +277,10 @@ def _check_saved_operators(scenario: Scenario) -> Iterator[str]:
         )
 
 
-def find_rank_problems(scenario: Scenario, device: DeviceKind, ranks: int) -> Iterator[str]:
-    """Name what so many ranks on such a device cannot be asked for."""
-    network, model = scenario.network, scenario.model
-    yield from find_stage_device_problems(scenario, device)
-    if isinstance(network, EmulatedNetwork):
-        yield from _check_network(network, ranks)
-        if device is DeviceKind.CUDA:
-            yield from _check_queues(scenario)
-    if isinstance(model, Timed) and model.slow_rank is not None and model.slow_rank.rank >= ranks:
-        yield _no_such_rank("model", model.slow_rank.rank, ranks)
-
-
-def _check_network(network: EmulatedNetwork, ranks: int) -> Iterator[str]:
+def _check_network(case: Case) -> Iterator[str]:
+    network, ranks = case.scenario.network, case.ranks
+    if not isinstance(network, EmulatedNetwork):
+        return
     nodes = network.between_nodes
     if nodes is not None and (nodes.ranks_per_node >= ranks or ranks % nodes.ranks_per_node):
         yield _wrong_nodes(nodes.ranks_per_node, ranks)
@@ -333,7 +290,7 @@ def _check_network(network: EmulatedNetwork, ranks: int) -> Iterator[str]:
 
 def _check_queues(scenario: Scenario) -> Iterator[str]:
     queues = scenario.env.get(QUEUES_VARIABLE, "")
-    if queues.isdecimal() and int(queues) < FEWEST_QUEUES:
+    if isinstance(scenario.network, EmulatedNetwork) and queues.isdecimal() and int(queues) < FEWEST_QUEUES:
         yield (
             f"env.{QUEUES_VARIABLE}={queues} lets streams stand in one queue, where a lane of the emulated link would "
             f"hold up compute; {FEWEST_QUEUES} or more works, or leave it out"
@@ -354,3 +311,70 @@ def _wrong_nodes(ranks_per_node: int, ranks: int) -> str:
 def _no_such_rank(section: str, rank: int, ranks: int) -> str:
     which = f"{ranks} ranks; {ranks - 1} is the last" if ranks > 1 else "ranks; there is only rank 0"
     return f"{section}.slow_rank.rank={rank} is none of the {which}"
+
+
+def _check_slow_rank(case: Case) -> Iterator[str]:
+    model = case.scenario.model
+    if isinstance(model, Timed) and model.slow_rank is not None and model.slow_rank.rank >= case.ranks:
+        yield _no_such_rank("model", model.slow_rank.rank, case.ranks)
+
+
+def _check_exposure(scenario: Scenario) -> Iterator[str]:
+    if "ablation" in scenario.measure.exposure and not isinstance(scenario.network, EmulatedNetwork):
+        yield (
+            "measure.exposure=ablation leaves collectives out where their process group is wrapped, and NCCL's is not; "
+            "measure.exposure=[trace, wait] works, or network.kind=emulated, or device=cpu"
+        )
+
+
+def _any(
+    name: str,
+    says: str,
+    check: Callable[[Scenario], Iterator[str]],
+    devices: frozenset[DeviceKind] = EVERYWHERE,
+) -> Rule:
+    """Return the row of a check of any scenario."""
+    return Rule(name, says, lambda case: check(case.scenario), devices)
+
+
+def _fsdp2(name: str, says: str, check: Callable[[Scenario, Fsdp2], Iterator[str]]) -> Rule:
+    """Return the row of a check of scenarios under FSDP2."""
+
+    def test(case: Case) -> Iterator[str]:
+        parallel = case.scenario.parallel
+        return check(case.scenario, parallel) if isinstance(parallel, Fsdp2) else iter(())
+
+    return Rule(f"fsdp2: {name}", says, test)
+
+
+PROBLEMS = (
+    _any(
+        "model: sizes", "heads and outputs cut a model into whole parts", lambda scenario: _check_model(scenario.model)
+    ),
+    _any("rows", "data-parallel ranks and micro-batches share a batch equally", _check_rows),
+    _any("optimizer", "options of the optimizer go together, and with its dtype", _check_optimizer),
+    _any("accumulation", "FSDP2 over replicas alone leaves replicas to the last micro-batch", _check_sync),
+    *DDP_RULES,
+    _any("fsdp1: replicas", "hybrid strategies have replicas, and others none", _check_fsdp1),
+    _fsdp2("options", "knobs of FSDP2 go together", _check_fsdp2),
+    _fsdp2("needless", "a unit that backward does not gather is not needed there", _check_needless),
+    _fsdp2("shard_dim", "shards divide the dimension that they cut", _check_shard_dim),
+    _fsdp2("keep_dtype", "what keeps its dtype is kept from another", _check_keep_dtype),
+    _any("tensor", "the tensor axis divides what it cuts, and its knobs need it", _check_tensor_parallel),
+    _any("saved operators", "a recomputed block keeps what computes, not what communicates", _check_saved_operators),
+    *STATE_DICT_RULES,
+    _any("timed", "timed blocks take what they are said to take, and less than a hang", _check_timed),
+)
+"""What cannot run anywhere, whatever the machine and its torch."""
+
+RANK_PROBLEMS = (
+    STAGE_DEVICE_RULE,
+    Rule("network: ranks", "nodes divide the ranks, and a slow rank is one of them", _check_network),
+    _any("network: queues", "streams have queues enough for a lane of their own", _check_queues, ON_CUDA),
+    Rule("timed: slow rank", "the slow rank is one of the ranks", _check_slow_rank),
+)
+"""What so many ranks on such a device cannot be asked for."""
+
+EXPOSURE = _any(
+    "exposure", "collectives that an estimate leaves out are of a wrapped process group", _check_exposure, ON_CUDA
+)

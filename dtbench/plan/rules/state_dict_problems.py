@@ -1,23 +1,11 @@
 """Stages of ``state_dict:`` that do not go together, or not with the rest of a scenario."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from dtbench.base.vocabulary import OPTIMIZER_STAGES, DeviceKind, Stage, StatePart
+from dtbench.plan.rules.rule import EVERYWHERE, ON_CPU, Case, Rule
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Scenario
 from dtbench.scenario.schema.state_dict import StateDict
-
-
-def find_state_dict_problems(scenario: Scenario) -> Iterator[str]:
-    """Name every reason why these stages cannot run anywhere."""
-    asked = scenario.state_dict
-    if asked is None:
-        return
-    yield from _check_lists(asked)
-    yield from _check_order(asked)
-    yield from _check_pre_load(scenario, asked)
-    yield from _check_broken(asked)
-    yield from _check_steps(asked)
-    yield from _check_optimizer(scenario, asked)
 
 
 def _check_lists(asked: StateDict) -> Iterator[str]:
@@ -74,8 +62,36 @@ def _find_repeated(values: Sequence[str]) -> list[str]:
     return [value for place, value in enumerate(values) if value in values[:place]]
 
 
-def find_stage_device_problems(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
-    """Name stages that such a device does not have."""
-    asked = scenario.state_dict
-    if asked is not None and Stage.STAGE_PINNED in asked.stages and device is DeviceKind.CPU:
+def _check_pinned(asked: StateDict) -> Iterator[str]:
+    if Stage.STAGE_PINNED in asked.stages:
         yield "state_dict.stages: `stage_pinned` needs CUDA, which pins host memory; leave it out, or use device: cuda"
+
+
+def _asked(
+    name: str,
+    says: str,
+    check: Callable[[Scenario, StateDict], Iterator[str]],
+    devices: frozenset[DeviceKind] = EVERYWHERE,
+) -> Rule:
+    """Return the row of a check of scenarios that ask for stages."""
+
+    def test(case: Case) -> Iterator[str]:
+        asked = case.scenario.state_dict
+        return iter(()) if asked is None else check(case.scenario, asked)
+
+    return Rule(f"state_dict: {name}", says, test, devices)
+
+
+STATE_DICT_RULES = (
+    _asked("lists", "stages and parts are named, each once", lambda _, asked: _check_lists(asked)),
+    _asked(
+        "order", "what is read was saved before; stages of optimizers have one", lambda _, asked: _check_order(asked)
+    ),
+    _asked("pre_load", "`pre_load` is what FSDP1 does over a tensor axis", _check_pre_load),
+    _asked("broken", "a broken stage is one that is asked for", lambda _, asked: _check_broken(asked)),
+    _asked("steps", "steps after the stages can train on", lambda _, asked: _check_steps(asked)),
+    _asked("optimizer", "an optimizer inside backward has no state to take out", _check_optimizer),
+)
+STAGE_DEVICE_RULE = _asked(
+    "pinned", "host memory is pinned for a device", lambda _, asked: _check_pinned(asked), ON_CPU
+)

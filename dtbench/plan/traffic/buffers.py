@@ -1,4 +1,4 @@
-"""The buffers of a model, and what DDP's forward and ``join`` communicate beside gradients."""
+"""The buffers of a model, and what DDP's forward and ``join`` communicate apart from gradients."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Buffer:
 
 
 def list_buffers(model: Model) -> tuple[Buffer, ...]:
-    """Give the buffers of a model of dtbench's own; none of a person's: only building it shows them."""
+    """Return the buffers of a model of dtbench's own; none of a person's: only building it shows them."""
     if not isinstance(model, Mlp) or not model.running_statistics:
         return ()
     return tuple(
@@ -43,7 +43,7 @@ def list_buffers(model: Model) -> tuple[Buffer, ...]:
 
 
 def buffer_traffic(scenario: Scenario, parallel: Ddp, *, iterations: int) -> Iterable[PlannedTraffic]:
-    """Give what each step communicates for buffers: rank 0's broadcast, one for each dtype, or an average.
+    """Return what each step communicates for buffers: rank 0's broadcast, one for each dtype, or an average.
 
     After a forward under ``no_sync`` the next one syncs no buffers: so once for each reduction of gradients.
     """
@@ -65,7 +65,7 @@ def buffer_traffic(scenario: Scenario, parallel: Ddp, *, iterations: int) -> Ite
 def join_traffic(
     scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...], *, iterations: int
 ) -> Iterable[PlannedTraffic]:
-    """Give what ``join`` adds, the same on every rank: those that have joined shadow what the others do.
+    """Return what ``join`` adds, the same on every rank: those that have joined shadow what the others do.
 
     In each iteration who is left, and whether gradients are reduced; at the end once more who is left, whose model
     counts, and a broadcast of that model.

@@ -29,7 +29,7 @@ INDEX_BYTES: Final = 8  # of a row in a sparse gradient
 
 
 def ddp_bucket_bytes(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> tuple[int, ...]:
-    """Give the bytes of each bucket in order of issue, before any hook makes them smaller.
+    """Return the bytes of each bucket in order of issue, before any hook makes them smaller.
 
     Without ``find_unused_parameters`` (or with ``static_graph``) DDP rebuilds its buckets after the first step in the
     order in which gradients became ready, here the reverse of use in forward, then unused ones as they are defined;
@@ -44,7 +44,7 @@ def _local_bytes(parameter: Parameter, scenario: Scenario) -> int:
 
 
 def fill_buckets(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> list[list[Parameter]]:
-    """Give the parameters of each bucket in order of issue, once they are rebuilt."""
+    """Return the parameters of each bucket in order of issue, once they are rebuilt."""
     kept = _keep_reduced(parallel, parameters)
     if parallel.find_unused_parameters and not parallel.static_graph:
         return _cut_into_buckets(scenario, kept, _bucket_caps(parallel))[::-1]
@@ -53,7 +53,7 @@ def fill_buckets(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter,
 
 
 def fill_first_buckets(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> list[list[Parameter]]:
-    """Give the same for the first step, before they are rebuilt: one bucket for all, unless caps are listed.
+    """Return the same for the first step, before they are rebuilt: one bucket for all, unless caps are listed.
 
     Not for ``find_unused_parameters``, whose buckets are never rebuilt.
     """
@@ -87,7 +87,7 @@ def _cut_into_buckets(
 
 
 def _bucket_caps(parallel: Ddp) -> tuple[int, ...]:
-    """Give the caps of the first buckets in bytes; the last holds for all others."""
+    """Return the caps of the first buckets in bytes; the last holds for all others."""
     if parallel.bucket_cap_mb_list is not None:
         return tuple(int(cap * MIB) for cap in parallel.bucket_cap_mb_list)
     if parallel.bucket_cap_mb is not None:
@@ -96,7 +96,7 @@ def _bucket_caps(parallel: Ddp) -> tuple[int, ...]:
 
 
 def ddp_traffic(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
-    """Give what one step reduces, and what it communicates for buffers and ``join``; nothing without the wrapper."""
+    """Return what one step reduces, and what it communicates for buffers and ``join``; nothing without the wrapper."""
     if not parallel.wrap:
         return
     iterations = max(scenario.data.iterations or (1,))
@@ -108,7 +108,7 @@ def ddp_traffic(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, 
 def _reduced(
     scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...], syncs: int
 ) -> Iterable[PlannedTraffic]:
-    """Give the all-reduces of the buckets, of what was left out of them, of the map of unused parameters."""
+    """Return the all-reduces of the buckets, of what was left out of them, of the map of unused parameters."""
     for bucket in _find_reduced(scenario, parallel, parameters):
         sizes = hooked_bytes(bucket, scenario, parallel)
         if sizes:
@@ -127,7 +127,7 @@ def _reduced(
 
 
 def _find_reduced(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> list[list[Parameter]]:
-    """Give what is reduced together in one step: a bucket, or with the python reducer each gradient by itself."""
+    """Return what is reduced together in one step: a bucket, or with the python reducer each gradient by itself."""
     if parallel.python_reducer:
         return [[item] for item in _keep_reduced(parallel, parameters) if item.is_used]
     buckets = fill_buckets(scenario, parallel, parameters)
@@ -137,9 +137,8 @@ def _find_reduced(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter
 
 
 def hooked_bytes(bucket: list[Parameter], scenario: Scenario, parallel: Ddp) -> tuple[int, ...]:
-    """Give the bytes of each all-reduce that a bucket becomes; of a person's own hook nobody knows them."""
-    mixed = parallel.mixed_precision
-    element_bytes = DTYPE_BYTES[mixed.reduce_dtype or mixed.param_dtype or scenario.precision.dtype]
+    """Return the bytes of each all-reduce that a bucket becomes; of a person's own hook they are unknown."""
+    element_bytes = DTYPE_BYTES[scenario.reduce_dtype]
     shapes = [item.local_shape(parallel.tensor) for item in bucket]
     numel = sum(prod(shape) for shape in shapes)
     match parallel.comm_hook:
@@ -158,9 +157,9 @@ def hooked_bytes(bucket: list[Parameter], scenario: Scenario, parallel: Ddp) -> 
 
 
 def _sparse_bytes(parameter: Parameter, scenario: Scenario) -> int:
-    """Give the bytes of a rank's own sparse gradient as it is handed over: a row and its number for every token.
+    """Return the bytes of a rank's own sparse gradient as it is handed over: a row and its number for every token.
 
-    What gloo sends of it hangs on how many rows each rank has, and is not counted.
+    What gloo sends of it depends on how many rows each rank has, and is not counted.
     """
     tokens = scenario.data.global_batch // count_data_ranks(scenario.parallel) * scenario.data.sequence_length
     parts = max(scenario.data.iterations or (1,))
@@ -168,7 +167,7 @@ def _sparse_bytes(parameter: Parameter, scenario: Scenario) -> int:
 
 
 def _powersgd_elements(shapes: list[tuple[int, ...]], hook: PowerSgd) -> tuple[int, int, int]:
-    """Give the elements of the three all-reduces of a bucket: what stays whole, all left factors, all right factors.
+    """Return the elements of the three all-reduces of a bucket: what stays whole, all left factors, all right factors.
 
     A tensor is seen as a matrix of its first dim by the rest, and compressed when its two factors are at least
     ``min_compression_rate`` times smaller (``powerSGD_hook._should_compress``).

@@ -18,7 +18,7 @@ from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
 def plan_traffic(
     scenario: Scenario, parameters: tuple[Parameter, ...], silent: Collection[Axis] = ()
 ) -> tuple[PlannedTraffic, ...]:
-    """Give what one rank issues in one step after warm-up; nothing of purposes that ``find_own_purposes`` names.
+    """Return what one rank issues in one step after warm-up; nothing of purposes that ``find_own_purposes`` names.
 
     Args:
         scenario: says how the model is spread.
@@ -44,7 +44,7 @@ def plan_traffic(
 
 
 def find_own_purposes(scenario: Scenario) -> frozenset[Purpose]:
-    """Give what functions of a person's own do: nobody knows what is sent for it, and no formula says."""
+    """Return what functions of a person's own do: what is sent for it is unknown, and no formula says."""
     match scenario.parallel:
         case Ddp(comm_hook=CustomHook()):
             return frozenset({Purpose.GRAD_REDUCE})
@@ -64,7 +64,7 @@ def _clip_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Iter
     if scenario.gradient_clip_norm is None:
         return
     if isinstance(parallel, Fsdp1):
-        if parallel.shards > 1 and parallel.sharding_strategy != "NO_SHARD":
+        if not parallel.is_whole:
             yield make_traffic(Purpose.OTHER, Axis.SHARD, Operation.ALL_REDUCE, 1, DTYPE_BYTES["float32"])
         return
     size_bytes = len(parameters) * DTYPE_BYTES[scenario.precision.dtype]

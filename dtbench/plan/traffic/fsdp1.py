@@ -15,12 +15,10 @@ FLAT_PARAM_ALIGNMENT_BYTES: Final = 16  # torch/distributed/fsdp/_flat_param.py:
 
 def fsdp1_traffic(scenario: Scenario, parallel: Fsdp1, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
     """Gather each flat parameter and reduce its gradient; ``NO_SHARD``, or one rank along shard, only all-reduces."""
-    policy = parallel.mixed_precision
-    gathered_bytes = DTYPE_BYTES[policy.param_dtype or scenario.precision.dtype]
-    reduced_bytes = DTYPE_BYTES[policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype]
+    gathered_bytes, reduced_bytes = DTYPE_BYTES[scenario.gather_dtype], DTYPE_BYTES[scenario.reduce_dtype]
     syncs = count_syncs(scenario.accumulation)
     for unit, numel in flat_unit_elements(parameters, parallel, gathered_bytes).items():
-        if parallel.sharding_strategy == "NO_SHARD" or parallel.shards == 1:
+        if parallel.is_whole:
             yield reduce_gradients(Axis.SHARD, Operation.ALL_REDUCE, syncs, syncs * numel * reduced_bytes)
             continue
         padded = ceil(numel / parallel.shards) * parallel.shards
@@ -47,7 +45,7 @@ def _fsdp1_gathers(accumulation: Accumulation, parallel: Fsdp1, *, is_root: bool
 
 
 def flat_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp1, element_bytes: int) -> Counter[str]:
-    """Give the elements of each unit's flat parameter.
+    """Return the elements of each unit's flat parameter.
 
     With ``use_orig_params`` every parameter starts at a multiple of 16 bytes, and the whole is a multiple of the ranks
     (``FlatParamHandle._init_flat_param_and_metadata``).

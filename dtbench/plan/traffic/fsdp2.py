@@ -12,8 +12,7 @@ from dtbench.scenario.schema.scenario import Accumulation, Fsdp2, Scenario
 
 def fsdp2_traffic(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
     """Gather each unit, reduce-scatter its gradients, and all-reduce the shards over the replicas."""
-    policy = parallel.mixed_precision
-    reduced_bytes = DTYPE_BYTES[policy.reduce_dtype or policy.param_dtype or scenario.precision.dtype]
+    reduced_bytes = DTYPE_BYTES[scenario.reduce_dtype]
     accumulation = scenario.accumulation
     syncs = count_syncs(accumulation)
     units = padded_unit_elements(parameters, parallel)
@@ -53,7 +52,7 @@ def _gathered_again(accumulation: Accumulation, units: list[str], parallel: Fsdp
 
 
 def padded_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp2) -> Counter[str]:
-    """Give the elements that one all-gather of each unit puts out: dim 0 is padded up to a multiple of the shards.
+    """Return the elements that one all-gather of each unit puts out: dim 0 is padded up to a multiple of the shards.
 
     Of a parameter that is sharded along another dim torch wants a multiple, and pads nothing.
     """
@@ -61,12 +60,11 @@ def padded_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp2) -> 
 
 
 def gathered_unit_bytes(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...]) -> Counter[str]:
-    """Give the bytes that one all-gather of each unit puts out; parameters of unlike dtypes are sent in one."""
-    policy, own = parallel.mixed_precision, scenario.precision.dtype
+    """Return the bytes that one all-gather of each unit puts out; parameters of unlike dtypes are sent in one."""
 
     def item_bytes(parameter: Parameter) -> int:
-        is_kept = is_under(parameter.name, policy.keep_dtype)
-        return DTYPE_BYTES[own if is_kept else policy.param_dtype or own]
+        is_kept = is_under(parameter.name, parallel.mixed_precision.keep_dtype)
+        return DTYPE_BYTES[scenario.precision.dtype if is_kept else scenario.gather_dtype]
 
     return _sum_units(parameters, parallel, item_bytes)
 
@@ -82,7 +80,7 @@ def _sum_units(parameters: tuple[Parameter, ...], parallel: Fsdp2, weigh: Callab
 
 
 def name_units(modules: Iterable[str], parallel: Fsdp2) -> dict[str, str]:
-    """Give the unit that each block is in, as torch spells it: ``layers.0, layers.1``; the root's, ``""``, is its own.
+    """Return the unit of each block, as torch spells it: ``layers.0, layers.1``; the root's, ``""``, is its own.
 
     Args:
         modules: FQNs of blocks in the order of the model, and of the root; again and again is allowed.
@@ -94,7 +92,7 @@ def name_units(modules: Iterable[str], parallel: Fsdp2) -> dict[str, str]:
 
 
 def find_shard_dim(name: str, parallel: Fsdp2) -> int:
-    """Give the dimension along which a parameter is sharded: of the longest name that it is under, else 0."""
+    """Return the dimension along which a parameter is sharded: of the longest name that it is under, else 0."""
     return next(
         (parallel.shard_dim[one] for one in sorted(parallel.shard_dim, key=len)[::-1] if is_under(name, [one])), 0
     )

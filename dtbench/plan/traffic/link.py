@@ -40,7 +40,7 @@ class Messages:
 
 
 def count_messages(algorithm: Algorithm, operation: Operation, ranks: int) -> Messages:
-    """Give the messages of a collective, by [Note: messages of an algorithm]; ``ranks`` at least 2."""
+    """Return the messages of a collective, by [Note: messages of an algorithm]; ``ranks`` at least 2."""
     match algorithm:
         case "direct":
             messages = Messages(1, 1.0)
@@ -86,7 +86,7 @@ def _count_on_tree(operation: Operation, ranks: int) -> Messages:
 
 
 def find_tier(network: EmulatedNetwork, ranks: Sequence[int]) -> Tier:
-    """Give the tier that a group of these global ranks uses."""
+    """Return the tier that a group of these global ranks uses."""
     nodes = network.between_nodes
     if nodes is None or len({rank // nodes.ranks_per_node for rank in ranks}) == 1:
         return network
@@ -96,7 +96,7 @@ def find_tier(network: EmulatedNetwork, ranks: Sequence[int]) -> Tier:
 def service_ns(
     network: EmulatedNetwork, operation: Operation, size_bytes: int, ranks: Sequence[int], number: tuple[str, int]
 ) -> int:
-    """Give how long the link serves one collective, ns; 0 among fewer than two ranks.
+    """Return how long the link serves one collective, ns; 0 among fewer than two ranks.
 
     Args:
         network: the link.
@@ -116,7 +116,7 @@ def service_ns(
 
 
 def _draw_jitter(jitter: Jitter | None, number: tuple[str, int]) -> float:
-    """Give a factor from 1 up; equal on all ranks, since they agree on the number."""
+    """Return a factor from 1 up; equal on all ranks, since they agree on the number."""
     if jitter is None:
         return 1.0
     digest = hashlib.blake2b(f"{jitter.seed} {number[0]} {number[1]}".encode(), digest_size=8).digest()

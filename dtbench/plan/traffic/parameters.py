@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import assert_never
 
-from dtbench.scenario.schema.model import Custom, Mlp, Model, Preset, Timed, Transformer
-from dtbench.scenario.schema.presets import resolve_model
+from dtbench.scenario.schema.model import Custom, Mlp, Model, Timed, Transformer
 
 
 @dataclass(frozen=True)
@@ -45,24 +44,21 @@ def is_under(fqn: str, modules: Iterable[str]) -> bool:
 
 
 def known_parameters(model: Model) -> tuple[Parameter, ...] | None:
-    """Give the parameters of a model of dtbench's own; None for a person's: only building it shows them."""
+    """Return the parameters of a model of dtbench's own; None for a person's: only building it shows them."""
     return None if isinstance(model, Custom) else list_parameters(model)
 
 
-def list_parameters(model: Transformer | Mlp | Timed | Preset) -> tuple[Parameter, ...]:
-    """Give the parameters in the order of ``named_parameters``, which is also the order of use in forward."""
-    sizes = resolve_model(model)
-    match sizes:
+def list_parameters(model: Transformer | Mlp | Timed) -> tuple[Parameter, ...]:
+    """Return the parameters in the order of ``named_parameters``, which is also the order of use in forward."""
+    match model:
         case Transformer():
-            return _list_transformer(sizes)
+            return _list_transformer(model)
         case Mlp():
-            return _list_mlp(sizes)
+            return _list_mlp(model)
         case Timed():
-            return _list_mlp(sizes.mlp)
-        case Custom():
-            raise AssertionError("a preset is a transformer")
+            return _list_mlp(model.mlp)
         case _:
-            assert_never(sizes)
+            assert_never(model)
 
 
 def _list_transformer(model: Transformer) -> tuple[Parameter, ...]:

@@ -21,12 +21,12 @@ class PlannedTraffic(Record):
 
 
 def make_traffic(purpose: Purpose, axis: Axis, operation: Operation, count: int, size_bytes: int) -> PlannedTraffic:
-    """Give one line of a plan."""
+    """Return one line of a plan."""
     return PlannedTraffic(purpose=purpose, axis=axis, operation=operation, count=count, size_bytes=size_bytes)
 
 
 def wire_bytes(traffic: PlannedTraffic, ranks: int) -> int:
-    """Give what one device sends (and receives) for a line of a plan over an axis of that many ranks.
+    """Return what one device sends (and receives) for a line of a plan over an axis of that many ranks.
 
     nccl-tests' factors for ring algorithms (its PERFORMANCE.md): an all-reduce of n ranks moves 2 (n - 1) / n of its
     size, all-gather, reduce-scatter and all-to-all (n - 1) / n; everything else its size.
@@ -42,12 +42,12 @@ def wire_bytes(traffic: PlannedTraffic, ranks: int) -> int:
 
 
 def reduce_gradients(axis: Axis, operation: Operation, count: int, size_bytes: int) -> PlannedTraffic:
-    """Give a line of gradient reductions."""
+    """Return a line of gradient reductions."""
     return make_traffic(Purpose.GRAD_REDUCE, axis, operation, count, size_bytes)
 
 
 def count_syncs(accumulation: Accumulation) -> int:
-    """Give in how many of a step's backwards gradients are reduced (within shards, for ``reduce_scatter``)."""
+    """Return in how many of a step's backwards gradients are reduced (within shards, for ``reduce_scatter``)."""
     return 1 if accumulation.sync == "last" else accumulation.micro_batches
 
 

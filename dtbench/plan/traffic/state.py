@@ -83,7 +83,7 @@ _SENDS_TENSORS = (
 
 
 def stage_traffic(scenario: Scenario, part: StatePart, stage: Stage) -> tuple[StageTraffic, ...] | None:
-    """Give what a stage sends, one line for each operation; None where no formula is known."""
+    """Return what a stage sends, one line for each operation; None where no formula is known."""
     parameters, parallel = known_parameters(scenario.model), scenario.parallel
     if parameters is None or not all(parameter.is_used for parameter in parameters):
         return None
@@ -191,7 +191,7 @@ def _fsdp1_stage(parallel: Fsdp1, part: StatePart, stage: Stage, state: _State) 
 
 
 def _fsdp1_tensor_stage(parallel: Fsdp1, stage: Stage, state: _State) -> list[StageTraffic] | None:
-    """Give what a model's stage sends besides its units where a tensor axis cuts it, too; None: torch breaks it."""
+    """Return what a model's stage sends besides its units where a tensor axis cuts it, too; None: torch breaks it."""
     rows = [one for one in state.parameters if one.tensor_dim == 0]
     match stage:
         case Stage.SHARD | Stage.OFFLOAD:
@@ -211,8 +211,7 @@ def _fsdp1_tensor_stage(parallel: Fsdp1, stage: Stage, state: _State) -> list[St
 def _is_plain(parallel: Fsdp1, state: _State) -> bool:
     """Whether units are flat parameters in even shards of the model's own dtype, and of nothing else."""
     return (
-        parallel.shards > 1
-        and parallel.sharding_strategy != "NO_SHARD"
+        not parallel.is_whole
         and not parallel.use_orig_params
         and not parallel.cpu_offload
         and parallel.mixed_precision == Fsdp1MixedPrecision()

@@ -16,12 +16,11 @@ from dtbench.scenario.schema.model import (
     Timed,
     Transformer,
 )
-from dtbench.scenario.schema.presets import resolve_model
 from dtbench.scenario.schema.scenario import Ddp, DtypeName, Fsdp1, Fsdp2, Parallel, Scenario
 
 
 def count_data_ranks(parallel: Parallel) -> int:
-    """Give the number of ranks, or groups of tensor-parallel ranks, that see different rows."""
+    """Return the number of ranks, or groups of tensor-parallel ranks, that see different rows."""
     match parallel:
         case Ddp(replicas=replicas):
             return replicas
@@ -30,10 +29,10 @@ def count_data_ranks(parallel: Parallel) -> int:
 
 
 def tensor_traffic(scenario: Scenario, parameters: tuple[Parameter, ...]) -> Iterable[PlannedTraffic]:
-    """Give the redistributions on the tensor axis; those of a person's own model are not known."""
+    """Return the redistributions on the tensor axis; those of a person's own model are not known."""
     if scenario.parallel.tensor == 1:
         return ()
-    sizes = resolve_model(scenario.model)
+    sizes = scenario.model
     match sizes:
         case Transformer():
             return _transformer_traffic(scenario, sizes, parameters)
@@ -125,8 +124,8 @@ def _compute_dtype(scenario: Scenario) -> DtypeName:
     match scenario.parallel:
         case Ddp():
             return scenario.precision.dtype
-        case Fsdp1(mixed_precision=policy) | Fsdp2(mixed_precision=policy):
-            return policy.param_dtype or scenario.precision.dtype
+        case Fsdp1() | Fsdp2():
+            return scenario.gather_dtype
 
 
 def _cut(operation: Operation, count: int, size_bytes: int) -> PlannedTraffic:

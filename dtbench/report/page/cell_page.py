@@ -107,7 +107,7 @@ def _lead_facts(cell: CellSummary) -> Iterator[Fact]:
     if answer is not None:
         yield Fact("exposed", answer, Tone.STRONG)
     for label, words in estimates.lead_rows(cell):
-        yield Fact(label, words, Tone.STRONG)
+        yield Fact(label, words, estimates.agreement_tone(cell) if label == estimates.LABEL else Tone.STRONG)
 
 
 def _tiles(cell: CellSummary) -> Iterator[Tile]:

@@ -66,6 +66,15 @@ def lead_rows(cell: CellSummary) -> Iterator[tuple[str, str]]:
         yield "overlap", gain
 
 
+def agreement_tone(cell: CellSummary) -> Tone:
+    """Tell how the sentence on whether estimates agree is meant."""
+    if cell.exposure is None:
+        return Tone.STRONG
+    if any(row.disputes for row in cell.exposure.rows):
+        return Tone.WARNING
+    return Tone.GOOD if judge(cell.exposure.rows[0]) is Agreement.AGREE else Tone.STRONG
+
+
 def is_any_known(exposure: ExposureSummary) -> bool:
     """Tell whether there is anything to put into a table."""
     return any(not math.isnan(one.mean_ns) for row in exposure.rows for one in row.estimates)

@@ -97,7 +97,17 @@ class Table:
     rest: Row | None = None
     more: str = ""
     row_keys: tuple[str, ...] = ()
-    kind: str = field(default="table", init=False)
+    kind: str = "table"
+
+    @property
+    def words(self) -> list[tuple[str, ...]]:
+        """The words of all rows."""
+        return [tuple(map(words_of, row)) for row in self.rows]
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The words below it."""
+        return tuple(as_line(note).words for note in self.notes)
 
     @property
     def first_rows(self) -> Sequence[Row]:
@@ -119,7 +129,7 @@ class Prose:
 
     lines: tuple[Line, ...]
     key: str = ""
-    kind: str = field(default="prose", init=False)
+    kind: str = "prose"
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,7 @@ class Facts:
     facts: tuple[Fact, ...]
     key: str = ""
     title: str = ""
-    kind: str = field(default="facts", init=False)
+    kind: str = "facts"
 
 
 @dataclass(frozen=True)
@@ -152,7 +162,7 @@ class Tiles:
 
     tiles: tuple[Tile, ...]
     key: str = "tiles"
-    kind: str = field(default="tiles", init=False)
+    kind: str = "tiles"
 
 
 @dataclass(frozen=True)
@@ -193,7 +203,7 @@ class Chart:
     below: BarPart | None = None
     note: str = ""
     key: str = ""
-    kind: str = field(default="chart", init=False)
+    kind: str = "chart"
 
 
 @dataclass(frozen=True)
@@ -204,7 +214,7 @@ class Picture:
     words: str
     draw: Callable[[], str] = field(repr=False)
     key: str = ""
-    kind: str = field(default="picture", init=False)
+    kind: str = "picture"
 
 
 Block: TypeAlias = Prose | Facts | Table | Tiles | Chart | Picture

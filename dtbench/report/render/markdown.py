@@ -7,7 +7,6 @@ from typing import Final
 from dtbench.base.units import count_things, format_bytes
 from dtbench.report.page.page import (
     Block,
-    Cell,
     Chart,
     Facts,
     Line,
@@ -18,8 +17,6 @@ from dtbench.report.page.page import (
     Table,
     Tiles,
     Tone,
-    as_line,
-    words_of,
 )
 from dtbench.report.page.visible import spell_controls
 from dtbench.report.render.html import escape_html
@@ -76,8 +73,8 @@ def block_markdown(block: Block | None) -> str:
             return "\n".join([*title, *(f"- {escape_markdown(words)}" for words in _label_facts(block))])
         case Table():
             title = [f"**{escape_markdown(block.title)}**"] if block.title else []
-            table = markdown_table([column.plain_title for column in block.columns], block.rows)
-            return "\n\n".join([*title, table, *(escape_markdown(as_line(note).words) for note in block.notes)])
+            table = markdown_table([column.plain_title for column in block.columns], block.words)
+            return "\n\n".join([*title, table, *map(escape_markdown, block.said)])
         case Chart():
             return block_markdown(block.table)
         case Tiles() | Picture() | None:
@@ -119,10 +116,9 @@ def environment_markdown(environment: Environment) -> str:
     return markdown_table(("what", "value"), rows)
 
 
-def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str | Cell]]) -> str:
+def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Give a table whose cells read as written, whatever characters they hold."""
-    spelled = [headers, *(tuple(map(words_of, row)) for row in rows)]
-    head, *body = ([escape_markdown(words) for words in row] for row in spelled)
+    head, *body = ([escape_markdown(words) for words in row] for row in (headers, *rows))
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body))
 
 

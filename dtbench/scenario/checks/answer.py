@@ -31,7 +31,7 @@ class Slot:
 
 
 def read_slots(answer: str) -> list[Slot]:
-    """Give the placeholders of an answer.
+    """Return the placeholders of an answer.
 
     Raises:
         ValueError: one of them cannot be understood; says which and why.

@@ -75,7 +75,7 @@ def _name(cell: str | None) -> str:
 
 
 def format_quantity(number: float, quantity: Quantity) -> str:
-    """Give a number (ns, bytes, plain) with its unit; ``n/a`` for NaN.
+    """Return a number (ns, bytes, plain) with its unit; ``n/a`` for NaN.
 
     >>> format_quantity(12_300_000, Quantity.TIME)
     '12.3 ms'

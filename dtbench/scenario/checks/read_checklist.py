@@ -19,7 +19,7 @@ _CELL_FIELDS = ("cell", "over", "minus")
 
 
 def read_checklist(root: Section, mistakes: list[Mistake]) -> Checklist:
-    """Give what a file claims; an empty list where something is wrong with it, which joins ``mistakes``."""
+    """Return what a file claims; an empty list where something is wrong with it, which joins ``mistakes``."""
     mine = Section({key: entry for key, entry in root.entries.items() if key in Checklist.model_fields}, root.place)
     if not mine.entries:
         return Checklist()
@@ -55,7 +55,7 @@ def find_cell_mistakes(checklist: Checklist, root: Section, cells: Sequence[str]
 
 
 def _list_names(entries: Mapping[str, Entry]) -> Iterator[Node]:
-    """Give what a check names cells by."""
+    """Return what a check names cells by."""
     yield from (entries[field].node for field in _CELL_FIELDS if field in entries)
     several = entries["cells"].node if "cells" in entries else None
     yield from several.values if isinstance(several, Items) else ()

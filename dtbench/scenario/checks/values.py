@@ -217,7 +217,7 @@ def _refuse(text: str) -> str:
 
 
 def _list_names() -> Iterator[str]:
-    """Give every name that can be listed; owners, branches and most ranks cannot."""
+    """Return every name that can be listed; owners, branches and most ranks cannot."""
     yield from _PLAIN
     for purpose in Purpose:
         yield from (f"purposes.{purpose}.{field}" for field in _OF_PURPOSE)

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt
 
 from dtbench.base.record import Record
-from dtbench.scenario.schema.cut import Cut
-from dtbench.scenario.schema.fields import DtypeName
+from dtbench.scenario.schema.fields import Cut, DtypeName
 from dtbench.scenario.schema.model import check_function_name
 
 

@@ -71,7 +71,7 @@ class Profiler(Record):
 
 
 def _spell_probes(value: object) -> object:
-    """Give the list that ``true`` and ``false`` stand for."""
+    """Return the list that ``true`` and ``false`` stand for."""
     match value:
         case True:
             return (ALL,)

@@ -144,7 +144,7 @@ class Timed(ModelOptions):
         return Mlp(kind="mlp", layers=self.layers, dim=self.dim, hidden_dim=self.hidden_dim, bias=False)
 
     def cost_ns(self, rank: int) -> dict[Region, int]:
-        """Give what each block takes on a rank, by region: forward and backward."""
+        """Return what each block takes on a rank, by region: forward and backward."""
         slow = self.slow_rank
         factor = slow.factor if slow is not None and slow.rank == rank else 1.0
         costs_ms = {Region.FORWARD: self.forward_ms, Region.BACKWARD: self.backward_ms}
@@ -209,4 +209,7 @@ class Custom(ModelOptions):
     """What the function is called with, by name."""
 
 
-Model = Annotated[Transformer | Mlp | Timed | Preset | Custom, Discriminator("kind")]
+WrittenModel = Annotated[Transformer | Mlp | Timed | Preset | Custom, Discriminator("kind")]
+"""What a file may say."""
+Model = Transformer | Mlp | Timed | Custom
+"""What a cell has: a preset is a ``Transformer`` with its sizes (``dtbench.scenario.schema.presets``)."""

@@ -7,9 +7,11 @@ biases to queries, keys and values. GPT-2 has learned positions, biases, LayerNo
 """
 
 from types import MappingProxyType
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Annotated, Final
 
-from dtbench.scenario.schema.model import Custom, Mlp, Model, Preset, PresetName, Timed, Transformer
+from pydantic import AfterValidator, Field, WrapSerializer
+
+from dtbench.scenario.schema.model import Model, Preset, PresetName, Transformer, WrittenModel
 
 
 def _sizes(layers: int, dim: int, heads: int, kv_heads: int, ffn_dim: int, vocab_size: int) -> Transformer:
@@ -70,14 +72,30 @@ PRESETS: Final = MappingProxyType[PresetName, Transformer](
 )
 
 
-def resolve_model(model: Model) -> Transformer | Mlp | Timed | Custom:
-    """Give the architecture with its sizes: a preset becomes a transformer, everything else is what it is."""
-    match model:
-        case Preset(name=name):
-            changes = model.model_dump(exclude={"kind", "name", "activation_checkpointing", "compile"})
-            kept = {field: value for field, value in changes.items() if value is not None}
-            return PRESETS[name].model_copy(update=kept)
-        case Transformer() | Mlp() | Timed() | Custom():
-            return model
-        case _:
-            assert_never(model)
+class Published(Transformer):
+    """A preset's sizes: what a cell has in place of a ``Preset``; in JSON it stays what was written."""
+
+    written: Annotated[Preset, Field(exclude=True)]
+
+
+def resolve_model(model: WrittenModel) -> Model:
+    """Return the architecture with its sizes, for the schema to put into a cell: nobody else has to ask."""
+    if not isinstance(model, Preset):
+        return model
+    changes = model.model_dump(exclude={"kind", "name", "activation_checkpointing", "compile"}, exclude_none=True)
+    options = {"activation_checkpointing": model.activation_checkpointing, "compile": model.compile}
+    return Published(**{**dict(PRESETS[model.name]), **changes, **options}, written=model)
+
+
+def written_model(model: Model) -> WrittenModel:
+    """Return what the file says."""
+    return model.written if isinstance(model, Published) else model
+
+
+if TYPE_CHECKING:
+    ResolvedModel = Model
+else:
+    ResolvedModel = Annotated[
+        WrittenModel, AfterValidator(resolve_model), WrapSerializer(lambda model, write: write(written_model(model)))
+    ]
+    """The field of a cell: reads what may be written, holds ``Model``."""

@@ -7,10 +7,9 @@ modules of their own (``ddp``, ``measure``, ``model``, ``network``); their recor
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt
 
 from dtbench.base.record import Record
-from dtbench.scenario.schema.cut import Cut
 from dtbench.scenario.schema.ddp import (
     Bf16Compress,
     CommHook,
@@ -20,23 +19,21 @@ from dtbench.scenario.schema.ddp import (
     PlainAllReduce,
     PowerSgd,
 )
-from dtbench.scenario.schema.fields import DtypeName, NonNegativeInt
+from dtbench.scenario.schema.fields import Cut, DtypeName, NonNegativeInt
 from dtbench.scenario.schema.measure import Measure, Profiler, Warmup
-from dtbench.scenario.schema.model import Model, check_function_name
+from dtbench.scenario.schema.model import check_function_name
 from dtbench.scenario.schema.network import EmulatedNetwork, Network, RealNetwork
 from dtbench.scenario.schema.optimizer import AdamW, Optimizer, Sgd
+from dtbench.scenario.schema.presets import ResolvedModel
+from dtbench.scenario.schema.repeat import Repeat
 from dtbench.scenario.schema.state_dict import StateDict
 from dtbench.scenario.schema.variables import VARIABLE_PREFIXES, Value, Variable
 
 __all__ = [
-    "MAPPING",
-    "NUMBER",
     "SCHEMA_VERSION",
     "VARIABLE_PREFIXES",
-    "WORD",
     "Accumulation",
     "AdamW",
-    "AutoRepeat",
     "Bf16Compress",
     "CommHook",
     "Correctness",
@@ -57,7 +54,6 @@ __all__ = [
     "PowerSgd",
     "Precision",
     "Profiler",
-    "Repeat",
     "Scenario",
     "Sgd",
     "StateDict",
@@ -151,6 +147,11 @@ class Fsdp1(Cut):
     sharded_state: Literal["dtensor", "sharded_tensor"] = "dtensor"
     """What sharded state dicts hold: ``DTensor``, where units are wrapped over a mesh, or ``ShardedTensor``, over a
     process group (with a tensor axis: over a mesh that is forgotten after wrapping)."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every rank holds all parameters: torch takes one rank along shard for ``NO_SHARD``."""
+        return self.sharding_strategy == "NO_SHARD" or self.shards == 1
 
 
 OwnFunction = Annotated[str, AfterValidator(check_function_name)]
@@ -258,53 +259,13 @@ class Correctness(Record):
     third's. Left out: where results are checked (``enabled``) over an emulated network."""
 
 
-class AutoRepeat(Record):
-    """Launch all cells in turns until their step times are known well enough, or time is up."""
-
-    kind: Literal["auto"] = "auto"
-    precision: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    """Largest half width of the 95 % interval of a cell's step time, or of its ratio to the first cell's, relative."""
-    time_budget_s: Annotated[float, Field(gt=0, le=10_000_000)] = 1800.0
-    """No round begins that would take the launches of all cells together beyond this."""
-    at_least: Annotated[int, Field(ge=2, le=10_000)] = 4
-    """Launches of each cell before precision or time are asked; comparisons need four."""
-    at_most: Annotated[int, Field(ge=2, le=10_000)] = 40
-    """Launches of each cell, whatever the precision."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "AutoRepeat":
-        if self.at_most < self.at_least:
-            raise ValueError(f"at_most ({self.at_most}) is below at_least ({self.at_least})")
-        return self
-
-
-NUMBER, WORD, MAPPING = "[number]", "[word]", "[mapping]"
-"""How pydantic's places of mistakes name the alternatives of ``Repeat``; no field is called so."""
-
-
-def _find_alternative(value: object) -> str:
-    match value:
-        case str():
-            return WORD
-        case dict() | AutoRepeat():
-            return MAPPING
-        case _:
-            return NUMBER
-
-
-Repeat = Annotated[
-    Annotated[PositiveInt, Tag(NUMBER)] | Annotated[Literal["auto"], Tag(WORD)] | Annotated[AutoRepeat, Tag(MAPPING)],
-    Discriminator(_find_alternative),
-]
-
-
 class Scenario(Record):
     """One cell: everything that decides what is measured. Nothing here depends on the machine, except ``device``."""
 
     schema_version: Literal[1]
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """``auto``: CUDA where there is any, else CPU."""
-    model: Model
+    model: ResolvedModel
     data: Data
     precision: Precision = Precision()
     optimizer: Optimizer = AdamW(kind="adamw")
@@ -326,6 +287,16 @@ class Scenario(Record):
     """Environment variables of the ranks, such as ``NCCL_ALGO``; each value a text in quotes."""
     python: Annotated[str, Field(min_length=1)] | None = None
     """Interpreter of the ranks, so that cells can compare torch builds; it needs dtbench, too. Left out: this one."""
+
+    @property
+    def gather_dtype(self) -> DtypeName:
+        """Of gathered parameters and of compute; left out, it is the parameters' own."""
+        return self.parallel.mixed_precision.param_dtype or self.precision.dtype
+
+    @property
+    def reduce_dtype(self) -> DtypeName:
+        """Of reduced gradients; left out, it is that of compute (``spell_defaults``: torch 2.15 differs)."""
+        return self.parallel.mixed_precision.reduce_dtype or self.gather_dtype
 
     @property
     def wants_canary(self) -> bool:

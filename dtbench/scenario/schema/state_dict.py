@@ -49,5 +49,5 @@ class StateDict(Record):
     """Stages that are known to be broken in torch."""
 
     def find_broken(self, part: StatePart, stage: Stage) -> BrokenStage | None:
-        """Give what is known of a stage; None: that it works."""
+        """Return what is known of a stage; None: that it works."""
         return next((one for one in self.broken if (one.part, one.stage) == (part, stage)), None)

@@ -55,7 +55,7 @@ class Axis:
     entry: Entry
 
     def find(self, node: Node) -> Value | None:
-        """Give the value that a person wrote; None when the axis has no such value."""
+        """Return the value that a person wrote; None when the axis has no such value."""
         return next((value for value in self.values if value.key == key_of(node)), None)
 
     def list_values(self) -> str:
@@ -65,7 +65,7 @@ class Axis:
 
 
 def read_axes(section: Section, mistakes: list[Mistake]) -> tuple[Axis, ...]:
-    """Give the axes of a matrix in the order of the file; one without a usable value is told and left out."""
+    """Return the axes of a matrix in the order of the file; one without a usable value is told and left out."""
     fields = dict(list_fields(Scenario, ()))
     axes = []
     for name, entry in section.entries.items():
@@ -77,7 +77,7 @@ def read_axes(section: Section, mistakes: list[Mistake]) -> tuple[Axis, ...]:
 
 
 def make_value(axis: Axis, node: Node, mistakes: list[Mistake]) -> Value | None:
-    """Give a value for an axis that it may not list: a new one for a field, one of the names for variations."""
+    """Return a value for an axis that it may not list: a new one for a field, one of the names for variations."""
     found = axis.find(node)
     if found is not None:
         return found
@@ -97,13 +97,13 @@ def refuse_value(axis: Axis, node: Node) -> Mistake:
 
 
 def name_axis(name: str, entry: Entry, variations: Mapping[str, Section]) -> Axis:
-    """Give an axis of named variations."""
+    """Return an axis of named variations."""
     values = tuple(Value(("text", word), word, word, change) for word, change in variations.items())
     return Axis(name, None, values, entry)
 
 
 def list_fields(record: type[Record], path: tuple[str, ...]) -> Iterator[tuple[str, object]]:
-    """Give every field that holds a value, all kinds of each section, by its dotted path, with what it accepts."""
+    """Return every field that holds a value, all kinds of each section, by its dotted path, with what it accepts."""
     for name, field in record.model_fields.items():
         if is_section(field.annotation):
             for section in kinds_of(field.annotation).values():
@@ -113,7 +113,7 @@ def list_fields(record: type[Record], path: tuple[str, ...]) -> Iterator[tuple[s
 
 
 def key_of(node: Node) -> object:
-    """Give something that is equal for equal values: 1 is 1.0, but neither ``true`` nor the text '1'."""
+    """Return something that is equal for equal values: 1 is 1.0, but neither ``true`` nor the text '1'."""
     match node:
         case Leaf(value=bool(value)):
             return ("bool", value)
@@ -128,7 +128,7 @@ def key_of(node: Node) -> object:
 
 
 def text_of(node: Node) -> str:
-    """Give a value as a table says it."""
+    """Return a value as a table says it."""
     match node:
         case Leaf(value=None):
             return UNSET
@@ -141,7 +141,7 @@ def text_of(node: Node) -> str:
 
 
 def show_node(node: Node) -> str:
-    """Give what is written as a sentence says it."""
+    """Return what is written as a sentence says it."""
     return show_scalar(node.value) if isinstance(node, Leaf) else f"`{shorten(text_of(node))}`"
 
 
@@ -205,7 +205,7 @@ def nest(path: tuple[str, ...], entry: Entry) -> Section:
 
 
 def _find_field(name: str, fields: Mapping[str, object]) -> tuple[str, ...] | None:
-    """Give the path of a field that can be an axis: any that holds a value, or one name of a mapping of texts."""
+    """Return the path of a field that can be an axis: any that holds a value, or one name of a mapping of texts."""
     if name in fields:
         return None if is_mapping_of_texts(fields[name]) else tuple(name.split("."))
     section, dot, key = name.partition(".")
@@ -229,7 +229,7 @@ def _refuse_unknown(name: str, entry: Entry, fields: Mapping[str, object]) -> Mi
 
 
 def _with_short_labels(axes: list[Axis]) -> tuple[Axis, ...]:
-    """Give labels that are short, that say which field they are of, and that differ along each axis."""
+    """Return labels that are short, that say which field they are of, and that differ along each axis."""
     paths = [axis.path for axis in axes if axis.path is not None]
     shortened = []
     for axis in axes:
@@ -269,7 +269,7 @@ def cut_common_folders(texts: Sequence[str]) -> list[str]:
 
 
 def _name_of_environment(path: str) -> str:
-    """Give the part of a path that a person has named: of an interpreter, the folder of its environment."""
+    """Return the part of a path that a person has named: of an interpreter, the folder of its environment."""
     parts = [part for part in path.split("/") if part]
     named = [part for part in parts if part != "bin" and not part.startswith("python")]
     return (named or parts or [path])[-1]
@@ -280,7 +280,7 @@ def _labelled(short_name: str, value: Value) -> Value:
 
 
 def _to_name(text: str) -> str:
-    """Give a text in the letters that names of cells have."""
+    """Return a text in the letters that names of cells have."""
     return re.sub(
         r"[^a-z0-9_-]*\.[^a-z0-9_-]*", ".", re.sub(r"[^a-z0-9_.-]+", "_", text.lower().replace("/", "-"))
     ).strip("._")

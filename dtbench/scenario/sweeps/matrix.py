@@ -58,7 +58,7 @@ class Matrix:
 
 
 def expand_matrix(entry: Entry, cells: Mapping[str, Section] | None, mistakes: list[Mistake]) -> Matrix:
-    """Give the points of a matrix: those of its product that are not excluded, each for each cell, then the included.
+    """Return the points of a matrix: those of its product that are not excluded, each for each cell, then the included.
 
     Args:
         entry: ``matrix:`` of the file.
@@ -94,7 +94,7 @@ def expand_matrix(entry: Entry, cells: Mapping[str, Section] | None, mistakes: l
 
 
 def _sample(axes: Sequence[Axis], lost: Sequence[Entry]) -> list[_Coordinates]:
-    """Give one point, in which the rest of the file can be checked; none where variations are lost, which it needs."""
+    """Return one point, in which the file's rest can be checked; none where variations are lost, which it needs."""
     if any(isinstance(entry.node, Section) for entry in lost):
         return []
     return [{axis.name: axis.values[0] for axis in axes if axis.values}]
@@ -121,7 +121,7 @@ def _exclude(axes: Sequence[Axis], entry: Entry | None, mistakes: list[Mistake])
 def _include(
     axes: Sequence[Axis], entry: Entry | None, known: Sequence[_Coordinates], mistakes: list[Mistake]
 ) -> list[_Coordinates]:
-    """Give the points that are written out; one that names no cell is one for each cell."""
+    """Return the points that are written out; one that names no cell is one for each cell."""
     added: list[_Coordinates] = []
     for pattern, place in _read_patterns(axes, entry, mistakes):
         point: _Coordinates = {}
@@ -151,7 +151,7 @@ def _keys(point: _Coordinates) -> dict[str, object]:
 def _read_patterns(
     axes: Sequence[Axis], entry: Entry | None, mistakes: list[Mistake]
 ) -> Iterator[tuple[Mapping[str, Entry], Place]]:
-    """Give each mapping of a list of points that names only axes, with its place."""
+    """Return each mapping of a list of points that names only axes, with its place."""
     if entry is None:
         return
     if not isinstance(entry.node, Items) or not entry.node.values:
@@ -223,7 +223,7 @@ def _join(axes: Sequence[Axis], point: _Coordinates, otherwise: Sequence[str]) -
 
 
 def _abbreviate(axis: Axis, value: Value) -> Value:
-    """Give a value of a field with the initials of the field's words in its label."""
+    """Return a value of a field with the initials of the field's words in its label."""
     if axis.path is None:
         return value
     field, _, text = value.label.partition("-")

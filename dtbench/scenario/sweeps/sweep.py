@@ -35,7 +35,7 @@ class Sweep:
 
 
 def expand_cells(root: Section, overrides: Sequence[Override]) -> Sweep:
-    """Give every cell of a file with the overrides applied.
+    """Return every cell of a file with the overrides applied.
 
     The cells are those named under ``cells``, the points of ``matrix``, or each point for each named cell; a file with
     neither is one cell, called by its kind.
@@ -65,7 +65,7 @@ def expand_cells(root: Section, overrides: Sequence[Override]) -> Sweep:
 
 
 def _read_cells(root: Section, mistakes: list[Mistake]) -> dict[str, Section] | None:
-    """Give the variations under ``cells``; None in a file without."""
+    """Return the variations under ``cells``; None in a file without."""
     entry = root.entries.get("cells")
     if entry is None:
         return None
@@ -76,7 +76,7 @@ def _read_cells(root: Section, mistakes: list[Mistake]) -> dict[str, Section] | 
 
 
 def _group(cells: Iterable[str], matrix: Matrix | None) -> dict[str, list[str]]:
-    """Give which cells an override can name at once: each by itself, and all points of a cell of the file."""
+    """Return which cells an override can name at once: each by itself, and all points of a cell of the file."""
     groups: dict[str, list[str]] = {}
     for point in matrix.points if matrix is not None else ():
         if point.cell is not None:
@@ -128,7 +128,7 @@ def _kinds_differ(earlier: Section, later: Section) -> bool:
 
 
 def _name_by_kind(cell: Section) -> str:
-    """Give ``parallel.kind``; ``only`` where there is none, which validation will refuse."""
+    """Return ``parallel.kind``; ``only`` where there is none, which validation will refuse."""
     parallel = cell.entries.get("parallel")
     kind = parallel.node.entries.get("kind") if parallel and isinstance(parallel.node, Section) else None
     match kind:
@@ -144,7 +144,7 @@ def _assign(
     groups: Mapping[str, Sequence[str]],
     mistakes: list[Mistake],
 ) -> None:
-    """Give an override for one cell, or for one cell of the file and all its points, to those cells."""
+    """Return an override for one cell, or for one cell of the file and all its points, to those cells."""
     path = ".".join(override.path[1:])
     group = max((name for name in groups if path.startswith(f"{name}.")), key=len, default=None)
     if group is not None:

@@ -20,7 +20,7 @@ def is_cell_name(name: str) -> bool:
 
 
 def read_variations(entry: Entry, noun: str, mistakes: list[Mistake]) -> dict[str, Section]:
-    """Give what each name of a mapping changes; what cannot be used is told in ``mistakes`` and left out.
+    """Return what each name of a mapping changes; what cannot be used is told in ``mistakes`` and left out.
 
     Args:
         entry: the mapping from names to changes.

@@ -54,7 +54,7 @@ Node = Leaf | Items | Section
 
 
 def to_plain(node: Node) -> object:
-    """Give the tree as dicts, lists and scalars, without places."""
+    """Return the tree as dicts, lists and scalars, without places."""
     match node:
         case Leaf(value=value):
             return value
@@ -65,7 +65,7 @@ def to_plain(node: Node) -> object:
 
 
 def locate_in(text: str, source_name: str) -> Locate:
-    """Give the function that finds places of the file ``source_name`` in its ``text``."""
+    """Return the function that finds places of the file ``source_name`` in its ``text``."""
     lines = split_lines(text)
 
     def locate(line: int, column: int, length: int | None) -> Place:
@@ -183,7 +183,7 @@ class _Reader:
         return Section(entries, self._place(start))
 
     def _read_key(self, depth: int) -> tuple[str, Place] | None:
-        """Give a key that is a word; for anything else say so and give None."""
+        """Return a key that is a word; for anything else say so and give None."""
         event = self._peek_event()
         if not isinstance(event, yaml.ScalarEvent):
             self._complain(event, "a name is expected before the `:`, not a list or mapping")

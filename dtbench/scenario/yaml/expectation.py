@@ -21,7 +21,7 @@ _NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 def kinds_of(annotation: object) -> dict[str, type[Record]]:
-    """Give the records that a section may be, by their ``kind`` (by their name where they have none)."""
+    """Return the records that a section may be, by their ``kind`` (by their name where they have none)."""
     options = [_unwrap(option)[0] for option in _options_of(annotation)]
     records = [option for option in options if isinstance(option, type) and issubclass(option, Record)]
     return {_kind_of(record): record for record in records}
@@ -33,7 +33,7 @@ def is_section(annotation: object) -> bool:
 
 
 def item_annotation(annotation: object, index: int) -> object:
-    """Give what a list accepts at a position; None where it accepts nothing."""
+    """Return what a list accepts at a position; None where it accepts nothing."""
     args = get_args(_options_of(annotation)[0])
     if len(args) == 2 and args[1] is Ellipsis:
         return args[0]
@@ -72,7 +72,7 @@ def describe(annotation: object, metadata: Iterable[object] = ()) -> str:
 
 
 def quote_words(words: Iterable[str]) -> str:
-    """Give alternatives as a sentence does.
+    """Return alternatives as a sentence does.
 
     >>> quote_words(["ddp", "fsdp2"])
     '`ddp` or `fsdp2`'
@@ -81,20 +81,20 @@ def quote_words(words: Iterable[str]) -> str:
 
 
 def literals_of(annotation: object) -> tuple[str, ...]:
-    """Give the words that an annotation accepts; empty where it accepts other things."""
+    """Return the words that an annotation accepts; empty where it accepts other things."""
     choices = [choice for option in _options_of(annotation) for choice in _choices_of(_unwrap(option)[0])]
     return tuple(choice for choice in choices if isinstance(choice, str))
 
 
 def _choices_of(option: object) -> tuple[object, ...]:
-    """Give the values of a type that lists them."""
+    """Return the values of a type that lists them."""
     if isinstance(option, type) and issubclass(option, StrEnum):
         return tuple(member.value for member in option)
     return get_args(option) if get_origin(option) is Literal else ()
 
 
 def doc_of(field: FieldInfo) -> str | None:
-    """Give the first sentence of a field's docstring as part of another: no capital, no period."""
+    """Return the first sentence of a field's docstring as part of another: no capital, no period."""
     if not field.description:
         return None
     sentence = " ".join(field.description.split()).partition(". ")[0].replace("``", "`").rstrip(".")
@@ -108,7 +108,7 @@ def _kind_of(record: type[Record]) -> str:
 
 
 def _options_of(annotation: object) -> list[object]:
-    """Give the alternatives of a union without None, or the annotation itself; outer ``Annotated`` taken off."""
+    """Return the alternatives of a union without None, or the annotation itself; outer ``Annotated`` taken off."""
     base, _ = _unwrap(annotation)
     if get_origin(base) not in (Union, UnionType):
         return [base]

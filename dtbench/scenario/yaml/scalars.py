@@ -44,7 +44,7 @@ def read_scalar(written: str, tag: str) -> Reading:
 
 
 def show_scalar(value: Scalar) -> str:
-    """Give a value as a person would write it in a sentence."""
+    """Return a value as a person would write it in a sentence."""
     match value:
         case None:
             return "null"
@@ -57,7 +57,7 @@ def show_scalar(value: Scalar) -> str:
 
 
 def text_of_scalar(value: Scalar) -> str:
-    """Give a value as a file would write it, bare."""
+    """Return a value as a file would write it, bare."""
     match value:
         case None:
             return "null"

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from dtbench.base.errors import StoreError
-from dtbench.plan.plan import MOST_RANKS
+from dtbench.plan.rules.machine import MOST_RANKS
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_cell
 from dtbench.store.links import refuse_links

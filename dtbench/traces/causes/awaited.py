@@ -66,7 +66,7 @@ class Awaited:
 
 
 def find_awaited(
-    trace: Trace, nesting: Nesting, regions: Regions, collectives: Sequence[Collective]
+    trace: Trace, nesting: Nesting, regions: Regions, collectives: Sequence[Collective], *, is_late: bool = False
 ) -> tuple[Awaited | None, ...]:
     """Find the first possible wait for each collective; None: its issue is not in the trace, or a graph's.
 
@@ -75,26 +75,51 @@ def find_awaited(
         nesting: its nesting.
         regions: what the training loop was doing when.
         collectives: of the trace.
+        is_late: a wait inside a call that may have issued one whose issue is not in the trace is nobody's; False:
+            anybody's.
     """
-    waits = _Waits(trace, nesting, regions, frozenset(one.issue_ns for one in collectives))
+    waits = _Waits(trace, nesting, regions, _Issues.of(collectives, with_untold=is_late))
     return tuple(
         None if one.issue_ns is None or one.is_captured else waits.first_for(one, one.issue_ns) for one in collectives
     )
 
 
+@dataclass(frozen=True)
+class _Issues:
+    """When collectives were issued: at these moments, or between two."""
+
+    moments_ns: frozenset[int]
+    between_ns: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, collectives: Sequence[Collective], *, with_untold: bool) -> "_Issues":
+        """Collect those of some collectives."""
+        untold = [one.issue_between_ns for one in collectives if one.issue_ns is None and len(one.span.starts_ns)]
+        return cls(
+            frozenset(one.issue_ns for one in collectives if one.issue_ns is not None),
+            tuple(between for between in untold if between is not None and with_untold),
+        )
+
+    def may_be_inside(self, start_ns: int, end_ns: int) -> bool:
+        """Tell whether a call may have issued one."""
+        if start_ns in self.moments_ns:
+            return True
+        return any(first_ns < end_ns and last_ns > start_ns for first_ns, last_ns in self.between_ns)
+
+
 class _Waits:
     """Where a trace may wait for collectives; moments of the host's clock, rising."""
 
-    def __init__(self, trace: Trace, nesting: Nesting, regions: Regions, issues_ns: frozenset[int | None]) -> None:
+    def __init__(self, trace: Trace, nesting: Nesting, regions: Regions, issues: _Issues) -> None:
         self._trace = trace
         self._regions = regions
         calls = np.flatnonzero(trace.is_named(_STREAM_WAIT.fullmatch) & trace.is_one_of(CALLS))
         self._records = len(calls) > 0
         self._recorded_of = _find_recorded(trace)
-        anyones = [call for call in calls.tolist() if self._is_anyones(nesting, call, issues_ns)]
+        anyones = [call for call in calls.tolist() if self._is_anyones(nesting, call, issues)]
         self._recorded = np.sort(trace.start_ns[np.array(anyones, dtype=np.int64)])
 
-    def _is_anyones(self, nesting: Nesting, call: int, issues_ns: frozenset[int | None]) -> bool:
+    def _is_anyones(self, nesting: Nesting, call: int, issues: _Issues) -> bool:
         """Tell whether a recorded wait may be for any collective: nothing around it says whose it is.
 
         ``record_param_comms`` lies around a ``Work.wait`` too, and then issues nothing.
@@ -102,11 +127,14 @@ class _Waits:
         around = list(nesting.enclosing(call))
         names = [self._trace.name_of(above) for above in around]
         outermost = [above for above, name in zip(around, names, strict=True) if is_issue(name)][-1:]
-        if any(int(self._trace.start_ns[above]) in issues_ns for above in outermost):
+        if any(issues.may_be_inside(*self._window_of(above)) for above in outermost):
             return False
         if any(_said_of(self._trace, above) is not None for above in around):
             return False
         return not any(is_fsdps(name) or is_wait_tensor(name) for name in names)
+
+    def _window_of(self, event: int) -> tuple[int, int]:
+        return int(self._trace.start_ns[event]), int(self._trace.end_ns[event])
 
     def first_for(self, one: Collective, issue_ns: int) -> Awaited:
         """Give the first possible wait for a collective that was issued then."""

@@ -12,7 +12,8 @@ A rank that comes late puts a whole queue off once, however many stand in it: in
 and hidden. What of the waiting was exposed is skew, and told already. What waited itself comes first.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,7 +76,11 @@ class _Times(NamedTuple):
 
 
 def find_holders(
-    timeline: RankTimeline, last_starts_ns: Sequence[int | None] = (), skew_ns: Sequence[int] = ()
+    timeline: RankTimeline,
+    last_starts_ns: Sequence[int | None] = (),
+    skew_ns: Sequence[int] = (),
+    *,
+    is_late: bool = True,
 ) -> tuple[Holders, ...]:
     """Find who held each collective up between its issue (or, if later, its readiness) and its start.
 
@@ -102,19 +107,22 @@ def find_holders(
         last_starts_ns: for each collective the last start over all ranks of its group, in this rank's clock; None: not
             every rank of the group is known. Empty: of none.
         skew_ns: of each the exposed time before that. Empty: none.
+        is_late: what may have scattered, of which it is not told when it was issued, made no input; False: it did.
     """
     collectives = timeline.collectives
+    inputs_ns = _find_inputs(collectives, is_late=is_late)
     lasts_ns = last_starts_ns or [None] * len(collectives)
     times = [
         _Times(
             sent=sent,
-            waited=waited if (waited := one.end_ns - one.start_ns - sent - skew) > SCATTER_NS else 0,
+            waited=waited if (waited := one.end_ns - one.start_ns - sent - shown) > SCATTER_NS else 0,
             open=exposed - skew,
             is_last_known=last_ns is not None,
         )
-        for one, sent, skew, exposed, last_ns in zip(
+        for one, sent, shown, skew, exposed, last_ns in zip(
             collectives,
             _find_sent(collectives, lasts_ns),
+            _find_shown(timeline, lasts_ns),
             skew_ns or [0] * len(collectives),
             timeline.exposed_ns,
             lasts_ns,
@@ -124,15 +132,15 @@ def find_holders(
     held: list[list[_Held]] = [[] for _ in collectives]
     maybe_held: list[list[_Held]] = [[] for _ in collectives]
     ran = [index for index, one in enumerate(collectives) if len(one.span.starts_ns)]
-    for index, found in _find_in_queues(collectives, times, ran, lambda one: one.lane):
+    for index, found in _find_in_queues(collectives, times, inputs_ns, ran, lambda one: one.lane):
         is_told = timeline.is_device or collectives[index].seq is not None
         (held if is_told else maybe_held)[index].append(found)
     if timeline.is_device:
         # NCCL makes a communicator for each pair of ranks that send to each other, whatever group they name
         ran = [index for index in ran if collectives[index].operation not in POINT_TO_POINT]
-        for index, found in _find_in_queues(collectives, times, ran, lambda one: one.group):
+        for index, found in _find_in_queues(collectives, times, inputs_ns, ran, lambda one: one.group):
             held[index].append(found)
-        for index, found in _find_in_unnamed(collectives, times, ran):
+        for index, found in _find_in_unnamed(collectives, times, inputs_ns, ran):
             maybe_held[index].append(found)
     return tuple(_sum_up(*found) for found in zip(held, maybe_held, times, strict=True))
 
@@ -153,9 +161,20 @@ def _find_sent(collectives: Sequence[Collective], last_starts_ns: Sequence[int |
     ]
 
 
+def _find_shown(timeline: RankTimeline, last_starts_ns: Sequence[int | None]) -> list[int]:
+    """Return of each how long nothing computed beside it before the last rank began, whoever else ran then."""
+    spans = [
+        (one.start_ns, one.start_ns if last_ns is None else min(max(one.start_ns, last_ns), one.end_ns))
+        for one, last_ns in zip(timeline.collectives, last_starts_ns, strict=True)
+    ]
+    hidden_ns = timeline.compute.covered_inside(np.array(spans, dtype=np.int64).reshape(-1, 2))
+    return [until_ns - from_ns - time_ns for (from_ns, until_ns), time_ns in zip(spans, hidden_ns, strict=True)]
+
+
 def _find_in_queues(
     collectives: Sequence[Collective],
     times: Sequence[_Times],
+    inputs_ns: Mapping[int, int],
     members: Sequence[int],
     name_queue: Callable[[Collective], str],
 ) -> Iterator[tuple[int, _Held]]:
@@ -164,18 +183,17 @@ def _find_in_queues(
     for index in members:
         queues.setdefault(name_queue(collectives[index]), []).append(index)
     for name, queue in queues.items():
-        yield from _find_in_queue(collectives, times, queue) if name else ()
+        yield from _find_in_queue(collectives, times, inputs_ns, queue) if name else ()
 
 
 def _find_in_queue(
-    collectives: Sequence[Collective], times: Sequence[_Times], members: Sequence[int]
+    collectives: Sequence[Collective], times: Sequence[_Times], inputs_ns: Mapping[int, int], members: Sequence[int]
 ) -> list[tuple[int, _Held]]:
     """Give the collectives of a queue that others held up, each with what did."""
     order = np.array(sorted(members, key=lambda index: collectives[index].start_ns), dtype=np.int64)
     starts = np.array([collectives[index].start_ns for index in order.tolist()], dtype=np.int64)
     ends = np.array([collectives[index].end_ns for index in order.tolist()], dtype=np.int64)
     latest_ends = np.maximum.accumulate(ends)
-    inputs_ns = _find_inputs(collectives, members)
     could = [_find_first_moment(collectives[index], inputs_ns.get(index, 0)) for index in order.tolist()]
     put_off = _find_put_off(starts, ends, could, [times[index] for index in order.tolist()])
     found = []
@@ -229,12 +247,12 @@ def _find_put_off(starts: Ints, ends: Ints, could: Sequence[int | None], times: 
 
 
 def _find_in_unnamed(
-    collectives: Sequence[Collective], times: Sequence[_Times], members: Sequence[int]
+    collectives: Sequence[Collective], times: Sequence[_Times], inputs_ns: Mapping[int, int], members: Sequence[int]
 ) -> Iterator[tuple[int, _Held]]:
     """Give the collectives that others may have held up, where of one of the two no group is named."""
     if all(collectives[index].group for index in members):
         return
-    for index, found in _find_in_queue(collectives, times, members):
+    for index, found in _find_in_queue(collectives, times, inputs_ns, members):
         fits = np.array([_may_share(collectives[index], collectives[other]) for other in found.by.tolist()])
         yield index, _Held(found.by[fits], found.starts_ns[fits], found.ends_ns[fits], found.put_off_ns)
 
@@ -247,21 +265,28 @@ def _may_share(one: Collective, before: Collective) -> bool:
     return not (is_named or has_other_size or has_other_ranks) and before.end_ns <= one.start_ns
 
 
-def _find_inputs(collectives: Sequence[Collective], members: Sequence[int]) -> dict[int, int]:
+def _find_inputs(collectives: Sequence[Collective], *, is_late: bool) -> dict[int, int]:
     """Give when the input of each sum over replicas was there: what was scattered last, of the same owner, before it.
 
-    What it stands behind until then is no queue.
+    What it stands behind until then is no queue. ``is_late`` as for ``find_holders``.
     """
     found: dict[int, int] = {}
     scattered_ns: dict[str, int] = {}
-    for index in sorted(members, key=lambda index: collectives[index].issue_ns or 0):
+    untold_ns = sorted(
+        one.end_ns
+        for one in collectives
+        if not is_late and one.may_be_of(Purpose.GRAD_REDUCE, (Operation.REDUCE_SCATTER,))
+    )
+    ran = [index for index, one in enumerate(collectives) if len(one.span.starts_ns)]
+    for index in sorted(ran, key=lambda index: collectives[index].issue_ns or 0):
         one = collectives[index]
         if one.purpose is not Purpose.GRAD_REDUCE or not one.owner:
             continue
         if one.operation is Operation.REDUCE_SCATTER:
             scattered_ns[one.owner] = one.end_ns
-        elif one.operation is Operation.ALL_REDUCE and one.owner in scattered_ns:
-            found[index] = scattered_ns[one.owner]
+        elif one.operation is Operation.ALL_REDUCE:
+            before_ns = untold_ns[: bisect_right(untold_ns, one.start_ns)]
+            found[index] = max(scattered_ns.get(one.owner, 0), *before_ns[-1:], 0)
     return found
 
 

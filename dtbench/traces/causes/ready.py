@@ -20,16 +20,16 @@ CPU: a launch is a start, and compute that still runs when a collective is issue
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from dtbench.base.ranges import ROOT
-from dtbench.base.vocabulary import Axis, Purpose, Region
+from dtbench.base.vocabulary import REDUCTIONS, Axis, Operation, Purpose, Region
+from dtbench.traces.device.launched import Launched
 from dtbench.traces.device.main_lane import find_main_lane
 from dtbench.traces.host.backwards import engine_nodes
-from dtbench.traces.host.nesting import Nesting
 from dtbench.traces.kinds.categories import DEVICE_RANGE
 from dtbench.traces.time.intervals import Bools, Intervals, Ints, unite
 from dtbench.traces.trace import Trace
@@ -38,12 +38,15 @@ from dtbench.traces.who.purposes import FSDP1_GRADIENTS, find_unit, is_fsdps
 
 # Nodes that only hand a finished gradient over: what DDP's hook (inside AccumulateGrad) and DTensor's conversions run.
 _FSDP_REDUCES: Final = ("FSDP::post_backward", FSDP1_GRADIENTS)
+_GATHERS: Final = frozenset({Operation.ALL_GATHER})
 _COPY_OUT: Final = re.compile(r"FSDP::all_gather_copy_out(?: \((.*)\))?")
 
 
 @dataclass(frozen=True)
 class Work:
     """Compute of one stream, which is also the order of its launches, or of the threads that run the model.
+
+    Where it is not told when compute was launched, as if all that was as early, or as late, as it may have been.
 
     Attributes:
         launches_ns: shape ``(m,)``, rising.
@@ -52,6 +55,9 @@ class Work:
         any_launches_ns: shape ``(k,)``, rising, the same for compute of all streams.
         any_ends_ns: shape ``(k,)``, ends of these.
         is_device: the host runs ahead of it; False: a launch is a start.
+        is_late: which of the two.
+        between_ns: shape ``(u, 2)``, between when each was launched of which that is not told.
+        untold_ends_ns: shape ``(u,)``, ends of these.
     """
 
     launches_ns: Ints
@@ -60,6 +66,9 @@ class Work:
     any_launches_ns: Ints
     any_ends_ns: Ints
     is_device: bool
+    is_late: bool = False
+    between_ns: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    untold_ends_ns: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def launched_before(self, time_ns: int) -> int | None:
         """Give the last one launched before a moment; None: none was."""
@@ -83,21 +92,22 @@ class Work:
         return place if place < len(self.launches_ns) else None
 
 
-def device_work(trace: Trace, nesting: Nesting, compute: Bools) -> Work:
-    """Give the compute of the stream with most of it, as far as the trace holds its launches.
+def device_work(trace: Trace, launched: Launched, compute: Bools, *, is_late: bool) -> Work:
+    """Return the compute of the stream with most of it.
 
     Args:
         trace: the events.
-        nesting: its nesting.
+        launched: when they were launched, as far as it says.
         compute: shape ``(n,)``, the device events that compute.
+        is_late: those of which it does not as late as they may have been; False: as early.
     """
     events = np.flatnonzero(compute)
     main = find_main_lane(trace, compute)
-    events = events[nesting.launch[events] != events]
-    launches_ns = trace.start_ns[nesting.launch[events]]
+    launches_ns = launched.when(is_late=is_late)[events]
     order = np.lexsort((trace.start_ns[events], launches_ns))
     events, launches_ns = events[order], launches_ns[order]
     on_main = trace.lane[events] == main
+    untold, between_ns = launched.find_untold(events)
     return Work(
         launches_ns=launches_ns[on_main],
         starts_ns=trace.start_ns[events[on_main]],
@@ -105,6 +115,9 @@ def device_work(trace: Trace, nesting: Nesting, compute: Bools) -> Work:
         any_launches_ns=launches_ns,
         any_ends_ns=trace.end_ns[events],
         is_device=True,
+        is_late=is_late,
+        between_ns=between_ns,
+        untold_ends_ns=trace.end_ns[untold],
     )
 
 
@@ -158,20 +171,40 @@ def _produced_ns(work: Work, collective: Collective, issue_ns: int) -> int | Non
     copy into the collective's buffer, which stands behind the reduction before. Compute that ends after the collective
     started did not produce its input: then it is the last of the main stream that had ended by then.
     """
+    perhaps_ns: int | None = None
     if not any(name.startswith("FSDP::post_backward") for name in collective.above):
         place = int(work.any_launches_ns.searchsorted(issue_ns, side="left")) - 1
+        perhaps_ns = _perhaps_produced_ns(work, collective, issue_ns, place)
         if place >= 0 and (end_ns := int(work.any_ends_ns[place])) <= collective.start_ns:
-            return end_ns if work.is_device else min(end_ns, issue_ns)
+            return max(end_ns, perhaps_ns or end_ns) if work.is_device else min(end_ns, issue_ns)
     launched, ended = work.launched_before(issue_ns), work.ended_by(collective.start_ns)
     if launched is None or ended is None:
-        return None
+        return perhaps_ns
     end_ns = int(work.ends_ns[min(launched, ended)])
-    return end_ns if work.is_device else min(end_ns, issue_ns)
+    return max(end_ns, perhaps_ns or end_ns) if work.is_device else min(end_ns, issue_ns)
+
+
+def _perhaps_produced_ns(work: Work, collective: Collective, issue_ns: int, last: int) -> int | None:
+    """Return, early, the last end of compute that may have been launched after what is taken for the last; else None.
+
+    Of lanes of which nothing tells which of them launched last.
+    """
+    if work.is_late or not len(work.between_ns):
+        return None
+    last_ns = int(work.any_launches_ns[last]) if last >= 0 else np.iinfo(np.int64).min
+    may_be = (work.between_ns[:, 0] < issue_ns) & (work.between_ns[:, 1] > last_ns)
+    ends_ns = work.untold_ends_ns[may_be & (work.untold_ends_ns <= collective.start_ns)]
+    return int(ends_ns.max()) if len(ends_ns) else None
 
 
 def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequence[Collective]) -> dict[int, int]:
-    """Give the start of the compute of the unit before each unshard."""
+    """Give the start of the compute of the unit before each unshard.
+
+    Where the launch of another is not told, that may have been the unshard before it: early, nothing is known of when
+    that one's unit began to compute; late, it began with the first compute after it.
+    """
     copy_outs = find_copy_outs(trace)
+    untold = [one for one in collectives if one.may_be_of(Purpose.UNSHARD, _GATHERS)]
     groups: dict[str, list[int]] = {}
     for index, collective in enumerate(collectives):
         if is_fsdps_unshard(collective) and collective.issue_ns is not None and not collective.is_captured:
@@ -182,10 +215,24 @@ def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequ
         previous: Collective | None = None
         for index in members:
             start_ns = _ready_after(work, regions, previous, collectives[index], copy_outs)
+            between = [one for one in untold if _may_be_between(previous, one, collectives[index])]
+            if between and work.is_late:
+                firsts_ns = work.starts_ns[work.starts_ns >= min(one.end_ns for one in between)][:1]
+                start_ns = min([*firsts_ns.tolist(), *([] if start_ns is None else [start_ns])], default=None)
+            elif between:
+                start_ns = collectives[index].start_ns
             if start_ns is not None:
                 ready[index] = start_ns
             previous = collectives[index]
     return ready
+
+
+def _may_be_between(before: Collective | None, untold: Collective, after: Collective) -> bool:
+    """Tell whether one may be of the same group, and have been issued between two others."""
+    if untold.issue_between_ns is None or (untold.group and untold.group != after.group):
+        return False
+    first_ns, last_ns = untold.issue_between_ns
+    return first_ns < (after.issue_ns or 0) and (before is None or last_ns > (before.issue_ns or 0))
 
 
 def is_fsdps_unshard(collective: Collective) -> bool:
@@ -233,20 +280,33 @@ def _computed_times(trace: Trace, work: Work, collectives: Sequence[Collective])
 
     That is compute of any stream (autograd runs a node on the stream of its forward) launched in a node of the engine
     other than those that hand finished gradients over; on a device not by FSDP, which copies gradients into buffers on
-    a stream of its own. Where several reductions have the same, nothing was computed between them.
+    a stream of its own. Where several reductions have the same, nothing was computed between them, unless it is not
+    told of some compute between which of them it was launched: of these late.
     """
     is_computing = engine_nodes(trace, handing_over=False).covers(work.any_launches_ns)
     if work.is_device:
         is_computing &= ~_fsdps_reductions(trace).covers(work.any_launches_ns)
     computing = np.flatnonzero(is_computing)
     launches_ns, ends_ns = work.any_launches_ns[computing], work.any_ends_ns[computing]
-    found: dict[int, int] = {}
-    for index, collective in enumerate(collectives):
-        if collective.purpose is Purpose.GRAD_REDUCE and collective.issue_ns is not None:
-            place = int(launches_ns.searchsorted(collective.issue_ns, side="left")) - 1
-            if place >= 0:
-                found[index] = int(ends_ns[place])
-    return found
+    issues = [(_issue_of_reduction(one, is_late=work.is_late), index) for index, one in enumerate(collectives)]
+    reductions = sorted((issue_ns, index) for issue_ns, index in issues if issue_ns is not None)
+    issues_ns = np.array([issue_ns for issue_ns, _ in reductions], dtype=np.int64)
+    last = launches_ns.searchsorted(issues_ns, side="left") - 1
+    if work.is_late:
+        first, beyond = issues_ns.searchsorted(work.between_ns, side="right").T
+        several = beyond - first > 1
+        untold = unite(first[several], beyond[several]).covers(np.arange(len(issues_ns)))
+        last = np.where(untold, -1, last)
+    return {
+        index: int(ends_ns[place]) for (_, index), place in zip(reductions, last.tolist(), strict=True) if place >= 0
+    }
+
+
+def _issue_of_reduction(one: Collective, *, is_late: bool) -> int | None:
+    """Return when a collective was issued that reduces gradients, or may; None: it does not, or that is not known."""
+    if one.may_be_of(Purpose.GRAD_REDUCE, REDUCTIONS) and one.issue_between_ns is not None:
+        return one.issue_between_ns[is_late]
+    return one.issue_ns if one.purpose is Purpose.GRAD_REDUCE else None
 
 
 def _fsdps_reductions(trace: Trace) -> Intervals:

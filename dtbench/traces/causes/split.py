@@ -36,8 +36,8 @@ cause               takes at most                                      needs
 ``unknown``         everything                                         names what was missing
 ==================  =================================================  =============================================
 
-Where the launch of compute that may have been the producer, or could run beside it, is not in the trace
-(``unlaunched.py``), nothing is claimed that follows from what was launched when.
+Where the trace does not tell when something was launched, all is asked twice, as if that was early and as if it was
+late (``untold.py``): a cause takes the less of both, and what it would take beyond that lacks the launches.
 
 Where the device's times do not fit the host's (``device_clock.py``) only ``skew``, ``bubble`` and ``sync_op`` are
 claimed.
@@ -54,7 +54,7 @@ On the host all are told here from what was issued and computed; for how much of
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -151,24 +151,107 @@ def split_exposed(timeline: RankTimeline, last_starts_ns: Sequence[int | None]) 
         ValueError: the two differ in length.
     """
     skew_ns = share_before(timeline, last_starts_ns)
-    surroundings = Surroundings(timeline)
-    holders = find_holders(timeline, last_starts_ns, skew_ns)
+    ways = [_read_way(timeline, way) for way in timeline.ways] or [timeline]
+    asked = [
+        (
+            way.collectives,
+            Surroundings(way, may_be=place > 0),
+            find_holders(way, last_starts_ns, skew_ns, is_late=place > 0),
+        )
+        for place, way in enumerate(ways)
+    ]
     return tuple(
         _Splitter(
-            surroundings=surroundings,
-            holders=holders[index],
-            collective=collective,
-            exposed_ns=timeline.exposed_ns[index],
-            skew_ns=skew_ns[index],
-            is_alone=last_starts_ns[index] is None and collective.group_size != 1,
+            tuple(
+                _Claims(
+                    surroundings=surroundings,
+                    holders=holders[index],
+                    collective=collectives[index],
+                    exposed_ns=exposed_ns,
+                    skew_ns=skew_ns[index],
+                    is_alone=last_starts_ns[index] is None and collectives[index].group_size != 1,
+                )
+                for collectives, surroundings, holders in asked
+            ),
+            exposed_ns,
         ).split()
-        for index, collective in enumerate(timeline.collectives)
+        for index, exposed_ns in enumerate(timeline.exposed_ns)
     )
+
+
+def _read_way(timeline: RankTimeline, way: Sequence[Collective]) -> RankTimeline:
+    """Return the rank with one answer to when what is not told was launched."""
+    told = zip(way, timeline.collectives, strict=True)
+    return replace(timeline, collectives=tuple(replace(one, purpose=as_told.purpose) for one, as_told in told))
 
 
 @dataclass(frozen=True)
 class _Splitter:
-    """The rules, for one collective."""
+    """What causes take of one collective: what they claim either way.
+
+    Attributes:
+        ways: its causes as if what was launched when it is not told was launched early, and as if late; one where all
+            that is told.
+        exposed_ns: of the collective.
+    """
+
+    ways: "tuple[_Claims, ...]"
+    exposed_ns: int
+
+    def split(self) -> CauseSplit:
+        """Let each cause take its part; what one would take one way only lacks the launches."""
+        first = self.ways[0]
+        left_ns = self.exposed_ns
+        lacking_ns = Counter[MissingInput]()
+        parts: list[CausePart] = []
+
+        def take(bound: Callable[[_Claims], int]) -> int:
+            nonlocal left_ns
+            bounds_ns = [min(left_ns, bound(way)) for way in self.ways] if left_ns > 0 else [0]
+            left_ns -= max(bounds_ns)
+            lacking_ns[MissingInput.LAUNCHES] += max(bounds_ns) - min(bounds_ns)
+            return min(bounds_ns)
+
+        for cause, bound in _BOUNDS if first.surroundings.fits_host else _OF_DEVICE_ALONE:
+            if cause is Cause.QUEUED:
+                lacking_ns[first.lack_of_put_off] += take(_Claims.put_off_ns)
+            taken_ns = take(bound)
+            if taken_ns > 0:
+                parts.append(CausePart(cause, taken_ns, first.holders.longest if cause is Cause.QUEUED else None))
+            if cause is Cause.QUEUED:
+                lacking_ns[MissingInput.QUEUE] += take(_Claims.maybe_queued_ns)
+        return CauseSplit((*parts, *self._split_rest(left_ns, lacking_ns)))
+
+    def _split_rest(self, left_ns: int, lacking_ns: Counter[MissingInput]) -> Iterator[CausePart]:
+        """Give what no rule took: bandwidth, less the time in which the host was late with what could hide it.
+
+        Where it may have queued, that time is nobody's, and so is then all of it for which something else is missing.
+        """
+        unknown_ns = lacking_ns.total()
+        missing = self._find_missing() if left_ns else ()
+        late_ns = [min(left_ns, way.host_late_ns) for way in self.ways]
+        rest_ns = 0 if missing else left_ns - max(late_ns)
+        if rest_ns > 0:
+            yield CausePart(Cause.BANDWIDTH, rest_ns)
+        if missing:
+            for one in missing:
+                lacking_ns[one] += left_ns
+        else:
+            lacking_ns[MissingInput.HOST] += min(late_ns)
+            lacking_ns[MissingInput.LAUNCHES] += max(late_ns) - min(late_ns)
+        if unknown_ns + left_ns - rest_ns > 0:
+            yield leave_unknown(unknown_ns + left_ns - rest_ns, {one: ns for one, ns in lacking_ns.items() if ns})
+
+    def _find_missing(self) -> tuple[MissingInput, ...]:
+        """Return what the rest lacks either way; where that is nothing, but something one way, the launches."""
+        missing = [way.find_missing() for way in self.ways]
+        both = tuple(one for one in missing[0] if all(one in others for others in missing))
+        return both or ((MissingInput.LAUNCHES,) if any(missing) else ())
+
+
+@dataclass(frozen=True)
+class _Claims:
+    """What each cause claims of one collective at most, if all was launched when it is told or taken to be."""
 
     surroundings: Surroundings
     holders: Holders
@@ -177,42 +260,10 @@ class _Splitter:
     skew_ns: int
     is_alone: bool
 
-    def split(self) -> CauseSplit:
-        """Let each cause take its part."""
-        left_ns = self.exposed_ns
-        unsure_ns = put_off_ns = 0
-        parts: list[CausePart] = []
-        for cause, bound in _BOUNDS if self.surroundings.fits_host else _OF_DEVICE_ALONE:
-            if cause is Cause.QUEUED:
-                put_off_ns = min(left_ns, self.put_off_ns)
-                left_ns -= put_off_ns
-            taken_ns = min(left_ns, bound(self)) if left_ns > 0 else 0
-            left_ns -= taken_ns
-            if taken_ns > 0:
-                parts.append(CausePart(cause, taken_ns, self.holders.longest if cause is Cause.QUEUED else None))
-            if cause is Cause.QUEUED:
-                unsure_ns = min(left_ns, self.holders.maybe_held_ns)
-                left_ns -= unsure_ns
-        return CauseSplit((*parts, *self._split_rest(left_ns, unsure_ns, put_off_ns)))
-
-    def _split_rest(self, left_ns: int, unsure_ns: int, put_off_ns: int) -> Iterator[CausePart]:
-        """Give what no rule took: bandwidth, less the time in which the host was late with what could hide it.
-
-        Where it may have queued, that time is nobody's, and so is then all of it for which something else is missing.
-        """
-        missing = self._missing() if left_ns else ()
-        late_ns = left_ns if missing else min(left_ns, self._host_late_ns)
-        if left_ns > late_ns:
-            yield CausePart(Cause.BANDWIDTH, left_ns - late_ns)
-        if late_ns > 0 and not missing:
-            missing = (MissingInput.HOST,)
-        unknown_ns = late_ns + unsure_ns + put_off_ns
-        if unknown_ns > 0:
-            is_stages = self.collective.purpose is Purpose.PIPELINE  # which one comes last there is the schedule's
-            put_off = MissingInput.SCHEDULE if is_stages else MissingInput.PUT_OFF
-            lacking_ns = {put_off: put_off_ns, MissingInput.QUEUE: unsure_ns}
-            lacking_ns |= dict.fromkeys(missing, late_ns)
-            yield leave_unknown(unknown_ns, {one: part_ns for one, part_ns in lacking_ns.items() if part_ns})
+    @property
+    def lack_of_put_off(self) -> MissingInput:
+        """What is missing where it was put off; which stage of a pipeline comes last is the schedule's."""
+        return MissingInput.SCHEDULE if self.collective.purpose is Purpose.PIPELINE else MissingInput.PUT_OFF
 
     def skew_part_ns(self) -> int:
         """Time before the last rank began, unless that is a pipeline's bubble."""
@@ -222,15 +273,18 @@ class _Splitter:
         """The same of what goes from stage to stage."""
         return self.skew_ns if self.collective.purpose is Purpose.PIPELINE else 0
 
-    @property
     def put_off_ns(self) -> int:
         """Time by which a rank put it off that came late to it or to those before it; what is negligible is none."""
-        put_off_ns = self.holders.waited_ns + (0 if self._lacks_launches else self.holders.put_off_ns)
+        put_off_ns = self.holders.waited_ns + self.holders.put_off_ns
         return put_off_ns if self._is_much(put_off_ns) else 0
 
     def queued_ns(self) -> int:
         """The rest of the time in which others held its queue, beyond what it then waited for the last rank."""
-        return 0 if self._lacks_launches else max(0, self.holders.held_ns - self.put_off_ns)
+        return max(0, self.holders.held_ns - self.put_off_ns())
+
+    def maybe_queued_ns(self) -> int:
+        """Time in which others ran that held it if their queue was its own."""
+        return self.holders.maybe_held_ns
 
     def serialized_ns(self) -> int:
         """Time in which compute that needs nothing of it stood launched until its end; see ``standing.py``."""
@@ -243,7 +297,7 @@ class _Splitter:
         its buffer, and is no delay.
         """
         one = self.collective
-        if one.ready_ns is None or one.issue_ns is None or self._lacks_launches:
+        if one.ready_ns is None or one.issue_ns is None:
             return 0
         if one.purpose is Purpose.GRAD_REDUCE and not self.surroundings.is_device:
             return 0
@@ -260,7 +314,7 @@ class _Splitter:
         region = self.surroundings.region_of(one)
         if region is None or one.purpose is not Purpose.GRAD_REDUCE or one.computed_ns is None or one.issue_ns is None:
             return 0
-        if self._has_lost or self._lacks_launches:
+        if self._has_lost:
             return 0
         others = [other for other in self.surroundings.reductions_of(region) if _holds_others(other, one)]
         is_last = all((other.issue_ns or 0) <= one.issue_ns for other in others)
@@ -345,12 +399,7 @@ class _Splitter:
     def _has_order(self) -> bool:
         """Whether what was launched after it is known."""
         is_told = self.collective.issue_ns is not None and not self.collective.is_captured and not self._may_block
-        return is_told and not self._has_lost and not self._lacks_launches
-
-    @cached_property
-    def _lacks_launches(self) -> bool:
-        """Whether compute may have been its producer, or could have hidden it, of which nobody knows the launch."""
-        return self._is_much(self.collective.unlaunched_ns)
+        return is_told and not self._has_lost
 
     @cached_property
     def _has_lost(self) -> bool:
@@ -400,7 +449,7 @@ class _Splitter:
         return behind_ns if self._is_much(behind_ns) else 0
 
     @property
-    def _host_late_ns(self) -> int:
+    def host_late_ns(self) -> int:
         """Time in which it ran on a device while the main lane stood still for the host."""
         late_ns = max(self.collective.host_late_ns, self._blocked_ns)
         return late_ns if self._is_much(late_ns) else 0
@@ -421,7 +470,8 @@ class _Splitter:
             return False
         if one.awaited_ns is not None and one.awaited_ns >= one.end_ns:
             return True
-        return one.is_wait_seen and not self.surroundings.launches_between(one.issue_ns, one.end_ns)
+        may_be = not self.surroundings.may_be  # what may have waited was launched early where it is taken to have
+        return one.is_wait_seen and not self.surroundings.launches_between(one.issue_ns, one.end_ns, may_be=may_be)
 
     @property
     def _has_idle_host(self) -> bool:
@@ -430,7 +480,8 @@ class _Splitter:
         if not self.surroundings.is_device or not self._has_order or self._is_hidden_in_part:
             return False
         if one.purpose is Purpose.GRAD_REDUCE:
-            return not self.surroundings.launches_between(one.issue_ns or 0, one.end_ns)
+            may_be = self.surroundings.may_be
+            return not self.surroundings.launches_between(one.issue_ns or 0, one.end_ns, may_be=may_be)
         is_late = self._is_launched_before_wait or self._is_much(self._blocked_ns)
         return is_late and not self._may_have_held
 
@@ -445,7 +496,8 @@ class _Splitter:
             return False
         return self.surroundings.launched_after_ns(one, region) >= one.span.length_ns
 
-    def _missing(self) -> tuple[MissingInput, ...]:
+    def find_missing(self) -> tuple[MissingInput, ...]:
+        """Return what is missing of the rest, in the order of the causes that it would decide."""
         one = self.collective
         if not self.surroundings.fits_host:
             return (*([MissingInput.RANKS] if self.is_alone else []), MissingInput.DEVICE_CLOCK)
@@ -453,7 +505,6 @@ class _Splitter:
         rules = (
             (self.is_alone, MissingInput.RANKS),
             (not has_issue, MissingInput.LAUNCH),
-            (self._lacks_launches, MissingInput.LAUNCHES),
             (has_issue and self.collective.is_captured, MissingInput.GRAPH_ORDER),
             (has_issue and one.ready_ns is None and not self.collective.is_captured, MissingInput.READY),
             (has_issue and self._may_block, MissingInput.BLOCKING),
@@ -478,16 +529,16 @@ _NEGLIGIBLE: Final = (
     100  # compute below 1/100 of the exposed time is nothing to hide behind: a view, a copy of a scalar
 )
 
-_BOUNDS: Final[tuple[tuple[Cause, Callable[[_Splitter], int]], ...]] = (
-    (Cause.SKEW, _Splitter.skew_part_ns),
-    (Cause.BUBBLE, _Splitter.bubble_ns),
-    (Cause.QUEUED, _Splitter.queued_ns),
-    (Cause.SERIALIZED, _Splitter.serialized_ns),
-    (Cause.LATE_ISSUE, _Splitter.late_issue_ns),
-    (Cause.LATE_READY, _Splitter.late_ready_ns),
-    (Cause.SYNC_OP, _Splitter.sync_op_ns),
-    (Cause.TAIL, _Splitter.tail_ns),
-    (Cause.NEEDED_AT_ONCE, _Splitter.needed_at_once_ns),
+_BOUNDS: Final[tuple[tuple[Cause, Callable[[_Claims], int]], ...]] = (
+    (Cause.SKEW, _Claims.skew_part_ns),
+    (Cause.BUBBLE, _Claims.bubble_ns),
+    (Cause.QUEUED, _Claims.queued_ns),
+    (Cause.SERIALIZED, _Claims.serialized_ns),
+    (Cause.LATE_ISSUE, _Claims.late_issue_ns),
+    (Cause.LATE_READY, _Claims.late_ready_ns),
+    (Cause.SYNC_OP, _Claims.sync_op_ns),
+    (Cause.TAIL, _Claims.tail_ns),
+    (Cause.NEEDED_AT_ONCE, _Claims.needed_at_once_ns),
 )
 
 _OF_DEVICE_ALONE: Final = tuple(rule for rule in _BOUNDS if rule[0] in (Cause.SKEW, Cause.BUBBLE, Cause.SYNC_OP))

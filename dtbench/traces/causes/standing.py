@@ -25,7 +25,6 @@ from dtbench.traces.device.main_lane import MainLane
 from dtbench.traces.device.synchronised import LateGaps, find_sitting
 from dtbench.traces.host.nesting import Nesting
 from dtbench.traces.kinds.categories import DEVICE_CATEGORIES, KERNEL
-from dtbench.traces.time.enclosures import NOTHING
 from dtbench.traces.time.intervals import Bools, Ints, unite
 from dtbench.traces.trace import Trace
 from dtbench.traces.who.collectives import Collective, Regions
@@ -50,12 +49,22 @@ class Device:
     regions: Regions
 
 
-def find_standing(device: Device, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
-    """Fill in of collectives when they were first awaited, what stood behind them, how long the host was late."""
-    awaited = find_awaited(device.trace, device.nesting, device.regions, collectives)
-    standing = _Standing(device, collectives, awaited)
+def find_standing(
+    device: Device, beside_ns: Ints, collectives: Sequence[Collective], *, is_late: bool
+) -> tuple[Collective, ...]:
+    """Fill in of collectives when they were first awaited, what stood behind them, how long the host was late.
+
+    Args:
+        device: its work.
+        beside_ns: shape ``(n,)``, when what ran beside the main lane was launched.
+        collectives: of the trace.
+        is_late: launches of the main lane that are not told are as late as they may have been, by whatever thread, and
+            waits that a lost collective may have been issued with are nobody's.
+    """
+    awaited = find_awaited(device.trace, device.nesting, device.regions, collectives, is_late=is_late)
+    standing = _Standing(device, _read_beside(device, beside_ns, collectives), awaited)
     late_ns = _measure_late(device, collectives, awaited)
-    blocked_ns = _measure_blocked(device, collectives)
+    blocked_ns = _measure_blocked(device, collectives, by_any=is_late)
     return tuple(
         replace(standing.fill(index, one, wait), host_late_ns=late_ns[index], blocked_ns=blocked_ns[index])
         for index, (one, wait) in enumerate(zip(collectives, awaited, strict=True))
@@ -69,9 +78,7 @@ def _measure_late(device: Device, collectives: Sequence[Collective], awaited: Se
     its end, and what was launched before anything can have waited for it.
     """
     main = device.main
-    is_launched = main.calls != NOTHING
-    until_ns = np.minimum(main.launches_ns, main.starts_ns)
-    late = unite(main.busy_until_ns[is_launched], until_ns[is_launched])
+    late = unite(main.busy_until_ns, np.minimum(main.launches_ns, main.starts_ns))
     launched_ns = np.maximum.accumulate(main.launches_ns)
     spans = []
     for one, wait in zip(collectives, awaited, strict=True):
@@ -85,11 +92,14 @@ def _measure_late(device: Device, collectives: Sequence[Collective], awaited: Se
     return late.covered_inside(np.array(spans, dtype=np.int64).reshape(-1, 2))
 
 
-def _measure_blocked(device: Device, collectives: Sequence[Collective]) -> list[int]:
-    """Return how long each ran while the main lane stood still because its thread sat in a synchronising call."""
+def _measure_blocked(device: Device, collectives: Sequence[Collective], *, by_any: bool) -> list[int]:
+    """Return how long each ran while the main lane stood still because its thread sat in a synchronising call.
+
+    ``by_any``: where that thread is not told, any that did.
+    """
     main = device.main
     gaps = LateGaps(main.busy_until_ns, main.calls)
-    blocked = find_sitting(device.trace, gaps, np.minimum(main.launches_ns, main.starts_ns))
+    blocked = find_sitting(device.trace, gaps, np.minimum(main.launches_ns, main.starts_ns), by_any=by_any)
     spans = [(one.start_ns, one.end_ns) for one in collectives]
     return blocked.covered_inside(np.array(spans, dtype=np.int64).reshape(-1, 2))
 
@@ -115,17 +125,16 @@ class _Beside:
     fills: Bools
 
 
-def _read_beside(device: Device, collectives: Sequence[Collective]) -> _Beside:
+def _read_beside(device: Device, launches_ns: Ints, collectives: Sequence[Collective]) -> _Beside:
     trace = device.trace
     events = np.flatnonzero(
         trace.is_one_of(DEVICE_CATEGORIES) & ~device.kinds[Kind.COMM] & (trace.lane != device.main.lane)
     )
     main = "" if device.main.lane is None else "/".join(trace.lanes[device.main.lane])
     others = [i for i, one in enumerate(collectives) if len(one.span.starts_ns) and one.lane != main]
-    launched_ns = np.where(device.nesting.launch[events] == events, 0, device.nesting.launch_ns(events))
     starts = np.append(trace.start_ns[events], np.array([collectives[i].start_ns for i in others], dtype=np.int64))
     ends = np.append(trace.end_ns[events], np.array([collectives[i].end_ns for i in others], dtype=np.int64))
-    launches = np.append(launched_ns, np.array([collectives[i].issue_ns or 0 for i in others], dtype=np.int64))
+    launches = np.append(launches_ns[events], np.array([collectives[i].issue_ns or 0 for i in others], dtype=np.int64))
     indices = np.append(np.full(len(events), -1), np.array(others, dtype=np.int64))
     fills = np.append(trace.is_one_of((KERNEL,))[events], np.ones(len(others), dtype=np.bool_))
     order = np.argsort(starts, kind="stable")
@@ -142,11 +151,11 @@ def _read_beside(device: Device, collectives: Sequence[Collective]) -> _Beside:
 class _Standing:
     """Finds what stood behind one collective after the other."""
 
-    def __init__(self, device: Device, collectives: Sequence[Collective], awaited: Sequence[Awaited | None]) -> None:
+    def __init__(self, device: Device, beside: _Beside, awaited: Sequence[Awaited | None]) -> None:
         self._main = device.main
         self._computes = device.kinds[Kind.COMPUTE][device.main.events]
         self._lengths_ns = device.trace.end_ns[device.main.events] - device.main.starts_ns
-        self._beside = _read_beside(device, collectives)
+        self._beside = beside
         self._awaited = awaited
 
     def fill(self, index: int, one: Collective, wait: Awaited | None) -> Collective:

@@ -1,11 +1,12 @@
 """What computed around a collective: before its issue, beside it, and after it in the same region."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from dtbench.base.vocabulary import Purpose
+from dtbench.base.vocabulary import REDUCTIONS, Purpose
 from dtbench.traces.time.intervals import Ints
 from dtbench.traces.timeline import RankTimeline
 from dtbench.traces.who.collectives import Collective
@@ -14,16 +15,22 @@ from dtbench.traces.who.collectives import Collective
 class Surroundings:
     """Questions about the compute of one rank, each answered in a few binary searches.
 
-    A region is an index into the timeline's regions. Compute belongs to the region that launched it.
+    A region is an index into the timeline's regions. Compute belongs to the region that launched it. Where it is not
+    told when it was launched, it is in no span of time in which it may not have been; or, with ``may_be``, in all in
+    which it may have been.
     """
 
-    def __init__(self, timeline: RankTimeline) -> None:
+    def __init__(self, timeline: RankTimeline, *, may_be: bool = False) -> None:
         self._timeline = timeline
+        self.may_be = may_be
         self._compute = timeline.compute
         self._totals_ns = np.cumsum(self._compute.ends_ns - self._compute.starts_ns)
         self._starts_ns = timeline.compute_starts_ns
-        self._by_launch = np.argsort(timeline.compute_launches_ns, kind="stable")
-        self._launches_ns = timeline.compute_launches_ns[self._by_launch]
+        first_ns, last_ns = timeline.compute_launches_ns
+        is_told = first_ns == last_ns
+        self._untold = np.flatnonzero(~is_told)
+        self._told = np.flatnonzero(is_told)[np.argsort(first_ns[is_told], kind="stable")]
+        self._launches_ns = first_ns[self._told]
 
     @property
     def is_device(self) -> bool:
@@ -59,7 +66,10 @@ class Surroundings:
     @cached_property
     def _reductions(self) -> dict[int, list[Collective]]:
         found: dict[int, list[Collective]] = {}
-        for collective in self._timeline.collectives:
+        for one in self._timeline.collectives:
+            collective = one
+            if self.may_be and one.may_be_of(Purpose.GRAD_REDUCE, REDUCTIONS) and one.issue_between_ns is not None:
+                collective = replace(one, purpose=Purpose.GRAD_REDUCE, issue_ns=one.issue_between_ns[1])
             region = self.region_of(collective) if collective.purpose is Purpose.GRAD_REDUCE else None
             if region is not None:
                 found.setdefault(region, []).append(collective)
@@ -88,14 +98,15 @@ class Surroundings:
         """
         first, last = self._starts_ns.searchsorted((start_ns, end_ns), side="left").tolist()
         if launched_from_ns is not None:
-            late = np.flatnonzero(self._timeline.compute_launches_ns[first:last] >= launched_from_ns)
+            launches_ns = self._timeline.compute_launches_ns[int(self.may_be), first:last]
+            late = np.flatnonzero(launches_ns >= launched_from_ns)
             first = first + int(late[0]) if len(late) else last
         return self.compute_ns(int(self._starts_ns[first]), end_ns) if first < last else 0
 
     def first_compute_ns(self, region: int) -> int:
         """Start of the first compute that a region launched; of the region where it launched none."""
         start_ns = int(self._timeline.regions.starts_ns[region])
-        starts = self._launched(start_ns, int(self._timeline.regions.ends_ns[region]))
+        starts = self._launched(start_ns, int(self._timeline.regions.ends_ns[region]), may_be=self.may_be)
         return int(starts.min()) if len(starts) else start_ns
 
     def launched_after_ns(self, collective: Collective, region: int, from_ns: int | None = None) -> int:
@@ -113,13 +124,13 @@ class Surroundings:
 
     def launched_ns(self, start_ns: int, end_ns: int) -> int:
         """Time of the compute that was launched in ``(start, end)``."""
-        return self._run_ns(self._launched(start_ns + 1, end_ns))
+        return self._run_ns(self._launched(start_ns + 1, end_ns, may_be=self.may_be))
 
     def stood_ns(self, collective: Collective, until_ns: int) -> int:
         """Time of the compute launched between issue and end of a collective, before a moment, that began after it."""
         if collective.issue_ns is None:
             return 0
-        starts = self._launched(collective.issue_ns + 1, min(until_ns, collective.end_ns))
+        starts = self._launched(collective.issue_ns + 1, min(until_ns, collective.end_ns), may_be=self.may_be)
         return self._run_ns(starts[starts >= collective.end_ns])
 
     def _run_ns(self, starts: Ints) -> int:
@@ -130,11 +141,17 @@ class Surroundings:
         until = self._starts_ns[following] if following < len(self._starts_ns) else self._compute.ends_ns[-1]
         return self.compute_ns(int(starts.min()), int(until))
 
-    def launches_between(self, start_ns: int, end_ns: int) -> bool:
-        """Tell whether any compute was launched in ``[start, end)``."""
-        return len(self._launched(start_ns, end_ns)) > 0
+    def launches_between(self, start_ns: int, end_ns: int, *, may_be: bool) -> bool:
+        """Tell whether any compute was launched in ``[start, end)``, or may have been."""
+        return len(self._launched(start_ns, end_ns, may_be=may_be)) > 0
 
-    def _launched(self, start_ns: int, end_ns: int) -> Ints:
-        """Give the starts of the compute launched in ``[start, end)``, in order of launch."""
+    def _launched(self, start_ns: int, end_ns: int, *, may_be: bool) -> Ints:
+        """Give the starts of the compute launched in ``[start, end)``."""
         first, last = self._launches_ns.searchsorted((start_ns, max(start_ns, end_ns)), side="left").tolist()
-        return self._starts_ns[self._by_launch[first:last]]
+        told = self._starts_ns[self._told[first:last]]
+        if not len(self._untold) or end_ns <= start_ns:
+            return told
+        first_ns, last_ns = self._timeline.compute_launches_ns[:, self._untold]
+        if may_be:
+            first_ns, last_ns = last_ns, first_ns
+        return np.concatenate((told, self._starts_ns[self._untold[(first_ns >= start_ns) & (last_ns < end_ns)]]))

@@ -13,13 +13,14 @@ import numpy as np
 
 from dtbench.base.ranges import COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range
 from dtbench.base.vocabulary import Axis, Operation, Region
+from dtbench.traces.device.launched import Launched
 from dtbench.traces.device.main_lane import MainLane, find_closed_gaps, is_wait_seen
 from dtbench.traces.device.synchronised import Ends, LateGaps, find_host_waits, find_silent
 from dtbench.traces.host.correlate import Attribution, attribute
 from dtbench.traces.host.frames import find_frames
 from dtbench.traces.host.modules import find_modules_of_experts
 from dtbench.traces.host.nesting import Nesting
-from dtbench.traces.kinds.categories import KERNEL
+from dtbench.traces.kinds.categories import DEVICE_CATEGORIES, KERNEL
 from dtbench.traces.kinds.kernels import KERNELS, KernelTable, find_algorithm, is_transfer
 from dtbench.traces.kinds.operators import find_operation, is_issue
 from dtbench.traces.time.enclosures import NOTHING
@@ -43,7 +44,7 @@ from dtbench.traces.who.purposes import (
 
 def find_device_collectives(
     trace: Trace,
-    nesting: Nesting,
+    launched: Launched,
     comm: Bools,
     *,
     lane: MainLane,
@@ -54,27 +55,41 @@ def find_device_collectives(
 
     Args:
         trace: the events.
-        nesting: its nesting.
+        launched: when its events were launched, and by which call, as far as it says.
         comm: shape ``(n,)``, the device events that are communication.
         lane: whose gaps are waits.
         process_groups: mesh axis by torch's name of the group, where somebody knows.
         kernels: what kernels are, by name.
     """
+    nesting = launched.nesting
     pieces = _find_pieces(trace, nesting, np.flatnonzero(comm), kernels)
     asked = attribute(trace, nesting, pieces.chain[:, 0])
     describer = _Describer(trace, pieces, asked, process_groups, kernels)
     describer.tell_functional(nesting)
     waits = _find_waits(trace, lane, pieces)
-    is_on_main = (pieces.has_span & (trace.lane[pieces.event] == lane.lane)).tolist()
+    is_on_main = (pieces.has_span & (trace.lane[pieces.event] == lane.lane) & ~_may_be_captured(trace, pieces)).tolist()
     is_seen = (pieces.has_span & is_wait_seen(lane, pieces.ends_ns) & ~_may_hide_waits(trace, lane, pieces)).tolist()
     found = (
         describer.describe(index, event, waits.get(index, (None, None)), is_on_main=is_on_main[index])
         for index, event in enumerate(pieces.event.tolist())
     )
+    between_ns = np.stack((launched.earliest_ns[pieces.event], launched.latest_ns[pieces.event]), axis=1).tolist()
     return tuple(
-        replace(one, is_wait_seen=seen or one.first_wait_ns is not None)
-        for one, seen in zip(found, is_seen, strict=True)
+        replace(
+            one,
+            is_wait_seen=seen or one.first_wait_ns is not None,
+            issue_between_ns=(first_ns, last_ns) if one.issue_ns is None else None,
+        )
+        for one, seen, (first_ns, last_ns) in zip(found, is_seen, between_ns, strict=True)
     )
+
+
+def _may_be_captured(trace: Trace, pieces: "_Pieces") -> Bools:
+    """Tell of each collective whether it may be a CUDA graph's, whose launch is lost: all its kernels have one id."""
+    ids = trace.correlation.values_at(pieces.event, 0)
+    of_device = trace.correlation.values[trace.is_one_of(DEVICE_CATEGORIES)[trace.correlation.events]]
+    several, times = np.unique(of_device, return_counts=True)
+    return np.asarray((pieces.issue == NOTHING) & ((ids == 0) | np.isin(ids, several[times > 1])), dtype=np.bool_)
 
 
 def _find_waits(trace: Trace, lane: MainLane, pieces: "_Pieces") -> dict[int, tuple[int, int]]:

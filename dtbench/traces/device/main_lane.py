@@ -14,7 +14,7 @@ A collective that runs on the main lane itself leaves no gap: the lane waits for
 from 2.8 on, what is issued with ``async_op=False``, unless another stream is current.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,6 +45,10 @@ class MainLane:
     launches_ns: Ints
     calls: Ints
     worked_until_ns: int = np.iinfo(np.int64).min
+
+    def launched_at(self, launches_ns: Ints) -> "MainLane":
+        """Return the same with other moments of launch; ``launches_ns``: shape ``(n,)``, of all events of the trace."""
+        return replace(self, launches_ns=launches_ns[self.events])
 
 
 def is_wait_seen(lane: MainLane, ends_ns: Ints) -> Bools:

@@ -96,18 +96,22 @@ class LateGaps:
     launch: Ints
 
 
-def find_sitting(trace: Trace, gaps: LateGaps, launched_ns: Ints) -> Intervals:
+def find_sitting(trace: Trace, gaps: LateGaps, launched_ns: Ints, *, by_any: bool = False) -> Intervals:
     """Find when a lane had nothing to do because the thread that was to launch for it sat in a synchronising call.
 
     Args:
         trace: the events.
         gaps: of the lane.
         launched_ns: shape ``(m,)``, when what closes each was launched, no later than it began.
+        by_any: where it is not told which thread that was to do, take any that sat; False: none.
     """
     calls = find_synchronising(trace).calls
-    late = np.flatnonzero((launched_ns > gaps.starts_ns) & (gaps.launch != NOTHING))
+    is_late = launched_ns > gaps.starts_ns
+    late = np.flatnonzero(is_late & (gaps.launch != NOTHING))
     threads = trace.lane[gaps.launch[late]]
-    found = [unite([], [])]
+    by_somebody = np.flatnonzero(is_late & (gaps.launch == NOTHING) & by_any)
+    anybody = unite(trace.start_ns[calls], trace.end_ns[calls])
+    found = [intersect(unite(gaps.starts_ns[by_somebody], launched_ns[by_somebody]), anybody)]
     for thread in sorted(set(threads.tolist())):
         mine, sat = late[threads == thread], calls[trace.lane[calls] == thread]
         sitting = unite(trace.start_ns[sat], trace.end_ns[sat])

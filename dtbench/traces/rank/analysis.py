@@ -19,6 +19,7 @@ from dtbench.traces.account.host_work import HostStep, find_host_work
 from dtbench.traces.account.probe_times import ProbeTime, time_probes
 from dtbench.traces.account.purpose_times import PurposeTime, account_purposes, sum_unattributed
 from dtbench.traces.causes.split import CauseSplit
+from dtbench.traces.causes.untold import Prepared
 from dtbench.traces.device.clock import DeviceClock
 from dtbench.traces.device.kinds import PeerCopies
 from dtbench.traces.device.lost_kernels import Lost
@@ -253,7 +254,7 @@ def _name_kernels(trace: Trace) -> list[str]:
 def _make_timeline(
     trace: Trace,
     contents: Contents,
-    collectives: tuple[Collective, ...],
+    prepared: Prepared,
     *,
     step_of: Sequence[int | None],
     shares: Shares,
@@ -263,7 +264,7 @@ def _make_timeline(
     return RankTimeline(
         rank=rank,
         is_device=contents.is_device,
-        collectives=collectives,
+        collectives=prepared.collectives,
         step_of=tuple(step_of),
         exposed_ns=exposed_ns,
         stepped_exposed_ns=(),
@@ -283,6 +284,7 @@ def _make_timeline(
         unseen=contents.unseen,
         recorded=contents.recorded,
         fits_host=not contents.clock.is_off,
+        ways=prepared.ways,
     )
 
 

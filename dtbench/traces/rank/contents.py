@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from dtbench.base.vocabulary import Kind
 from dtbench.traces.account.accounts import Sources
 from dtbench.traces.account.waits import Waits
+from dtbench.traces.causes.untold import Prepared
 from dtbench.traces.device.clock import DeviceClock
 from dtbench.traces.device.kinds import PeerCopies
 from dtbench.traces.device.lost_kernels import Lost
@@ -32,7 +33,7 @@ class Contents:
         collectives: as the trace says them, in order of start; on CPU of issue.
         waits: time consumers stood still, by purpose.
         compute_starts_ns: shape ``(m,)``, rising, start of every compute event that takes time.
-        compute_launches_ns: shape ``(m,)``, when the same event was launched.
+        compute_launches_ns: shape ``(2, m)``, when the same event was launched, at the earliest and at the latest.
         sources: of the finer accounts.
         regions: what the training loop was doing when.
         prepare: fills in what causes need and no event of a collective says; see ``causes/``.
@@ -56,7 +57,7 @@ class Contents:
     compute_launches_ns: Ints
     sources: Sources
     regions: Regions
-    prepare: Callable[[Sequence[Collective]], tuple[Collective, ...]]
+    prepare: Callable[[Sequence[Collective]], Prepared]
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
     unknown_names: tuple[tuple[str, int], ...] = ()
     names_on_comm_lanes: tuple[UnknownName, ...] = ()

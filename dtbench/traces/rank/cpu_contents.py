@@ -16,6 +16,7 @@ from dtbench.traces.account.lanes import compute_of_threads, thread_lanes
 from dtbench.traces.causes.blocking import find_blocking
 from dtbench.traces.causes.ready import cpu_work, find_ready
 from dtbench.traces.causes.regions import find_or_infer_regions
+from dtbench.traces.causes.untold import Prepared
 from dtbench.traces.cpu.gloo import find_gloo_collectives, model_lanes
 from dtbench.traces.cpu.gloo_sends import find_send_waits, settle_sends
 from dtbench.traces.cpu.waits import find_cpu_waits, sum_waits, tell_waits
@@ -73,12 +74,14 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
         collectives=collectives,
         waits=sum_waits(waits, compute),
         compute_starts_ns=compute.starts_ns,
-        compute_launches_ns=compute.starts_ns,
+        compute_launches_ns=np.stack((compute.starts_ns, compute.starts_ns)),
         sources=Sources(lanes=thread_lanes(by_thread, collectives), recorded=recorded),
         regions=regions,
         recorded=recorded,
         lost=lost,
-        prepare=lambda found: find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, found)),
+        prepare=lambda found: Prepared(
+            find_blocking(trace, nesting, find_ready(trace, cpu_work(compute), regions, found))
+        ),
     )
 
 

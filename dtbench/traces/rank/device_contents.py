@@ -15,13 +15,13 @@ from dtbench.traces.account.gaps import find_gaps
 from dtbench.traces.account.lanes import device_lanes
 from dtbench.traces.account.overlap_tax import NO_REGION, measure_overlap_tax
 from dtbench.traces.account.waits import find_device_waits
-from dtbench.traces.causes.ready import device_work, find_ready
 from dtbench.traces.causes.regions import find_or_infer_regions
-from dtbench.traces.causes.standing import Device, find_standing
-from dtbench.traces.causes.unlaunched import find_unlaunched
+from dtbench.traces.causes.standing import Device
+from dtbench.traces.causes.untold import prepare_device
 from dtbench.traces.device.clock import find_device_clock
 from dtbench.traces.device.collectives import find_device_collectives
 from dtbench.traces.device.kinds import find_peer_copies
+from dtbench.traces.device.launched import find_launched, launched_as_started
 from dtbench.traces.device.lost_kernels import Lost, find_lost
 from dtbench.traces.device.main_lane import read_main_lane
 from dtbench.traces.device.time import find_device_time
@@ -52,11 +52,12 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
     trace, nesting, masks = time.trace, time.nesting, time.masks
     clock = find_device_clock(trace, nesting)
     timed = nesting.without_launches() if clock.is_off else nesting
+    launched = launched_as_started(trace, nesting) if clock.is_off else find_launched(trace, nesting)
     computing = np.flatnonzero(masks[Kind.COMPUTE] & (trace.end_ns > trace.start_ns))
     computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
     lane = read_main_lane(trace, timed, masks[Kind.COMPUTE])
     collectives = find_device_collectives(
-        trace, nesting, masks[Kind.COMM], lane=lane, process_groups=process_groups, kernels=kernels
+        trace, launched, masks[Kind.COMM], lane=lane, process_groups=process_groups, kernels=kernels
     )
     collectives = name_sharded_optimizers(trace, collectives)
     regions = find_or_infer_regions(trace, nesting, [step.host for step in time.steps])
@@ -71,7 +72,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE], kernels),
         names_on_comm_lanes=find_names_on_comm_lanes(trace, masks[Kind.COMPUTE], masks[Kind.COMM], kernels),
         compute_starts_ns=trace.start_ns[computing],
-        compute_launches_ns=timed.launch_ns(computing),
+        compute_launches_ns=np.stack((launched.earliest_ns[computing], launched.latest_ns[computing])),
         uncorrelated=count_uncorrelated(find_links(trace, nesting)[1]),
         sources=Sources(
             lanes=device_lanes(trace, masks),
@@ -90,16 +91,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         lost=lost,
         clock=clock,
         peer_copies=find_peer_copies(trace, masks[Kind.COPY]),
-        prepare=lambda found: find_standing(
-            Device(trace, timed, masks, lane, regions),
-            find_unlaunched(
-                trace,
-                timed,
-                masks[Kind.COMPUTE],
-                regions,
-                find_ready(trace, device_work(trace, timed, masks[Kind.COMPUTE]), regions, found),
-            ),
-        ),
+        prepare=lambda found: prepare_device(Device(trace, timed, masks, lane, regions), launched, found),
     )
 
 

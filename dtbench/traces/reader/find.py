@@ -192,7 +192,7 @@ def _is_tar(path: Path) -> bool:
     try:
         with tarfile.open(path, "r|*"):
             return True
-    except (tarfile.ReadError, OSError, EOFError):
+    except (OSError, TypeError, *DAMAGED):  # tarfile fails so on a packed file whose head is cut
         return False
 
 

@@ -19,9 +19,17 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_LENIENT: Final = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=lambda _: None)
+def _to_number(text: str) -> Decimal | None:
+    """Read digits; None: an exponent that no number has, which is no time either."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return None
+
+
+_LENIENT: Final = json.JSONDecoder(strict=False, parse_float=_to_number, parse_constant=lambda _: None)
 _REPAIRED: Final = json.JSONDecoder(
-    strict=False, parse_float=Decimal, parse_constant=lambda _: None, object_pairs_hook=_without_repeats
+    strict=False, parse_float=_to_number, parse_constant=lambda _: None, object_pairs_hook=_without_repeats
 )
 _ARGS: Final = msgspec.json.Decoder(Args, strict=False)
 _KNOWN_ARGS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Args))
@@ -174,12 +182,9 @@ def to_row(event: dict[str, Any]) -> ExactComplete:
 
 def to_decimal(value: object) -> Decimal | None:
     """Read a number or a text that is one."""
-    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
-        return None
-    try:
-        return Decimal(value)
-    except InvalidOperation:
-        return None
+    if isinstance(value, str):
+        return _to_number(value)
+    return Decimal(value) if isinstance(value, int | Decimal) and not isinstance(value, bool) else None
 
 
 def _to_text(value: object) -> str | None:

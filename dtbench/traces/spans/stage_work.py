@@ -83,7 +83,7 @@ class _OnDevice:
     """What ran on the device of what was launched inside a range."""
 
     def __init__(self, timeline: RankTimeline, work: Work) -> None:
-        self._starts_ns, self._launches_ns = timeline.compute_starts_ns, timeline.compute_launches_ns
+        self._starts_ns, self._launches_ns = timeline.compute_starts_ns, timeline.compute_launches_ns[0]
         kernels = work.kind == KINDS.index(Kind.COMPUTE)
         order = np.argsort(work.start_ns[kernels], kind="stable")
         self._kernels_ns = work.start_ns[kernels][order], work.end_ns[kernels][order]

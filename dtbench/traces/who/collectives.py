@@ -3,7 +3,7 @@
 ``device_collectives.py`` finds them in device traces, ``gloo.py`` in CPU traces.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +31,7 @@ class Collective:
         span: when it ran, a set because it may be several copies; empty: its span was not found.
         issue_ns: when the CPU issued it; decides which step it belongs to.
         issue_end_ns: when the call that issued it returned.
+        issue_between_ns: on a device, where ``issue_ns`` is None, between when it was issued; see ``launched.py``.
         caller: function that asked for it, where dtbench's worker saw one; owns what nothing else does.
         above: names around the issue, innermost first; on a device trace without the step's.
         lane: stream or thread that its span lies on, ``"<process>/<thread>"``.
@@ -57,8 +58,6 @@ class Collective:
         standing_ns: on a device, time in which compute that needs nothing of it stood launched until it ended; see
             ``causes/standing.py``.
         undecided_ns: the same of compute of which the trace does not say whether it waited for it.
-        unlaunched_ns: on a device, by how much compute of which the trace holds no launch may have made it ready later,
-            or how long such compute ran that may have been launched to run beside it; see ``causes/unlaunched.py``.
         host_late_ns: on a device, time in which it ran and the main lane stood still for work that the host had not
             launched yet.
         blocked_ns: on a device, time in which it ran and the main lane stood still because the thread that launches its
@@ -79,6 +78,7 @@ class Collective:
     issue_end_ns: int | None
     span: Intervals
     above: tuple[str, ...]
+    issue_between_ns: tuple[int, int] | None = None
     caller: str = ""
     lane: str = ""
     region: Region | None = None
@@ -100,12 +100,17 @@ class Collective:
     awaited_ns: int | None = None
     standing_ns: int = 0
     undecided_ns: int = 0
-    unlaunched_ns: int = 0
     host_late_ns: int = 0
     blocked_ns: int = 0
     has_ended: bool = True
     on_link: bool = False
     algorithm: str = ""
+
+    def may_be_of(self, purpose: Purpose, operations: Container[Operation]) -> bool:
+        """Tell whether it may be one of some purpose, for nothing around its issue is known."""
+        is_untold = self.issue_between_ns is not None and self.issue_ns is None and len(self.span.starts_ns) > 0
+        is_operation = self.operation is None or self.operation in operations
+        return is_untold and is_operation and self.purpose in (purpose, Purpose.OTHER)
 
     @property
     def is_captured(self) -> bool:

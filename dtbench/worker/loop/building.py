@@ -7,7 +7,6 @@ from typing import assert_never
 import torch
 
 from dtbench.scenario.schema.model import Custom, Mlp, Timed, Transformer
-from dtbench.scenario.schema.presets import resolve_model
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.worker.loop.train import Observed, TrainStep
 from dtbench.worker.models.built import BuiltModel
@@ -31,7 +30,7 @@ def make_model(scenario: Scenario, device: torch.device, folders: Sequence[str] 
 
 
 def _build(scenario: Scenario, device: torch.device, folders: Sequence[str], rank: int) -> BuiltModel:
-    model = resolve_model(scenario.model)
+    model = scenario.model
     match model:
         case Transformer():
             return build_transformer(model, scenario, device)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from dtbench.base.vocabulary import Stage, StageOutcome, StatePart
-from dtbench.report.tb_plugin.overview import CellCard, make_overview
-from dtbench.report.tb_plugin.shapes import Tone
+from dtbench.report.page.page import Line, Part, Prose, Tiles, Tone
 from dtbench.runs.stage_summary import RaisedOnRank, StageSummary, StateStepsSummary
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.traces.known_part import KnownPart
+from tests.report.shown import board_cell, table_of
 
 MS, MIB = 1_000_000.0, 1 << 20
 GATHER = StageSummary(
@@ -58,37 +58,43 @@ STEPS = StateStepsSummary(
 
 
 @pytest.fixture
-def card(make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]) -> Callable[..., CellCard]:
-    return lambda **changes: make_overview(make_run(make_ddp(update=changes)), None).cells[0]
+def card(make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]) -> Callable[..., Part]:
+    return lambda **changes: board_cell(make_run(make_ddp(update=changes)))
 
 
-def test_stages_are_the_reports_table(card: Callable[..., CellCard]) -> None:
-    table = card(stages=(GATHER,)).stages
-    assert table is not None
-    assert [column.header for column in table.columns][:3] == ["stage of the", "slowest rank", "stood still"]
-    assert table.rows == (("model: gather", "58.8 ms", "45.0 ms", "1.00 MiB", "8", "1.00 MiB", "+24.0 KiB", "equal"),)
-    assert card().stages is None
+def sentences_of(part: Part) -> tuple[Line, ...]:
+    """Give what is said below the table of stages."""
+    block = part.find("stage_sentences")
+    assert isinstance(block, Prose)
+    return block.lines
 
 
-def test_what_is_wrong_is_marked_and_what_is_known_to_be_broken_is_no_alarm(card: Callable[..., CellCard]) -> None:
+def test_stages_are_the_reports_table(card: Callable[..., Part]) -> None:
+    table = table_of(card(stages=(GATHER,)), "stages")
+    assert [column.plain_title for column in table.columns][:3] == ["stage of the", "slowest rank", "stood still"]
+    assert table.words == [("model: gather", "58.8 ms", "45.0 ms", "1.00 MiB", "8", "1.00 MiB", "+24.0 KiB", "equal")]
+    assert card().find("stages") is None
+
+
+def test_what_is_wrong_is_marked_and_what_is_known_to_be_broken_is_no_alarm(card: Callable[..., Part]) -> None:
     raised = (RaisedOnRank(rank=2, words="ValueError: <b>no</b> rank"),)
     for outcome, tone in ((StageOutcome.RAISED, Tone.BAD), (StageOutcome.BROKEN, Tone.WARNING)):
         broken = GATHER.model_copy(update={"outcome": outcome, "raised": raised, "rounds": 0})
-        (fact,) = card(stages=(broken,)).stage_facts
-        assert (fact.label, fact.tone) == ("model: gather", tone)
-        assert "rank 2: ValueError: <b>no</b> rank" in fact.words, "the page shows it as text"
+        (line,) = sentences_of(card(stages=(broken,)))
+        assert (line.words.startswith("gather of the model"), line.tone) == (True, tone)
+        assert "rank 2: ValueError: <b>no</b> rank" in line.words, "the page shows it as text"
 
 
 def test_what_a_load_and_a_save_cost_is_told_and_a_save_that_is_wrong_is_an_alarm(
-    card: Callable[..., CellCard],
+    card: Callable[..., Part],
 ) -> None:
-    load, save = card(stages=(GATHER,), state_steps=STEPS).stage_facts
+    load, save = sentences_of(card(stages=(GATHER,), state_steps=STEPS))
     assert "10.0 ms before a load, 11.0 ms right after it and 12.0 ms from then on" in load.words
     assert "17.0 ms of training in all (95 % interval 16.0 ms to 19.0 ms), 8.50 ms per MiB" in save.words
     unsure = {"cost_ns": math.nan, "cost_ns_per_mib": math.nan, "cost_low_ns": -4.0 * MS}
-    _, save = card(stages=(GATHER,), state_steps=STEPS.model_copy(update=unsure)).stage_facts
+    _, save = sentences_of(card(stages=(GATHER,), state_steps=STEPS.model_copy(update=unsure)))
     assert "what it costs training in all cannot be told (95 % interval -4.00 ms to 19.0 ms)" in save.words
-    *_, wrong = card(stages=(GATHER,), state_steps=STEPS.model_copy(update={"mismatched": 3})).stage_facts
+    wrong, *_ = sentences_of(card(stages=(GATHER,), state_steps=STEPS.model_copy(update={"mismatched": 3})))
     assert (wrong.tone, "3 keys" in wrong.words) == (Tone.BAD, True)
 
 
@@ -97,7 +103,9 @@ def test_a_tile_shows_a_number_and_says_below_of_what_it_is(
 ) -> None:
     part = KnownPart(steps=2, of_steps=8, counted="MEASURED steps")
     cell = make_ddp().model_copy(update={"timed_part": part})
-    tiles = {tile.label: tile for tile in make_overview(make_run(cell), None).cells[0].tiles}
+    block = board_cell(make_run(cell)).find("tiles")
+    assert isinstance(block, Tiles)
+    tiles = {tile.label: tile for tile in block.tiles}
     for label in ("step time", "throughput"):
         assert tiles[label].words[0].isdigit(), tiles[label]
         assert tiles[label].detail.startswith("of 2 of 8 MEASURED steps: "), tiles[label]

@@ -16,7 +16,7 @@ import dtbench
 from dtbench.base.units import format_ns
 from dtbench.base.vocabulary import Phase
 from dtbench.report.page import sentences
-from dtbench.report.page.estimates import agreement_sentence, dispute_sentences, estimates_section
+from dtbench.report.page.estimates import agreement_sentence, dispute_sentences, estimates_table
 from dtbench.runs.run import summarize_run
 from dtbench.store.journal import JournalWriter
 from dtbench.store.layout import RunFolder
@@ -148,7 +148,7 @@ def test_every_tab_opens_without_networking_and_shows_the_tables_numbers(
     give_trace(logdir / RUN)
     shown = open_page()
     cell = summarize_run(logdir / RUN).cells[0]
-    assert shown.text('[data-cell="ddp"] .answer') == f"Exposed: {sentences.answer_sentence(cell)}"
+    assert (sentences.answer_sentence(cell) or "no answer") in shown.text('[data-cell="ddp"] [data-block=lead]')
     assert shown.text('[data-cell="ddp"] .tile-words') == format_ns(cell.step_time.median)
     assert shown.board.locator('[data-cell="ddp"] .chart [data-part="exposed_comm_ns"]').count() == len(cell.ranks)
 
@@ -163,8 +163,8 @@ def test_every_tab_opens_without_networking_and_shows_the_tables_numbers(
     shown.open("Collectives")
     collectives = dtbench.load_run(logdir / RUN).collectives.query("cell == 'ddp'").reset_index(drop=True)
     first = collectives.sort_values("exposed_ns", ascending=False, kind="stable").iloc[0]
-    assert format_ns(first["exposed_ns"]) in shown.rows("table.rows")[0]
-    shown.board.locator("table.rows tbody tr").first.click()
+    assert format_ns(first["exposed_ns"]) in shown.rows("table.words")[0]
+    shown.board.locator("table.words tbody tr").first.click()
     assert shown.text(".details h3") == f"{first['owner']}'s all-reduce"
     assert shown.text(".details dd") == first["owner"]
 
@@ -182,11 +182,11 @@ def test_the_overview_says_whether_estimates_agree_and_shows_them(
     cell = next(one for one in summarize_run(logdir / RUN).cells if one.name == "fsdp2_tp")
     assert cell.exposure is not None
     card = '[data-cell="fsdp2_tp"]'
-    assert shown.text(f"{card} .estimates dd").endswith(agreement_sentence(cell.exposure))
-    section = estimates_section(cell.exposure)
+    assert agreement_sentence(cell.exposure) in shown.text(f"{card} [data-block=lead]")
+    section = estimates_table(cell.exposure)
     table = shown.board.locator(f"{card} .table", has_text=section.title)
-    assert table.locator("tbody tr").first.locator("td").all_inner_texts() == list(section.rows[0])
-    shown.board.locator(f"{card} dd", has_text=dispute_sentences(cell.exposure)[0]).first.wait_for()
+    assert table.locator("tbody tr").first.locator("td").all_inner_texts() == list(section.words[0])
+    shown.board.locator(f"{card} .note", has_text=dispute_sentences(cell.exposure)[0]).first.wait_for()
     assert shown.troubles == []
 
 
@@ -235,12 +235,12 @@ def test_tabs_and_rows_are_reached_by_keyboard(open_page: "Callable[[], Opened]"
     assert shown.text("[role=tab][aria-selected=true]") == "Compare"
     shown.open("Collectives")
     shown.board.get_by_label("Show").select_option("owner")
-    shown.board.locator("table.rows th", has_text="count").wait_for()
-    owner = shown.rows("table.rows")[0][0]
-    shown.board.locator("table.rows tbody tr").first.focus()
+    shown.board.locator("table.words th", has_text="count").wait_for()
+    owner = shown.rows("table.words")[0][0]
+    shown.board.locator("table.words tbody tr").first.focus()
     shown.page.keyboard.press("Enter")
     shown.board.locator("button.chip").wait_for()
-    assert {row[2] for row in shown.rows("table.rows")} == {owner}
+    assert {row[2] for row in shown.rows("table.words")} == {owner}
     shown.board.get_by_role("button", name="time").click()
     shown.board.locator('th[aria-sort="descending"]', has_text="time").wait_for()
     assert shown.troubles == []
@@ -265,8 +265,8 @@ def test_names_that_contain_markup_appear_as_text(logdir: Path, open_page: "Call
     assert shown.text(".cell h3").startswith(cell)
     assert "<i>scenario" in shown.text("h2")
     shown.open("Collectives")
-    assert shown.rows("table.rows")[0][2] == owner
-    shown.board.locator("table.rows tbody tr").first.click()
+    assert shown.rows("table.words")[0][2] == owner
+    shown.board.locator("table.words tbody tr").first.click()
     assert shown.text(".details dd") == owner
     for tab in ("Overlap", "Compare"):
         shown.open(tab)

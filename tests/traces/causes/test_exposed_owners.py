@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 
 from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
@@ -43,7 +44,7 @@ def explained(
         hidden_ns=(0,) * len(collectives),
         compute=nothing,
         compute_starts_ns=nothing.starts_ns,
-        compute_launches_ns=nothing.starts_ns,
+        compute_launches_ns=np.stack((nothing.starts_ns, nothing.starts_ns)),
         regions=Regions((), nothing.starts_ns, nothing.ends_ns),
         step_numbers=(1,),
         steps=(Window(0, 100),),

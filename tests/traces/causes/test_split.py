@@ -48,6 +48,9 @@ def timelines(draw: st.DrawFn) -> RankTimeline:
     compute = unite([start for start, _ in spans], [start + length for start, length in spans])
     shares = share_time([one.span for one in found], compute, [])
     starts = np.array([start for start, length in spans if length], dtype=np.int64)
+    early, late = (
+        np.array(draw(st.lists(st.integers(0, 50), min_size=6, max_size=6)))[: len(starts)] for _ in range(2)
+    )
     borders = sorted(draw(st.lists(st.integers(0, LAST_NS), max_size=4, unique=True)))
     return RankTimeline(
         rank=0,
@@ -59,8 +62,7 @@ def timelines(draw: st.DrawFn) -> RankTimeline:
         hidden_ns=tuple(shares.hidden_ns.sum(axis=1).tolist()),
         compute=compute,
         compute_starts_ns=starts,
-        compute_launches_ns=starts
-        - np.array(draw(st.lists(st.integers(0, 50), min_size=6, max_size=6)))[: len(starts)],
+        compute_launches_ns=np.stack((starts - early, starts - early + np.minimum(early, late))),
         regions=Regions(
             (Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER)[: max(len(borders) - 1, 0)],
             np.array(borders[:-1], dtype=np.int64),
@@ -122,7 +124,7 @@ def test_concurrent_collectives_share_what_lies_before_the_last_start() -> None:
     timeline = RankTimeline(
         rank=0, is_device=True, collectives=(one, two), step_of=(None, None), exposed_ns=(15, 15),
         stepped_exposed_ns=(15, 15), hidden_ns=(0, 0), compute=nothing,
-        compute_starts_ns=nothing.starts_ns, compute_launches_ns=nothing.starts_ns,
+        compute_starts_ns=nothing.starts_ns, compute_launches_ns=np.stack((nothing.starts_ns, nothing.starts_ns)),
         regions=Regions((), nothing.starts_ns, nothing.ends_ns), step_numbers=(), steps=(Window(0, 30),),
     )  # fmt: skip
     first, second = split_exposed(timeline, [14, 26])

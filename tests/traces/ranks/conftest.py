@@ -78,7 +78,7 @@ def make_timeline(rank: int, collectives: Sequence[Collective], **facts: Any) ->
         hidden_ns=(0,) * len(collectives),
         compute=unite([], []),
         compute_starts_ns=nothing,
-        compute_launches_ns=nothing,
+        compute_launches_ns=np.stack((nothing, nothing)),
         regions=Regions((), nothing, nothing),
         step_numbers=(3,),
         steps=(Window(start, end),),

@@ -11,7 +11,7 @@ from dtbench.launch.cells import plan_cells
 from dtbench.plan.plan import Machine
 from dtbench.runs.summary import CellSummary
 from dtbench.selftest.evidence import Bucket, Evidence, Traced
-from dtbench.selftest.foretell import Feed, find_feed, foretell_from_known, foretell_from_measured
+from dtbench.selftest.expected_bounds import Feed, bounds_from_known, bounds_from_measured, find_feed
 from dtbench.selftest.sections import SHARED, Blocks, ddp, emulate
 from dtbench.selftest.situations import draw_rows
 from dtbench.selftest.words import Words, write_scenario
@@ -32,7 +32,7 @@ def plan_tail() -> CellRecord:
 
 
 def test_a_step_is_bounded_by_sleeps_and_link_alone_and_by_a_host_that_is_hidden_nowhere() -> None:
-    foretold = foretell_from_known(plan_tail(), host_ns=8 * MS)
+    foretold = bounds_from_known(plan_tail(), host_ns=8 * MS)
     assert foretold.step_ns.low_ns == 4 * 28 * MS + 15 * MS
     assert foretold.step_ns.low_ns < foretold.step_ns.expected_ns <= foretold.step_ns.low_ns + 8 * MS
     assert foretold.step_ns.high_ns == foretold.step_ns.low_ns + 8 * MS + 10 * MS
@@ -49,7 +49,7 @@ def make_unlinked(profiled_ms: int, ready_ms: list[int], *, measured_ms: int | N
 
 def test_measured_ready_times_move_the_closed_form() -> None:
     """Buckets ready 1 ms later each, and 3 ms of host after the last: 116 + 15 + 3."""
-    foretold = foretell_from_measured(plan_tail(), make_unlinked(120, [29, 58, 87, 116]))
+    foretold = bounds_from_measured(plan_tail(), make_unlinked(120, [29, 58, 87, 116]))
     assert foretold.step_ns.expected_ns == 134 * MS
     assert (foretold.step_ns.low_ns, foretold.step_ns.high_ns) == (124 * MS, 144 * MS)
     assert foretold.exposed_ns.expected_ns == 15 * MS
@@ -58,12 +58,12 @@ def test_measured_ready_times_move_the_closed_form() -> None:
 def test_what_the_profiler_adds_to_the_host_is_taken_off() -> None:
     """Of 8 ms beside 112 of compute MEASURED steps took 4: a bucket each 28.5 ms, 1.5 after the last."""
     feed = make_unlinked(120, [29, 58, 87, 116], measured_ms=116)
-    assert foretell_from_measured(plan_tail(), feed).step_ns.expected_ns == 114 * MS + 15 * MS + 3 * MS // 2
+    assert bounds_from_measured(plan_tail(), feed).step_ns.expected_ns == 114 * MS + 15 * MS + 3 * MS // 2
 
 
 def test_a_host_that_no_step_shows_stays_as_it_was_profiled() -> None:
     feed = make_unlinked(112, [28, 56, 84, 111], measured_ms=90)
-    assert foretell_from_measured(plan_tail(), feed).step_ns.expected_ns == 112 * MS + 15 * MS
+    assert bounds_from_measured(plan_tail(), feed).step_ns.expected_ns == 112 * MS + 15 * MS
 
 
 def test_of_two_runs_without_a_link_the_faster_one_feeds() -> None:
@@ -89,15 +89,15 @@ def test_the_sweep_of_caps_is_foretold_from_one_run_without_a_link() -> None:
     (row,) = draw_rows(0, ("caps",))
     cells = plan(dict(row.cells))
     unlinked = make_unlinked(243, [place * 20 for place in range(1, 13)])
-    steps_ms = [foretell_from_measured(cells[f"caps_{cap}"], unlinked).step_ns.expected_ns // MS for cap in (1, 3, 12)]
+    steps_ms = [bounds_from_measured(cells[f"caps_{cap}"], unlinked).step_ns.expected_ns // MS for cap in (1, 3, 12)]
     assert steps_ms == [284 + 2, 282 + 2, 372 + 2]
 
 
 def test_ready_times_that_do_not_fit_the_blocks_give_no_closed_form() -> None:
     with pytest.raises(PredictionError):
-        foretell_from_measured(plan_tail(), make_unlinked(120, [29, 58, 87]))
+        bounds_from_measured(plan_tail(), make_unlinked(120, [29, 58, 87]))
     with pytest.raises(PredictionError):
-        foretell_from_known(replace_network(plan_tail()), host_ns=0)
+        bounds_from_known(replace_network(plan_tail()), host_ns=0)
 
 
 def replace_network(cell: CellRecord) -> CellRecord:

@@ -30,7 +30,7 @@ from dtbench.prediction.costs import (
 from dtbench.prediction.predict import Prediction, predict_step
 from dtbench.scenario.schema.scenario import Ddp
 from dtbench.selftest.evidence import Evidence, Traced
-from dtbench.selftest.records import Bounds, Foretold
+from dtbench.selftest.records import Bounds, ExpectedBounds
 from dtbench.selftest.row import Row
 from dtbench.store.records.run import CellRecord
 
@@ -58,7 +58,9 @@ class Feed:
     step_ns: int
 
 
-def foretell_row(row: Row, cells: Mapping[str, CellRecord], evidence: Mapping[str, Evidence]) -> dict[str, Foretold]:
+def find_expected_bounds(
+    row: Row, cells: Mapping[str, CellRecord], evidence: Mapping[str, Evidence]
+) -> dict[str, ExpectedBounds]:
     """Give the closed form of each cell of a row that has one.
 
     Args:
@@ -66,13 +68,13 @@ def foretell_row(row: Row, cells: Mapping[str, CellRecord], evidence: Mapping[st
         cells: as planned, by name.
         evidence: what they left behind, by name.
     """
-    found: dict[str, Foretold] = {}
+    found: dict[str, ExpectedBounds] = {}
     feed = find_feed([evidence[name] for name in row.fed_by if name in evidence])
     for name in row.cells:
         if name in row.fed_by or name not in evidence:
             continue  # it has no link, or left nothing
         with suppress(PredictionError):  # the row is told that there is none
-            found[name] = _foretell(cells[name], evidence[name], feed)
+            found[name] = _find_bounds(cells[name], evidence[name], feed)
     return found
 
 
@@ -86,15 +88,15 @@ def find_feed(unlinked: Sequence[Evidence]) -> Feed | None:
     return min(feeds, key=lambda feed: feed.step_ns, default=None)
 
 
-def _foretell(cell: CellRecord, evidence: Evidence, feed: Feed | None) -> Foretold:
+def _find_bounds(cell: CellRecord, evidence: Evidence, feed: Feed | None) -> ExpectedBounds:
     if isinstance(cell.scenario.parallel, Ddp) and feed is not None:
-        return foretell_from_measured(cell, feed)
+        return bounds_from_measured(cell, feed)
     if evidence.host_ns is None:
         raise PredictionError(f"cell {cell.name} came to no MEASURED step, so that its host's time is not known")
-    return foretell_from_known(cell, host_ns=evidence.host_ns, turns=evidence.turns)
+    return bounds_from_known(cell, host_ns=evidence.host_ns, turns=evidence.turns)
 
 
-def foretell_from_known(cell: CellRecord, *, host_ns: int, turns: float = 1.0) -> Foretold:
+def bounds_from_known(cell: CellRecord, *, host_ns: int, turns: float = 1.0) -> ExpectedBounds:
     """Give the closed form from costs as injected, and the host's time of a step.
 
     Args:
@@ -109,7 +111,7 @@ def foretell_from_known(cell: CellRecord, *, host_ns: int, turns: float = 1.0) -
     step = bound_step(cell.scenario, cell.plan, host_ns=host_ns)
     exposed_ns = [_exposed_with_host_ns(cell, known, times * host_ns) for times in _HOSTS]
     less_ns, more_ns = (max(least_ns, round(_SHARE * exposed_ns[1])) for least_ns in (_LESS_NS, _MORE_NS))
-    return Foretold(
+    return ExpectedBounds(
         step_ns=Bounds(expected_ns=step.expected_ns, low_ns=step.low_ns, high_ns=step.high_ns),
         exposed_ns=Bounds(
             expected_ns=exposed_ns[1],
@@ -127,7 +129,7 @@ def _exposed_with_host_ns(cell: CellRecord, known: RankCosts, host_ns: int) -> i
     return _mean_exposed_ns(predict_step(cell.scenario, cell.plan, spread), cell.plan.ranks)
 
 
-def foretell_from_measured(cell: CellRecord, feed: Feed) -> Foretold:
+def bounds_from_measured(cell: CellRecord, feed: Feed) -> ExpectedBounds:
     """Give the closed form from what a run without a link measured, with a bucket for each block.
 
     Raises:
@@ -148,7 +150,7 @@ def foretell_from_measured(cell: CellRecord, feed: Feed) -> Foretold:
         for one in (_take_host_for_compute(measured), measured)
     )
     margin = margin_ns(exposed_ns)
-    return Foretold(
+    return ExpectedBounds(
         step_ns=_around(step_ns, margin_ns(step_ns)),
         exposed_ns=Bounds(
             expected_ns=exposed_ns, low_ns=max(0, exposed_ns - margin), high_ns=max(exposed_ns, most_ns) + margin

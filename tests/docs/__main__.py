@@ -1,0 +1,25 @@
+"""Write the pages of ``docs/reference`` that are made of the code: ``python -m tests.docs``.
+
+``tests/docs/test_pages.py`` fails while one of them is not what the code says.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.docs.rules_page import make_rules_page
+from tests.docs.scenario_page import make_scenario_page
+
+FOLDER: Final = Path(__file__).parents[2] / "docs" / "reference"
+PAGES: Final[Mapping[str, Callable[[], str]]] = {"scenario.md": make_scenario_page, "rules.md": make_rules_page}
+"""Pages of the folder, each with what makes its text."""
+
+
+def write_pages() -> None:
+    """Write every page anew."""
+    for name, make in PAGES.items():
+        (FOLDER / name).write_text(make(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_pages()
