@@ -15,6 +15,8 @@ from dtbench.cli.console import (
     print_prose,
     print_table,
 )
+from dtbench.cli.page_file import HtmlFile, refuse_page_place, write_page
+from dtbench.cli.report import make_run_document
 from dtbench.report.page.page import Column, Tone
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def analyze(
             "asked before dtbench's table. For traces, not for runs.",
         ),
     ] = None,
+    html: HtmlFile = None,
 ) -> None:
     """Account for every nanosecond of profiled steps: compute, exposed communication, exposed copies, idle.
 
@@ -62,6 +65,7 @@ def analyze(
     without a run, too.
     In JSON times are nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
+    refuse_page_place(html)
     from dtbench.store.find_run import find_run
     from dtbench.traces.garbage import without_collection
     from dtbench.traces.job.foreign import are_traces
@@ -69,7 +73,10 @@ def analyze(
     named = targets or ["latest"]
     if all(are_traces(Path(target)) for target in named):
         with without_collection():  # imports, too, make many objects and little garbage
-            _analyze_traces([Path(target) for target in named], workers=workers, as_json=as_json, patterns=patterns)
+            paths = [Path(target) for target in named]
+            traces = _read_traces(paths, workers=workers, patterns=patterns)
+            write_page(html, lambda: _make_traces_document(traces, paths))
+            print_traces_as_json(traces) if as_json else print_traces(traces)
         return
     if len(named) > 1:
         raise typer.BadParameter(_refuse_several([target for target in named if not are_traces(Path(target))]))
@@ -84,6 +91,7 @@ def analyze(
     data = read_run_data(run, made=made)
     summary = summarize_data(data)
     publish(data, summary)
+    write_page(html, lambda: make_run_document(data, summary))
     if as_json:
         print_json(_run_document(run, made, summary))
     else:
@@ -99,11 +107,16 @@ def _refuse_several(others: list[str]) -> str:
     return f"give one run, or only traces: {', '.join(others)} {'is' if len(others) == 1 else 'are'} none"
 
 
-def _analyze_traces(paths: list[Path], *, workers: int | None, as_json: bool, patterns: Path | None) -> None:
+def _read_traces(paths: list[Path], *, workers: int | None, patterns: Path | None) -> "TraceSet":
     from dtbench.traces.job.foreign import analyze_traces
 
-    traces = analyze_traces(paths, workers=workers, patterns=_load_patterns(patterns))
-    print_traces_as_json(traces) if as_json else print_traces(traces)
+    return analyze_traces(paths, workers=workers, patterns=_load_patterns(patterns))
+
+
+def _make_traces_document(traces: "TraceSet", paths: list[Path]) -> str:
+    from dtbench.report.notebook.page_file import traces_document
+
+    return traces_document(traces, paths)
 
 
 def print_traces_as_json(traces: "TraceSet") -> None:

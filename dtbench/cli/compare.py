@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.console import print_answer, print_block, print_json, print_line, print_notes, print_prose
+from dtbench.cli.page_file import HtmlFile, refuse_page_place, write_page
 from dtbench.report.page.page import Tone
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def compare(
     force: Annotated[
         bool, typer.Option("--force", help="Compare although processors, devices, torch or variables differ.")
     ] = False,
+    html: HtmlFile = None,
 ) -> None:
     """Compare: what was done differently first, then what it cost, by statistics over launches.
 
@@ -88,6 +90,7 @@ def compare(
     """
     from dtbench.traces.garbage import without_collection
 
+    refuse_page_place(html)
     if as_json and as_markdown:
         raise typer.BadParameter("give --json or --markdown, not both")
     bounds = _read_bounds(fail_if or [])
@@ -98,6 +101,7 @@ def compare(
             named, results=results, force=force, threshold=threshold / 100, asked=_find_asked(bounds)
         )
     judgements = _judge(bounds, comparisons)
+    write_page(html, lambda: _make_document(comparisons))
     passes = _choose_passes(pass_unestablished=pass_unestablished)
     if as_json:
         _print_documents(comparisons, judgements)
@@ -170,6 +174,12 @@ def _print_passed(judgements: "Sequence[Judgement]", *, passes: "Sequence[Kept]"
     for judgement in judgements:
         if judgement.kept in passes:
             print_prose(judgement.words)
+
+
+def _make_document(comparisons: "Sequence[Comparison]") -> str:
+    from dtbench.report.notebook.page_file import comparisons_document
+
+    return comparisons_document(comparisons)
 
 
 def _print_markdown(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:

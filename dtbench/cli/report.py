@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.console import make_console, print_aside, print_json
+from dtbench.cli.page_file import HtmlFile, refuse_page_place, write_page
 
 if TYPE_CHECKING:
+    from dtbench.runs.reading.cell_data import RunData
     from dtbench.runs.summary import RunSummary
 
 
@@ -18,21 +20,48 @@ def report(
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
     cell: Annotated[str | None, typer.Option(help="Show only this cell, in full.")] = None,
+    html: HtmlFile = None,
 ) -> None:
     """Show which communication a run did not hide behind compute, and what the run knows about it.
 
     In JSON times are nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
-    from dtbench.runs.run import summarize_run
+    refuse_page_place(html)
     from dtbench.store.find_run import find_run
 
-    summary = summarize_run(find_run(run, results, print_aside))
-    if cell is not None:
-        summary = choose_cell(summary, cell)
+    folder = find_run(run, results, print_aside)
+    summary = _summarize(folder, cell) if html is None else _write_summary(folder, cell, html)
     if as_json:
         print_json(to_document(summary))
     else:
         print_report(summary)
+
+
+def _summarize(folder: Path, cell: str | None) -> "RunSummary":
+    from dtbench.runs.run import summarize_run
+
+    summary = summarize_run(folder)
+    return summary if cell is None else choose_cell(summary, cell)
+
+
+def _write_summary(folder: Path, cell: str | None, html: Path) -> "RunSummary":
+    """Give the same, of what was read once for the page and for what is printed."""
+    from dtbench.runs.reading.run_data import read_run_data
+    from dtbench.runs.run import summarize_data
+
+    data = read_run_data(folder)
+    summary = summarize_data(data)
+    if cell is not None:
+        summary = choose_cell(summary, cell)
+    write_page(html, lambda: make_run_document(data, summary))
+    return summary
+
+
+def make_run_document(data: "RunData", summary: "RunSummary") -> str:
+    """Give a run as one HTML file."""
+    from dtbench.report.notebook.page_file import run_document
+
+    return run_document(data, summary)
 
 
 def choose_cell(summary: "RunSummary", name: str) -> "RunSummary":

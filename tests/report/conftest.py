@@ -1,8 +1,10 @@
 """Two small cells that look like real ones, and a door to change any field of them."""
 
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -436,3 +438,17 @@ def purposes() -> pd.DataFrame:
     ]
     columns = ["cell", "launch", "rank", "step", "purpose", "count", "size_bytes", "comm_ns", "hidden_ns", "exposed_ns"]
     return pd.DataFrame(rows, columns=[*columns, "wait_ns"]).assign(is_wait_least=False)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """Give a headless Chromium."""
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("no chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -148,6 +148,42 @@ def notebook_table(run: Run) -> Shown:
     return _by_column(run, columns, rows)
 
 
+def html_page_table(run: Run) -> Shown:
+    """Read the exact values of the table of all cells in the file that ``--html`` writes."""
+    from tests.report.html_page.conftest import PageFile
+
+    table = PageFile(_html_page(run)).table("cells", "cells")
+    return {
+        (name, title): float(str(value))
+        for name, row in zip(run.names, table.rows, strict=True)
+        for title, (words, value) in zip(table.titles, row, strict=True)
+        if title in (*TABLE, UNSHARD) and words != "none"
+    }
+
+
+def html_page_cells(run: Run) -> Shown:
+    """Read the exact values of the tiles of each cell and of the bars of its ranks there."""
+    from tests.report.html_page.conftest import PageFile
+
+    page = PageFile(_html_page(run))
+    found: dict[tuple[str, str], float] = {}
+    for name in run.names:
+        part = f"cell:{name}"
+        for quantity in (STEP, HIDDEN_SHARE, GRADIENT):
+            found[name, quantity] = float(str(page.tiles[part, quantity][1]))
+        found[name, EXPOSED_SHARE] = float(str(page.tiles[part, "exposed share"][1]))
+        bars = [float(str(parts["exposed_comm_ns"])) for of, parts in page.bars if of == part]
+        found[name, EXPOSED] = sum(bars) / len(bars)
+    return found
+
+
+def _html_page(run: Run) -> str:
+    from dtbench.report.notebook.page_file import run_document
+
+    data = read_run_data(run.folder)
+    return run_document(data, summarize_data(data))
+
+
 def markdown_table(run: Run) -> Shown:
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -308,6 +344,8 @@ PLACES: Final[tuple[tuple[Callable[[Run], Shown], tuple[str, ...]], ...]] = (
     (terminal_cells, (EXPOSED, EXPOSED_SHARE)),
     (notebook_words, (EXPOSED, EXPOSED_SHARE)),
     (notebook_table, TABLE),
+    (html_page_table, TABLE),
+    (html_page_cells, (STEP, EXPOSED, GRADIENT, *FRACTIONS)),
     (markdown_table, TABLE),
     (event_files, (*TABLE, EXPOSED_SHARE)),
     (tables, FRACTIONS),

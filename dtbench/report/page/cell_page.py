@@ -114,16 +114,19 @@ def _tiles(cell: CellSummary) -> Iterator[Tile]:
     step = cell.step_time
     timed = name_part(cell.timed_part)
     interval = f"95 % interval {sentences.range_words(step.low, step.high)} {sentences.launches_words(cell)}"
-    yield Tile("step time", format_ns(step.median), f"{timed}{interval}")
+    yield Tile("step time", format_ns(step.median), f"{timed}{interval}", step.median)
     scope = "".join(f"{words}; " for words in (sentences.throughput_scope(cell),) if words)
-    yield Tile("throughput", sentences.throughput_word(cell), f"{timed}{scope}MFU {sentences.utilization_words(cell)}")
+    used = f"{timed}{scope}MFU {sentences.utilization_words(cell)}"
+    yield Tile("throughput", sentences.throughput_word(cell), used, cell.tokens_per_second)
     part = name_part(cell.part)
-    shown = sentences.bound_below(cell, format_fraction(cell.exposed_step_fraction))
-    yield Tile("exposed share", shown, f"{part}of the step, communication alone")
-    yield Tile("hidden share", format_fraction(cell.hidden_fraction), f"{part}of communication, beside compute")
+    exposed, hidden = cell.exposed_step_fraction, cell.hidden_fraction
+    shown = sentences.bound_below(cell, format_fraction(exposed))
+    yield Tile("exposed share", shown, f"{part}of the step, communication alone", exposed)
+    yield Tile("hidden share", format_fraction(hidden), f"{part}of communication, beside compute", hidden)
     for label, purpose in (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD)):
         word = sentences.wait_word(cell, purpose)
-        yield Tile(label, word, sentences.wait_sentence(cell, purpose).replace(word, "", 1).lstrip(" ,:"))
+        told = sentences.wait_sentence(cell, purpose).replace(word, "", 1).lstrip(" ,:")
+        yield Tile(label, word, told, sentences.wait_ns(cell, purpose))
 
 
 def _step_facts(cell: CellSummary) -> Iterator[Fact]:

@@ -144,11 +144,16 @@ class Facts:
 
 @dataclass(frozen=True)
 class Tile:
-    """One number that a person looks for first, and what it needs beside it; the facts of the part say it again."""
+    """One number that a person looks for first, and what it needs beside it; the facts of the part say it again.
+
+    Attributes:
+        value: the number behind the words, as a cell has one.
+    """
 
     label: str
     words: str
     detail: str = ""
+    value: float | None = None
 
 
 @dataclass(frozen=True)

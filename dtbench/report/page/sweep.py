@@ -104,7 +104,7 @@ def sweep_quantities(summary: RunSummary) -> tuple[Quantity, ...]:
     has_ranks = len({cell.plan.ranks for cell in summary.cells}) > 1
     are_estimated = any(cell.exposure is not None for cell in summary.cells)
     return (
-        *([make("ranks", lambda cell: str(cell.plan.ranks))] if has_ranks else []),
+        *([make("ranks", lambda cell: Cell(str(cell.plan.ranks), value=cell.plan.ranks))] if has_ranks else []),
         make("step time", spell.step),
         make("95 % interval", lambda cell: _interval_words(cell, spell.decimals)),
         make("tokens per s", spell.tokens),

@@ -104,6 +104,11 @@ def time_table(traces: TraceSet) -> Table:
     )
 
 
+def _count(number: int) -> Cell:
+    """Give a number that is spelled with all its digits."""
+    return Cell(str(number), value=number)
+
+
 def _windows(one: TraceAnalysis, *, with_whole: bool) -> list[tuple[str, Overlap, int]]:
     """Return each window's name, its account, and how many of its collectives were not seen to run."""
     steps = [(str(step.step), step.overlap, step.lost) for step in one.steps]
@@ -327,8 +332,8 @@ def waiting_table(traces: TraceSet) -> Table:
         rows=[
             (
                 str(one.rank),
-                str(one.collectives),
-                "n/a" if one.last is None else str(one.last),
+                _count(one.collectives),
+                "n/a" if one.last is None else _count(one.last),
                 Cell(format_ns(one.skew_wait_ns), value=one.skew_wait_ns),
                 Cell(format_fraction(one.wait_fraction), value=one.wait_fraction),
                 Cell(format_ns(one.caused_wait_ns), value=one.caused_wait_ns),
@@ -357,8 +362,8 @@ def tax_table(traces: TraceSet) -> Table:
                 Cell(str(rank), value=rank),
                 Cell(f"{tax.ratio:.2f} x" if tax.kernels else "n/a", value=tax.ratio),
                 Cell(f"{'-' if tax.tax_ns < 0 else ''}{format_ns(abs(tax.tax_ns))}", value=tax.tax_ns),
-                str(len(tax.kernels)),
-                str(tax.compared_count),
+                _count(len(tax.kernels)),
+                _count(tax.compared_count),
                 Cell(format_fraction(tax.slower_fraction), value=tax.slower_fraction),
             )
             for rank, tax in shown

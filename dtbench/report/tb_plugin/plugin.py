@@ -84,9 +84,9 @@ def _serve_file(request: Request) -> Response:
 
 
 def _folders() -> tuple[Traversable, ...]:
-    """Give where the page's files lie: beside this module, and the timeline, which other pages show too."""
+    """Give where the page's files lie: beside this module, and what other pages have too: timeline and look."""
     package = resources.files("dtbench.report")
-    return package / "tb_plugin" / "static", package / "timeline"
+    return package / "tb_plugin" / "static", package / "timeline", package / "render" / "html_page"
 
 
 def _respond(request: Request, document: object, status: int) -> Response:

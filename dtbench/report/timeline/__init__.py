@@ -2,7 +2,7 @@
 
 from dtbench.report.timeline.document import TimelineDocument, make_document
 from dtbench.report.timeline.open import Timeline, make_timeline, open_launch_timeline, open_run_timeline
-from dtbench.report.timeline.page import script_text, timeline_html, timeline_page
+from dtbench.report.timeline.page import script_text, timeline_html, timeline_inset, timeline_page
 
 __all__ = [
     "Timeline",
@@ -13,5 +13,6 @@ __all__ = [
     "open_run_timeline",
     "script_text",
     "timeline_html",
+    "timeline_inset",
     "timeline_page",
 ]

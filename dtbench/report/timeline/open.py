@@ -14,6 +14,7 @@ from dtbench.store.write import write_text
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.launch_tables import read_launch_traces
 from dtbench.traces.spans import StepRange, collect_spans
+from dtbench.traces.spans.collect import MOST_SPANS
 
 Steps: TypeAlias = int | tuple[int, int] | None
 """Which steps: one by its number, first and last of several, or None: as many as fit."""
@@ -47,32 +48,40 @@ class Timeline:
         return f"timeline of {', '.join(counted)}; save() writes a page"
 
 
-def make_timeline(traces: TraceSet, *, steps: Steps = None, title: str = "") -> Timeline:
+def make_timeline(traces: TraceSet, *, steps: Steps = None, title: str = "", most_spans: int = MOST_SPANS) -> Timeline:
     """Make the timeline of traces that were analysed; their files are read once more.
 
     Args:
         traces: of one job.
         steps: which steps; None: as many as fit, a note says which are left out.
         title: what it is called.
+        most_spans: how many spans fit.
 
     Raises:
         TraceError: a trace is gone, or there is no such step.
     """
-    return Timeline(make_document(collect_spans(traces, _range_of(steps)), title))
+    return Timeline(make_document(collect_spans(traces, _range_of(steps), most_spans=most_spans), title))
 
 
-def open_launch_timeline(folder: LaunchFolder, *, steps: Steps = None, title: str = "") -> Timeline:
+def open_launch_timeline(
+    folder: LaunchFolder, *, steps: Steps = None, title: str = "", most_spans: int = MOST_SPANS
+) -> Timeline:
     """Make the timeline of one launch.
 
     Raises:
         StoreError: its traces are gone.
         TraceError: there is no such step.
     """
-    return make_timeline(read_launch_traces(folder), steps=steps, title=title)
+    return make_timeline(read_launch_traces(folder), steps=steps, title=title, most_spans=most_spans)
 
 
 def open_run_timeline(
-    run: Path, *, cell: str | None = None, launch: int | None = None, steps: Steps = None
+    run: Path,
+    *,
+    cell: str | None = None,
+    launch: int | None = None,
+    steps: Steps = None,
+    most_spans: int = MOST_SPANS,
 ) -> Timeline:
     """Make the timeline of one launch of a run.
 
@@ -81,6 +90,7 @@ def open_run_timeline(
         cell: of the run; None: the first that has traces.
         launch: of the cell; None: the first that has traces.
         steps: as for ``make_timeline``.
+        most_spans: as for ``make_timeline``.
 
     Raises:
         StoreError: this is no run, it has no such cell or launch, or its traces are gone.
@@ -95,7 +105,7 @@ def open_run_timeline(
     with_traces = [one for one in asked if folder.launch(*one).find_traces()]
     chosen = (with_traces or asked)[0]
     title = f"{run.name} · {chosen[0]} · launch {chosen[1]}"
-    return open_launch_timeline(folder.launch(*chosen), steps=steps, title=title)
+    return open_launch_timeline(folder.launch(*chosen), steps=steps, title=title, most_spans=most_spans)
 
 
 def _name(cell: str | None, launch: int | None) -> str:

@@ -1,14 +1,16 @@
-"""A timeline as HTML that needs nothing else: for a cell of a notebook, and for a page of its own.
+"""A timeline as HTML that needs nothing else: for a notebook, for a page of its own, and for the page of an answer.
 
 The module and the document are written into the page. Neither can end its element: in JSON every ``<`` is spelled as
 its number, and a test holds that the module has no ``</``. Names come to the screen as text, see ``timeline.js``.
 """
 
+import re
 from importlib import resources
 from typing import Final
 from uuid import uuid4
 
 from dtbench.report.render.html import escape_html
+from dtbench.report.render.html_page import Inset
 from dtbench.report.timeline.document import TimelineDocument
 
 _SNIPPET: Final = """<div id="{name}" style="width:100%"></div>
@@ -19,6 +21,13 @@ const source = document.getElementById("{name}-document");
 createTimeline(place, {{document: JSON.parse(source.textContent)}});
 </script>
 """
+
+_START: Final = """
+const place = document.getElementById("dtbench-timeline");
+const source = document.getElementById("dtbench-timeline-document");
+createTimeline(place, {document: JSON.parse(source.textContent)});
+"""
+_STYLE: Final = re.compile(r"^const STYLE = `([^`]*)`;$", re.MULTILINE)
 
 _PAGE: Final = """<!doctype html>
 <html lang="en">
@@ -44,6 +53,14 @@ def timeline_html(document: TimelineDocument) -> str:
     return _SNIPPET.format(
         name=f"dtbench-timeline-{uuid4().hex}", document=_embed(document.to_json()), script=script_text()
     )
+
+
+def timeline_inset(encoded: bytes) -> Inset:
+    """Give what draws a timeline's document, as JSON, in a page that allows only what it was written with."""
+    script = script_text()
+    (style,) = _STYLE.findall(script)
+    data = f'<script type="application/json" id="dtbench-timeline-document">{_embed(encoded)}</script>'
+    return Inset(f'<div id="dtbench-timeline"></div>{data}', (f"{script}{_START}",), (style,))
 
 
 def timeline_page(document: TimelineDocument) -> str:

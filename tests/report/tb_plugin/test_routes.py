@@ -250,6 +250,7 @@ def test_a_log_directory_that_no_folder_can_be_is_none(open_board: OpenBoard, lo
 def test_only_the_pages_own_files_are_served(board: "Board", name: str) -> None:
     assert board.get("static/index.js").mimetype == "text/javascript"
     assert board.get("static/board.css").mimetype == "text/css"
+    assert board.get("static/look.css").mimetype == "text/css"
     assert board.get("static/timeline.js").mimetype == "text/javascript"
     assert board.get(f"static/{name}").status_code == 404
 
@@ -649,9 +650,9 @@ def test_tensorboard_starts_without_paying_for_what_a_tab_needs() -> None:
 def test_bars_have_the_colours_of_the_plots() -> None:
     from dtbench.report.plots.breakdown import HIDDEN_COMM, PARTS
     from dtbench.report.plots.exposed import CAUSE_PARTS
-    from dtbench.report.tb_plugin import plugin
+    from dtbench.report.render import html_page
 
-    style = (Path(plugin.__file__).parent / "static" / "board.css").read_text(encoding="utf-8")
+    style = (Path(html_page.__file__).parent / "look.css").read_text(encoding="utf-8")
     assert all(part.colour.lower() in style for part in (*PARTS, HIDDEN_COMM))
     for cause in Cause:
         assert f".part-{cause} {{ fill: {CAUSE_PARTS[cause].colour.lower()};" in style

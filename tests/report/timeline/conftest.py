@@ -1,7 +1,6 @@
 """Small timelines whose every pixel is known, and a browser that draws them."""
 
 import http.server
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -113,20 +112,6 @@ def document() -> TimelineDocument:
 def many_ranks() -> TimelineDocument:
     """Sixty-four of them."""
     return make_document(64)
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """Give a headless Chromium."""
-    executable = shutil.which("chromium")
-    if executable is None:
-        pytest.skip("no chromium: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ const MANY_RUNS = 20;
 
 /** TensorBoard calls this when it opens the page. */
 export async function render() {
-  document.head.append(make("link", {rel: "stylesheet", href: new URL("./board.css", import.meta.url).href}));
+  for (const sheet of ["./look.css", "./board.css"]) {
+    document.head.append(make("link", {rel: "stylesheet", href: new URL(sheet, import.meta.url).href}));
+  }
   document.documentElement.lang = "en";
   document.title = "dtbench";
   await new Page().start();

@@ -1,0 +1,55 @@
+"""What ``--html FILE`` writes: where it may lie, and the sentence that says where it does."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dtbench.cli.console import print_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write the answer as one HTML file, too, which any browser shows offline: tables to sort and filter, "
+        "plots, the timeline where it is small. A file that is there is replaced.",
+    ),
+]
+"""The option of every command that can write one."""
+
+_ENDINGS = (".html", ".htm")
+
+
+def refuse_page_place(path: Path | None) -> None:
+    """Refuse to write where no page can lie, before anything is read.
+
+    Raises:
+        BadParameter: a folder is named, one that is not there, or a file of another kind.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder; name a file in it, say {path / 'report.html'}")
+    if path.suffix.lower() not in _ENDINGS:
+        raise typer.BadParameter(f"the page is an HTML file; call it {path.name}.html, say")
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent} to write {path.name} into; make it first")
+
+
+def write_page(path: Path | None, make: "Callable[[], str]") -> None:
+    """Make a page and write it, where one is asked for; say on standard error where it lies.
+
+    Raises:
+        StoreError: the disk is full or the file cannot be written.
+    """
+    if path is None:
+        return
+    from dtbench.base.units import format_bytes
+    from dtbench.store.write import write_text
+
+    write_text(path, make())
+    print_aside(f"Wrote {path} ({format_bytes(path.stat().st_size)}); any browser opens it, offline too")

@@ -1,0 +1,100 @@
+"""An answer as one HTML file: its page, the plots that a notebook has of it, and its timeline where that is small."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from dtbench.base.commands import spell_command
+from dtbench.base.errors import DtbenchError
+from dtbench.base.units import format_bytes
+from dtbench.comparison.comparison import Comparison
+from dtbench.report.notebook.trace_report import TraceReport
+from dtbench.report.page.comparison_page import comparisons_page
+from dtbench.report.page.page import Picture
+from dtbench.report.page.run_page import run_page
+from dtbench.report.page.trace_page import traces_page
+from dtbench.report.plots.names import plot_comparison
+from dtbench.report.plots.page_pictures import picture_of, run_pictures, untitle
+from dtbench.report.render.html import escape_html
+from dtbench.report.render.html_page import Inset, page_document
+from dtbench.report.timeline import Timeline, make_timeline, open_run_timeline, timeline_inset
+from dtbench.runs.reading.cell_data import STEPS_NAME, RunData, stack
+from dtbench.runs.summary import RunSummary
+from dtbench.traces.job.trace_set import TraceSet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_SPANS: Final = 30_000
+"""Spans of a timeline inside a page, some megabytes in a browser's eyes; TensorBoard shows more."""
+
+MOST_BYTES: Final = 2_000_000
+"""Of a timeline inside a page: with it, a page can still be sent by mail."""
+
+
+def run_document(data: RunData, summary: RunSummary) -> str:
+    """Return the file of a run.
+
+    Args:
+        data: what was read of it.
+        summary: its answer, of all its cells or of some.
+    """
+    names = {cell.name for cell in summary.cells}
+    launches = [launch for launch in data.launches if launch.place.cell in names]
+    steps, overlap = (stack(launches, name) for name in (STEPS_NAME, "overlap"))
+    folder, cell = Path(summary.path), summary.cells[0].name if len(names) == 1 else None
+    timeline = _inset(
+        lambda: open_run_timeline(folder, cell=cell, most_spans=MOST_SPANS),
+        spell_command("dtbench", "tensorboard", summary.path),
+    )
+    return page_document(run_page(summary), tuple(run_pictures(summary, steps, overlap)), timeline)
+
+
+def traces_document(traces: TraceSet, paths: Sequence[Path]) -> str:
+    """Return the file of anyone's traces.
+
+    Args:
+        traces: as analysed.
+        paths: where they were found.
+    """
+    elsewhere = spell_command("dtbench", "export", *paths, "--perfetto", "timeline.tar")
+    timeline = _inset(lambda: make_timeline(traces, most_spans=MOST_SPANS), elsewhere)
+    return page_document(traces_page(traces), tuple(_trace_pictures(TraceReport(traces))), timeline)
+
+
+def comparisons_document(comparisons: Sequence[Comparison]) -> str:
+    """Return the file of one comparison or of several."""
+    return page_document(comparisons_page(comparisons), tuple(_comparison_pictures(comparisons)))
+
+
+def _trace_pictures(report: TraceReport) -> Iterator[Picture]:
+    if not report.owners.empty:
+        yield picture_of("owners", "owners", "Whose communication is exposed, and why", report.plot_owners)
+    if not report.overlap.empty:
+        yield picture_of("times", "overlap", "What each profiled step hides and leaves exposed", report.plot_overlap)
+
+
+def _comparison_pictures(comparisons: Sequence[Comparison]) -> Iterator[Picture]:
+    for at, one in enumerate(comparisons):
+        key = "metrics" if len(comparisons) == 1 else f"candidate:{one.candidate.label}"
+        yield picture_of(key, f"changes{at}", "Each metric's change with its interval", _plot(one))
+
+
+def _plot(comparison: Comparison) -> Callable[[], "Figure"]:
+    return lambda: untitle(plot_comparison(comparison), comparison.sentence)
+
+
+def _inset(make: Callable[[], Timeline], elsewhere: str) -> Inset:
+    """Return the timeline, or a sentence that says why it is left out and which command shows it."""
+    try:
+        encoded = make().to_json()
+    except DtbenchError as error:
+        return _say(f"The timeline is left out: {error}")
+    if len(encoded) > MOST_BYTES:
+        size = format_bytes(len(encoded))
+        return _say(f"The timeline is left out: with {size} it is too large for a page. See it with: {elsewhere}")
+    return timeline_inset(encoded)
+
+
+def _say(sentence: str) -> Inset:
+    return Inset(f'<p class="sentence">{escape_html(sentence)}</p>')
