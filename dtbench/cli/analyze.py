@@ -207,7 +207,7 @@ def _print_run(run: Path, made: "MadeTables") -> None:
 
 def _print_answers(summary: "RunSummary") -> None:
     """Print each cell's answer, and where all of it is."""
-    from dtbench.report.page.sentences import answer_sentence
+    from dtbench.report.words.sentences import answer_sentence
 
     for cell in summary.cells:
         answer = answer_sentence(cell)

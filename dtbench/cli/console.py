@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from dtbench.report.page.page import Block, Column, Line, Page, Row, Table, Tone
-from dtbench.report.page.visible import spell_controls
+from dtbench.report.words.visible import spell_controls
 
 if TYPE_CHECKING:
     from rich.console import Console

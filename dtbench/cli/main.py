@@ -30,7 +30,7 @@ from dtbench.cli.run import run
 from dtbench.cli.schema import schema
 from dtbench.cli.selftest import selftest
 from dtbench.cli.tensorboard import tensorboard
-from dtbench.report.page.visible import spell_controls
+from dtbench.report.words.visible import spell_controls
 
 _VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("list", list_scenarios),

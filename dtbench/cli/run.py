@@ -219,7 +219,7 @@ def _check(summary: "RunSummary") -> None:
     """
     from dtbench.base.errors import CheckError
     from dtbench.report.page.checklist import failure_words
-    from dtbench.report.page.sentences import DISTURBED_WORD, check_word, is_trusted
+    from dtbench.report.words.sentences import DISTURBED_WORD, check_word, is_trusted
 
     doubtful = {cell.name: check_word(cell) for cell in summary.cells if not is_trusted(cell)}
     # where others took the cores, a file that claims something says so by its checks, and none is wrong otherwise

@@ -14,7 +14,7 @@ import dtbench
 from dtbench.base.commands import spell_command, spell_word
 from dtbench.cli.main import main
 from dtbench.plan.plan import Machine
-from dtbench.report.page.visible import spell_controls
+from dtbench.report.words.visible import spell_controls
 
 ROOT = Path(dtbench.__file__).parent
 BASH = shutil.which("bash")

@@ -9,7 +9,7 @@ import pytest
 
 from dtbench.base.redaction import HIDDEN, redact_text, redact_value, redact_variables
 from dtbench.comparison.reading.settings import find_treatment
-from dtbench.report.page.settings import find_settings
+from dtbench.report.words.settings import find_settings
 from dtbench.runs.run import summarize_run
 
 

@@ -12,7 +12,7 @@ from dtbench.base.vocabulary import Phase
 from dtbench.machine.processes import count_cores
 from dtbench.plan.plan import Machine
 from dtbench.report.page.checklist import answer_line
-from dtbench.report.page.sentences import answer_sentence
+from dtbench.report.words.sentences import answer_sentence
 from dtbench.runs.run import summarize_run
 from dtbench.scenario.load import load_scenario
 from dtbench.store.read import read_launch, read_rank_records, read_steps

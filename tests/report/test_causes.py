@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
-from dtbench.report.page.causes import (
+from dtbench.report.words.causes import (
     describe_cause,
     describe_exposed_owner,
     describe_leading,

@@ -14,7 +14,7 @@ from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import sweep
 from dtbench.report.page.page import Chart, Tiles
 from dtbench.report.page.run_tables import tabulate_run_owners
-from dtbench.report.page.sentences import (
+from dtbench.report.words.sentences import (
     advice_sentences,
     answer_sentence,
     cpu_time_words,

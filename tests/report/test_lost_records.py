@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dtbench.report.page.doubts import NOT_WHOLE
-from dtbench.report.page.sentences import (
+from dtbench.report.words.doubts import NOT_WHOLE
+from dtbench.report.words.sentences import (
     advice_sentences,
     agreeing_words,
     answer_sentence,

@@ -8,7 +8,7 @@ from rich.console import Console
 from dtbench.base.errors import CheckError
 from dtbench.cli.run import _check
 from dtbench.report.page.cell_page import cell_part
-from dtbench.report.page.sentences import check_word, is_trusted
+from dtbench.report.words.sentences import check_word, is_trusted
 from dtbench.runs.summary import CellSummary, PredictionSummary, RunSummary
 from tests.report.shown import facts_of, markdown_block, terminal_cell
 

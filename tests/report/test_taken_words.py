@@ -12,7 +12,7 @@ from dtbench.comparison.reading.measure import _find_doubt
 from dtbench.report.page.checklist import answer_line
 from dtbench.report.page.page import Chart
 from dtbench.report.page.run_page import answer_words, note_words
-from dtbench.report.page.sentences import (
+from dtbench.report.words.sentences import (
     advice_sentences,
     answer_sentence,
     check_word,

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from dtbench.base.vocabulary import Phase, Purpose
-from dtbench.report.page.sentences import (
+from dtbench.report.words.sentences import (
     agreeing_words,
     answer_sentence,
     cell_notes,

@@ -9,7 +9,7 @@ import pytest
 
 from dtbench.base.vocabulary import Phase
 from dtbench.comparison.run import compare_all
-from dtbench.report.page.sentences import answer_sentence, check_word, step_time_words
+from dtbench.report.words.sentences import answer_sentence, check_word, step_time_words
 from dtbench.runs.reading.lost_steps import say_lost
 from dtbench.runs.reading.many_runs import NOTES, load_run_steps
 from dtbench.runs.run import summarize_run

@@ -13,7 +13,7 @@ import pytest
 import dtbench
 from dtbench.base.errors import StoreError
 from dtbench.base.vocabulary import Purpose
-from dtbench.report.page.sentences import check_word, is_trusted, wait_sentence
+from dtbench.report.words.sentences import check_word, is_trusted, wait_sentence
 from dtbench.runs.cell_numbers import find_number
 from dtbench.runs.reading.many_runs import RUN_STEPS, load_run_steps
 from dtbench.scenario.checks.values import read_value

@@ -13,11 +13,11 @@ import pytest
 import dtbench
 from dtbench.base.vocabulary import CAUSE_PHRASES, Phase
 from dtbench.cli.main import main
-from dtbench.report.page import sentences
+from dtbench.report.words import sentences
 from dtbench.report.page.checklist import answer_line
-from dtbench.report.page.doubts import NO_FINDING
+from dtbench.report.words.doubts import NO_FINDING
 from dtbench.report.page.trace_document import traces_document
-from dtbench.report.page.trace_words import advise_traces, answer_lines
+from dtbench.report.words.trace_words import advise_traces, answer_lines
 from dtbench.runs.cell.statistics import summarize_ratio
 from dtbench.runs.doubt_words import describe_doubt
 from dtbench.runs.representative import (

@@ -30,9 +30,9 @@ from dtbench.cli.main import main
 from dtbench.comparison.reading.measure import measure_launch
 from dtbench.plan.plan import Machine, make_plan
 from dtbench.plan.traffic.planned import PlannedTraffic
-from dtbench.report.page.advice import Loss, advise_loss
-from dtbench.report.page.scenario_facts import describe_cell
-from dtbench.report.page.sentences import check_word, throughput_words
+from dtbench.report.words.advice import Loss, advise_loss
+from dtbench.report.words.cell_knobs import describe_cell
+from dtbench.report.words.sentences import check_word, throughput_words
 from dtbench.runs.cell_numbers import find_number
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import analyze_run, summarize_run

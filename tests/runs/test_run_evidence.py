@@ -12,7 +12,7 @@ import pytest
 
 from dtbench.base.errors import StoreError
 from dtbench.base.vocabulary import Purpose
-from dtbench.report.page.sentences import check_word, wait_word
+from dtbench.report.words.sentences import check_word, wait_word
 from dtbench.runs.run import summarize_run
 from dtbench.runs.summary import RunSummary
 from dtbench.store.layout import LaunchFolder, RunFolder

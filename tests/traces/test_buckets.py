@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.report.page.facts import Knob
-from dtbench.report.page.trace_words import advise_traces, answer_lines
+from dtbench.report.words.knobs import Knob
+from dtbench.report.words.trace_words import advise_traces, answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace

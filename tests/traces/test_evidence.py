@@ -13,7 +13,7 @@ import pytest
 
 from dtbench.base.errors import TraceError
 from dtbench.report.page.trace_document import collective_documents, traces_document
-from dtbench.report.page.trace_words import answer_lines, remark_lines
+from dtbench.report.words.trace_words import answer_lines, remark_lines
 from dtbench.traces.job.trace_set import TraceSet, gather_ranks
 from dtbench.traces.kinds.categories import CALLS
 from dtbench.traces.rank.analysis import analyze_trace

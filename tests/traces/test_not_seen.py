@@ -13,7 +13,7 @@ import dtbench
 from dtbench.cli.main import main
 from dtbench.report.page.trace_document import traces_document
 from dtbench.report.page.trace_page import gap_table, purpose_table, time_table
-from dtbench.report.page.trace_words import answer_lines
+from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average, average_purposes
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace

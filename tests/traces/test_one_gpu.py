@@ -17,7 +17,7 @@ import pytest
 
 from dtbench.base.units import NS_PER_MS
 from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
-from dtbench.report.page.trace_words import answer_lines
+from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.causes.split import sum_lacking
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from dtbench.base.vocabulary import MissingInput
-from dtbench.report.page.advice import advise, of_traces
-from dtbench.report.page.facts import describe_traces
-from dtbench.report.page.trace_words import advise_traces, answer_lines
+from dtbench.report.words.advice import advise, of_traces
+from dtbench.report.words.knobs import describe_traces
+from dtbench.report.words.trace_words import advise_traces, answer_lines
 from dtbench.runs.cell.summarize_owners import summarize_owners
 from dtbench.traces.job.explain import Explained, explain
 from dtbench.traces.job.foreign import analyze_traces

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dtbench.report.page.trace_page import purpose_table
-from dtbench.report.page.trace_words import answer_lines
+from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average, average_purposes
 from dtbench.traces.job.set_clocks import leave_out_settings

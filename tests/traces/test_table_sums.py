@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dtbench.base.vocabulary import Purpose
-from dtbench.report.page.sentences import answer_sentence, wait_sentence
+from dtbench.report.words.sentences import answer_sentence, wait_sentence
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_run
 from dtbench.store.layout import RunFolder

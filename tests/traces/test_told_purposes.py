@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dtbench.base.vocabulary import Purpose
-from dtbench.report.page.trace_words import answer_lines
+from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.explain import explain
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import MeanPurpose, average_purposes

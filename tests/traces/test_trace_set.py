@@ -10,7 +10,7 @@ import pytest
 
 from dtbench.base.errors import TraceError
 from dtbench.base.vocabulary import Cause, Kind
-from dtbench.report.page.trace_words import answer_lines
+from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_job, analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.kinds.patterns import KernelPattern

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dtbench.base.vocabulary import Operation
-from dtbench.report.page.trace_words import answer_lines, remark_lines
+from dtbench.report.words.trace_words import answer_lines, remark_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rank.analysis import analyze_trace
 from dtbench.traces.reader import read_trace

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dtbench.base.vocabulary import Operation, Purpose
-from dtbench.report.page.trace_words import answer_lines
+from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.account.purpose_times import PurposeTime
 from dtbench.traces.account.untold_times import bound_purposes, place_untold
 from dtbench.traces.job.foreign import analyze_traces

@@ -10,7 +10,7 @@ import pytest
 import dtbench
 from dtbench.base.vocabulary import Cause, MissingInput
 from dtbench.report.page.trace_document import traces_document
-from dtbench.report.page.trace_words import answer_lines
+from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 
 TRACES = Path(__file__).parent / "recorded" / "two_ranks_one_gpu" / "skew"

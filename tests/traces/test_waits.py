@@ -9,7 +9,7 @@ from dtbench.base.vocabulary import Cause
 from dtbench.comparison.comparison import Outcome
 from dtbench.comparison.metrics import WAIT
 from dtbench.comparison.run import compare_paths
-from dtbench.report.page.trace_words import answer_lines
+from dtbench.report.words.trace_words import answer_lines
 from dtbench.runs.cell.summarize_overlap import fill_waits
 from dtbench.traces.job.explain import explain
 from dtbench.traces.job.foreign import analyze_traces

@@ -25,11 +25,12 @@ from dtbench.base.units import NS_PER_MS, NS_PER_S
 from dtbench.base.vocabulary import Phase, Purpose
 from dtbench.report.event_files.files import Tagged, image, replace_folder, scalar, text, write_events
 from dtbench.report.event_files.hparams import METRICS, experiment, session
-from dtbench.report.page import causes, sentences, sweep
+from dtbench.report.page import sweep
+from dtbench.report.words import causes, sentences
 from dtbench.report.page.cell_page import cell_part
 from dtbench.report.page.estimates import estimate_numbers
 from dtbench.report.page.run_page import run_page
-from dtbench.report.page.settings import Settings, find_settings
+from dtbench.report.words.settings import Settings, find_settings
 from dtbench.report.plots.names import (
     MOST_CELLS,
     figure_png,

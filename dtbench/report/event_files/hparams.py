@@ -11,8 +11,8 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import api_pb2, metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
-from dtbench.report.page.sentences import is_trusted
-from dtbench.report.page.settings import Settings
+from dtbench.report.words.sentences import is_trusted
+from dtbench.report.words.settings import Settings
 from dtbench.runs.summary import CellSummary
 from dtbench.runs.wrong_results import find_wrong_results
 from dtbench.store.records.run import RunStatus

@@ -13,7 +13,7 @@ from dtbench.comparison.comparison import CollectiveChange, Comparison, Mechanis
 from dtbench.comparison.run import compare_paths
 from dtbench.report.notebook.loaded import RunReport
 from dtbench.report.page.comparison_page import basis_lines, comparisons_page, remark_lines
-from dtbench.report.page.visible import spell_controls
+from dtbench.report.words.visible import spell_controls
 from dtbench.report.render.html import page_html
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from typing import Final
 
 from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns
 from dtbench.base.vocabulary import Purpose
-from dtbench.report.page import estimates, sentences, stages
-from dtbench.report.page.canary import canary_words
+from dtbench.report.page import estimates, stages
+from dtbench.report.words import sentences
+from dtbench.report.words.canary import canary_words
 from dtbench.report.page.cell_rows import (
     mark_owners,
     mark_purposes,
@@ -17,7 +18,7 @@ from dtbench.report.page.cell_rows import (
     rest_of_owners,
     sum_causes,
 )
-from dtbench.report.page.marks import Marks
+from dtbench.report.words.marks import Marks
 from dtbench.report.page.page import (
     Bar,
     BarPart,

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtbench.base.units import NS_PER_MS, format_fraction
-from dtbench.report.page import sentences
+from dtbench.report.words import sentences
 from dtbench.report.plots.drawing import (
     Part,
     absent_words,

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from dtbench.report.page.visible import spell_controls
+from dtbench.report.words.visible import spell_controls
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.write import replace_file
 

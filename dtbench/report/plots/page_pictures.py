@@ -6,9 +6,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dtbench.report.page import sweep
-from dtbench.report.page.run_tables import tabulate_run_owners
 from dtbench.report.page.page import Picture
-from dtbench.report.page.sentences import doubts_of_cells, mistrusted
+from dtbench.report.page.run_tables import tabulate_run_owners
+from dtbench.report.words.sentences import doubts_of_cells, mistrusted
 from dtbench.report.plots.drawing import literal
 from dtbench.report.plots.names import (
     MOST_CELLS,

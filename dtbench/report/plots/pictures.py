@@ -1,7 +1,7 @@
 """The pictures of a whole run, drawn once for its folder and for TensorBoard."""
 
 from dtbench.report.page.run_tables import tabulate_run_owners
-from dtbench.report.page.sentences import doubts_of_cells
+from dtbench.report.words.sentences import doubts_of_cells
 from dtbench.report.plots.names import (
     MOST_CELLS,
     figure_png,

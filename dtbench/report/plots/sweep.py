@@ -14,7 +14,8 @@ from matplotlib.patches import Patch
 
 from dtbench.base.units import NS_PER_MS, count_things, is_or_are
 from dtbench.base.vocabulary import Purpose
-from dtbench.report.page import sentences, sweep
+from dtbench.report.page import sweep
+from dtbench.report.words import sentences
 from dtbench.report.page.sweep import SweepAxis
 from dtbench.report.plots.drawing import (
     LINE_COLOURS,

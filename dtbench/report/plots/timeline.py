@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from dtbench.base.units import NS_PER_MS, format_ns, name_ranks
 from dtbench.base.vocabulary import Kind, Operation
-from dtbench.report.page.causes import name_collective, spell_owner
+from dtbench.report.words.causes import name_collective, spell_owner
 from dtbench.report.plots.drawing import (
     EDGE,
     Part,

@@ -21,7 +21,7 @@ from dtbench.report.page.page import (
     as_line,
     words_of,
 )
-from dtbench.report.page.visible import spell_controls
+from dtbench.report.words.visible import spell_controls
 
 MOST_NOTES = 12
 """Notes that are listed; ``notes`` of the value has all."""

@@ -6,7 +6,7 @@ from typing import Any
 from rich.style import Style
 from rich.text import Text
 
-from dtbench.report.page.visible import spell_controls
+from dtbench.report.words.visible import spell_controls
 
 
 class Plain(Text):

@@ -15,7 +15,7 @@ from dtbench.report.tb_plugin.runs import FoundRun, LogDirectory
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtbench.report.page.facts import Ran
+    from dtbench.report.words.knobs import Ran
     from dtbench.report.tb_plugin.collectives import Query
 
 Words = Mapping[str, str]
@@ -116,8 +116,8 @@ class Answers:
 
     def _launch_table(self, run: FoundRun, state: str, words: Words) -> "tuple[Ran | None, pd.DataFrame]":
         """Give what a cell ran, None where its causes are no findings, and a launch's table of collectives."""
-        from dtbench.report.page.scenario_facts import describe_cell
-        from dtbench.report.page.sentences import has_findings
+        from dtbench.report.words.cell_knobs import describe_cell
+        from dtbench.report.words.sentences import has_findings
 
         name, launch = _word(words, "cell"), _number(words, "launch")
         cell = find_cell(self.loader.summarize(run, state), name)

@@ -7,9 +7,9 @@ import pandas as pd
 
 from dtbench.base.units import format_bandwidth, format_bytes, format_ns
 from dtbench.base.vocabulary import Cause, Purpose
-from dtbench.report.page import causes
-from dtbench.report.page.advice import Loss, advise_loss
-from dtbench.report.page.facts import Ran
+from dtbench.report.words import causes
+from dtbench.report.words.advice import Loss, advise_loss
+from dtbench.report.words.knobs import Ran
 from dtbench.report.page.page import Bar, Chart, Column, Fact, Table
 from dtbench.report.tb_plugin.collectives import spell_number
 from dtbench.report.tb_plugin.overlap import cause_parts

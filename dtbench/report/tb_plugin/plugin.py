@@ -16,7 +16,7 @@ from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response
 
-from dtbench.report.page.visible import spell_controls, spell_controls_of_json
+from dtbench.report.words.visible import spell_controls, spell_controls_of_json
 from dtbench.report.tb_plugin.answers import ROUTES, Answers
 from dtbench.report.tb_plugin.refusal import BROKEN, EXPECTED, NOT_FOUND, Refusal
 from dtbench.report.tb_plugin.run_list import RunList

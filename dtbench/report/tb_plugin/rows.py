@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from dtbench.base.vocabulary import Cause, Operation
-from dtbench.report.page import causes
+from dtbench.report.words import causes
 
 
 @dataclass(frozen=True)

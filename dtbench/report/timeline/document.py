@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from dtbench.base.stage_ranges import COMPUTING
-from dtbench.report.page.visible import spell_controls_of_json
+from dtbench.report.words.visible import spell_controls_of_json
 from dtbench.traces.ranks.skew import CollectiveSkew
 from dtbench.traces.spans import JobSpans, RankSpans
 from dtbench.traces.spans.lane_names import axis_words

@@ -18,7 +18,7 @@ import pytest
 import dtbench
 from dtbench.base.units import format_fraction, format_ns
 from dtbench.base.vocabulary import Cause, Phase
-from dtbench.report.page import sentences
+from dtbench.report.words import sentences
 from dtbench.report.tb_plugin.plugin import BoardPlugin
 from dtbench.report.tb_plugin.run_list import RunList
 from dtbench.report.tb_plugin.runs import LogDirectory

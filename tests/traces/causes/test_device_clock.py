@@ -10,7 +10,7 @@ import pytest
 
 from dtbench.base.vocabulary import Cause, MissingInput
 from dtbench.report.page.trace_document import traces_document
-from dtbench.report.page.trace_words import remark_lines
+from dtbench.report.words.trace_words import remark_lines
 from dtbench.traces.device.clock import DeviceClock
 from dtbench.traces.job.trace_set import TraceSet, gather_ranks
 from dtbench.traces.rank.analysis import analyze_trace

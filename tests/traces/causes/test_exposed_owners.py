@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
-from dtbench.report.page.causes import describe_exposed_owner
+from dtbench.report.words.causes import describe_exposed_owner
 from dtbench.traces.causes.exposed_owners import ExplainedRank, rank_exposed_owners
 from dtbench.traces.causes.split import CausePart, CauseSplit, leave_unknown
 from dtbench.traces.time.coverage import Window

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dtbench.base.vocabulary import Cause, MissingInput
-from dtbench.report.page.trace_words import advise_traces
+from dtbench.report.words.trace_words import advise_traces
 from dtbench.traces.job.foreign import analyze_traces
 
 Draw = Callable[..., Path]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dtbench.base.vocabulary import Cause, MissingInput
-from dtbench.report.page.trace_words import answer_lines
+from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.causes.holders import Holders, find_holders
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet

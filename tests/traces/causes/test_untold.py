@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dtbench.base.vocabulary import Cause, MissingInput
-from dtbench.report.page.trace_words import advise_traces
+from dtbench.report.words.trace_words import advise_traces
 from dtbench.traces.causes.holders import find_holders
 from dtbench.traces.causes.split import CauseSplit
 from dtbench.traces.causes.surroundings import Surroundings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dtbench.base.vocabulary import Cause, MissingInput, Operation
-from dtbench.report.page.trace_words import advise_traces
+from dtbench.report.words.trace_words import advise_traces
 from dtbench.traces.causes.split import CausePart, CauseSplit
 from dtbench.traces.causes.unwaited import _Stood, _withhold
 from dtbench.traces.job.foreign import analyze_traces

@@ -14,11 +14,11 @@ from dtbench.base.units import (
     name_ranks,
 )
 from dtbench.base.vocabulary import Cause, MissingInput, Purpose
-from dtbench.report.page.advice import Advice, advise, of_traces
-from dtbench.report.page.causes import MISSING_WORDS, describe_exposed_owner, describe_leading
-from dtbench.report.page.doubts import UNSEEN_CONSUMER, doubt_lines
-from dtbench.report.page.facts import describe_traces
-from dtbench.report.page.larger_losses import HostWait, describe_copies, describe_host
+from dtbench.report.words.advice import Advice, advise, of_traces
+from dtbench.report.words.causes import MISSING_WORDS, describe_exposed_owner, describe_leading
+from dtbench.report.words.doubts import UNSEEN_CONSUMER, doubt_lines
+from dtbench.report.words.knobs import describe_traces
+from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
 from dtbench.runs.representative import doubt_steps, read_steps_of_traces
 from dtbench.traces.account.gaps import GapTime
 from dtbench.traces.account.waits import find_device_waits, measure_beside

@@ -7,7 +7,7 @@ from typing import Final
 from dtbench.base.vocabulary import DeviceKind, Runtime
 from dtbench.plan.traffic.parameters import known_parameters
 from dtbench.plan.traffic.planned import DTYPE_BYTES
-from dtbench.report.page.facts import OF_PRECISION, Knob, Ran, find_untold, read_releases, without_effect
+from dtbench.report.words.knobs import OF_PRECISION, Knob, Ran, find_untold, read_releases, without_effect
 from dtbench.runs.summary import CellSummary
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario

@@ -2,7 +2,7 @@
 
 import math
 
-from dtbench.report.page.causes import name_operation, spell_owner
+from dtbench.report.words.causes import name_operation, spell_owner
 from dtbench.store.records.canary import CanaryResult, MissedWait
 
 

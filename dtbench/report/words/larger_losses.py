@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtbench.base.units import format_fraction, format_ns
-from dtbench.report.page.marks import format_least
+from dtbench.report.words.marks import format_least
 from dtbench.traces.time.overlap import divide
 
 _LEAST_COPIED: Final = 0.01

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from dtbench.base.units import format_bytes, format_ns
 from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
-from dtbench.report.page.causes import describe_cause
-from dtbench.report.page.facts import Knob, Ran, mark_row
+from dtbench.report.words.causes import describe_cause
+from dtbench.report.words.knobs import Knob, Ran, mark_row
 from dtbench.traces.causes.exposed_owners import Carried, ExposedOwner
 from dtbench.traces.who.collectives import Collective
 from dtbench.traces.who.strategy import Strategy
