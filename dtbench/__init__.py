@@ -220,8 +220,8 @@ def load_runs(path: str | PathLike[str] = "results", *, all_steps: bool = False)
     Columns (``run_steps`` in ``docs/reference/tables.md``): ``scenario``, ``run``, ``status``, ``cell``, ``launch``,
     one for each axis of a sweep (``parallel.bucket_cap_mb``: text as in the scenario, NA elsewhere), ``rank``,
     ``step``, ``phase``, ``start_ns``, ``duration_ns``, ``cpu_ns``. Words are categories: say ``observed=True`` to
-    ``groupby``. Launches that did not end well, files that are broken and steps that others disturbed are left out, as in every
-    answer: a warning says so, and ``steps.attrs["notes"]`` has a sentence for each.
+    ``groupby``. Launches that did not end well, files that are broken and steps that others disturbed are left out,
+    as in every answer: a warning says so, and ``steps.attrs["notes"]`` has a sentence for each.
 
     Args:
         path: folder of all runs, of one scenario's, or of one run.
