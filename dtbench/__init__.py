@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dtbench.report.notebook.compared import Compared, ComparisonReport
     from dtbench.report.notebook.loaded import RunReport
     from dtbench.report.notebook.trace_report import TraceReport
-    from dtbench.worker.user_loop.loop import OwnSteps
+    from dtbench.worker.user_loop.loop import StepContext
 
 __all__ = [
     "TrainingModel",
@@ -47,7 +47,7 @@ def capture(  # noqa: PLR0913 - each is one thing that a person may want to say 
     measured_steps: int = 20,
     profiled_steps: int = 5,
     profiler: Mapping[str, bool] | None = None,
-) -> "AbstractContextManager[OwnSteps]":
+) -> "AbstractContextManager[StepContext]":
     """Measure your own training loop: WARMUP, MEASURED and PROFILED steps, and a run folder for ``dtbench report``.
 
     Every rank enters it, after ``init_process_group``; a single process without one works too. ::
@@ -87,10 +87,10 @@ def capture(  # noqa: PLR0913 - each is one thing that a person may want to say 
     from pathlib import Path
 
     from dtbench.worker.user_loop.loop import capture_loop
-    from dtbench.worker.user_loop.wanted import Wanted
+    from dtbench.worker.user_loop.options import CaptureOptions
 
     return capture_loop(
-        Wanted(
+        CaptureOptions(
             results=Path(results),
             name=name,
             mesh=mesh,
@@ -103,7 +103,7 @@ def capture(  # noqa: PLR0913 - each is one thing that a person may want to say 
     )
 
 
-def start(results: str | PathLike[str] = "results", **options: Any) -> "OwnSteps":
+def start(results: str | PathLike[str] = "results", **options: Any) -> "StepContext":
     """Begin what ``capture`` does without a ``with``, where somebody else's code runs the loop and calls back. ::
 
         step = dtbench.start("results")  # when training begins, on every rank

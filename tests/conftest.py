@@ -200,7 +200,9 @@ class Launched:
     @property
     def canary(self) -> CanaryResult:
         """What rank 0 found; all ranks agree whether it passed."""
-        results = [self.rank(rank).canary for rank in range(len(list(self.folder.path.glob("ranks/rank*.json"))))]
+        results = [
+            self.rank(rank).extras.canary for rank in range(len(list(self.folder.path.glob("ranks/rank*.json"))))
+        ]
         first = results[0]
         assert first is not None
         assert {result.passed for result in results if result is not None} == {first.passed}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import dtbench
 
 if TYPE_CHECKING:
-    from dtbench.worker.user_loop.loop import OwnSteps
+    from dtbench.worker.user_loop.loop import StepContext
 
 
 class Measured:
@@ -19,7 +19,7 @@ class Measured:
 
     def __init__(self, results: str | PathLike[str] = "results", **options: Any) -> None:
         self._results, self._options = results, options
-        self.step: OwnSteps | None = None
+        self.step: StepContext | None = None
 
     def start(self, *_: Any, **__: Any) -> None:
         """Begin to measure: every rank has its model."""

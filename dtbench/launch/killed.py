@@ -47,10 +47,10 @@ def salvage_stage_failure(folder: LaunchFolder, failures: tuple[RankFailure, ...
         return False
     ends = {failure.rank: failure.what for failure in failures}
     for record in found:
-        *earlier, last = record.stages
+        *earlier, last = record.extras.stages
         raised = f"{ends.get(record.rank, 'ended')}: {last.raised}"
         stages = (*earlier, last.model_copy(update={"raised": raised}))
-        write_record(folder.rank_record(record.rank), record.model_copy(update={"stages": stages}))
+        write_record(folder.rank_record(record.rank), record.with_stages(stages))
         folder.rank_in_stage(record.rank).unlink()
     for used in (folder.link, folder.checkpoints):
         shutil.rmtree(used, ignore_errors=True)
@@ -58,9 +58,9 @@ def salvage_stage_failure(folder: LaunchFolder, failures: tuple[RankFailure, ...
 
 
 def _has_said(record: RankRecord) -> bool:
-    return not (record.stages[-1].raised or "").startswith(ENDED_IN_STAGE)
+    return not (record.extras.stages[-1].raised or "").startswith(ENDED_IN_STAGE)
 
 
 def _find_stage(record: RankRecord) -> tuple[StatePart, Stage]:
-    last = record.stages[-1]
+    last = record.extras.stages[-1]
     return last.part, last.stage

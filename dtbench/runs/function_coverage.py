@@ -182,7 +182,7 @@ def _read_whole_launch(place: Place, folder: LaunchFolder, cell: CellRecord, sce
     if launch.status is not RunStatus.COMPLETE:
         message = tell_reason_in_a_line(launch.reason or "nobody said why")
         return Evidence(scenario, finished=False, message=message, lines=lines)
-    probes = {record.rank: record.probes for record in read_rank_records(folder) if record.probes is not None}
+    probes = {record.rank: seen for record in read_rank_records(folder) if (seen := record.extras.probes) is not None}
     times = _sum_times(read_launch_data(place, folder, cell.plan.ranks)) if probes else {}
     asked, everyone = cell.scenario.measure, set(range(cell.plan.ranks))
     left = {

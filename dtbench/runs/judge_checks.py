@@ -432,7 +432,7 @@ def _choose_cell(slot: Slot, cells: Cells) -> str:
     """Name the cell with the lowest or highest number, if it can be told from every other.
 
     ``n/a`` where some is of other ranks or launches than others, is only a bound, or has what was launched and not seen
-    left out.
+    left out. Where it is not known of some, theirs may be lower or higher: it is said of how many it is known.
     """
     known = {name: find_number(cell, slot.value) for name, cell in cells.items()}
     known = {name: number for name, number in known.items() if not math.isnan(number)}
@@ -440,7 +440,8 @@ def _choose_cell(slot: Slot, cells: Cells) -> str:
         return "n/a"
     choose = min if slot.how == "lowest" else max
     chosen = choose(known, key=lambda name: known[name])
-    return chosen if _is_told(chosen, known, slot.value, cells) else NOT_TOLD
+    part = "" if len(known) == len(cells) else f" (of the {len(known)} of {len(cells)} cells of which it is known)"
+    return f"{chosen if _is_told(chosen, known, slot.value, cells) else NOT_TOLD}{part}"
 
 
 NOT_TOLD = "a cell that cannot be told from others"

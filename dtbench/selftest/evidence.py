@@ -107,7 +107,7 @@ def read_evidence(run: Path, cell: str) -> Evidence:
 
 
 def _find_arm_disturbance(ranks: Sequence[RankRecord]) -> float:
-    blocks = {record.rank: read_blocks(record.arms) for record in ranks if record.arms is not None}
+    blocks = {record.rank: read_blocks(arms) for record in ranks if (arms := record.extras.exposure) is not None}
     return find_block_disturbance(keep_undisturbed(blocks))
 
 

@@ -31,7 +31,7 @@ from dtbench.store.records.checks import CatalogueRecord, OutcomesRecord
 from dtbench.store.records.outline import refuse_odd_cells, refuse_strange_launch
 from dtbench.store.records.place import check_place, find_place, refuse_strange
 from dtbench.store.records.probes import LineRecord
-from dtbench.store.records.rank import RankRecord
+from dtbench.store.records.rank import RankRecord, upgrade_format_1
 from dtbench.store.records.run import FORMAT_VERSION, Environment, LaunchRecord, RunRecord, RunStatus, WorkerOrder
 from dtbench.store.use_file import USES
 
@@ -356,6 +356,7 @@ def _is_of_another_format(run: Path) -> bool:
 
 
 def _read_record(path: Path, record: type[_R]) -> _R:
+    written = record.model_fields["format_version"].default
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
@@ -364,11 +365,13 @@ def _read_record(path: Path, record: type[_R]) -> _R:
         raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
     try:
         version = msgspec.json.decode(content, type=_Versioned).format_version
+        if record is RankRecord and version == 1:
+            content, version = upgrade_format_1(content), written
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: broken ({error}); was it edited or cut short?") from error
-    if version != FORMAT_VERSION:
+    if version != written:
         raise StoreError(
-            f"{path}: written in format {version}, this dtbench reads {FORMAT_VERSION}; use the dtbench that wrote it"
+            f"{path}: written in format {version}, this dtbench reads {written}; use the dtbench that wrote it"
         )
     try:
         return record.model_validate_json(content)

@@ -31,6 +31,7 @@ from dtbench.store.layout import LaunchFolder
 from dtbench.store.records.run import LaunchRecord, RunStatus, WorkerOrder
 from dtbench.store.write import write_record
 from dtbench.worker.joining import Rank, process_group
+from dtbench.worker.loop.context import RankContext
 from dtbench.worker.loop.correctness import write_reference
 from dtbench.worker.machine.environment import die_with_launcher, read_environment
 from dtbench.worker.machine.process_facts import process_start_unix_ns
@@ -41,7 +42,7 @@ from dtbench.worker.network.link import Link
 from dtbench.worker.recording.events import Events
 from dtbench.worker.recording.recorder import Recorder
 from dtbench.worker.reference import run_reference
-from dtbench.worker.session import Session
+from dtbench.worker.session import run_rank
 
 _THREAD_VARIABLES = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
 """Read by torch when it is imported; a scenario that sets one wants to see what it does."""
@@ -124,7 +125,7 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
     offloads = isinstance(parallel, Fsdp2) and parallel.cpu_offload
     group = process_group(order.plan, recorder, rank, carrier, shares_host_tensors=offloads)
     with carrier.blaming_failures(), group:
-        found = Session(order, rank, recorder, journal, events.say, carrier).run()
+        found = run_rank(RankContext.join(order, rank, recorder, journal, events.say, carrier))
         journal.set_state(RankState.FINISHING, time.time_ns())
         write_record(folder.rank_record(rank.rank), found)
         if rank.rank == 0:
@@ -138,7 +139,7 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
 
 
 def make_carrier(order: WorkerOrder, folder: LaunchFolder) -> Carrier:
-    """Give what carries this rank's collectives: a link where the scenario asks for one; before CUDA begins."""
+    """Return what carries this rank's collectives: a link where the scenario asks for one; before CUDA begins."""
     network = order.scenario.network
     if not isinstance(network, EmulatedNetwork):
         return Carrier()

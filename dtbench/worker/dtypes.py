@@ -6,10 +6,10 @@ from dtbench.scenario.schema.scenario import DtypeName
 
 
 def to_dtype(name: DtypeName | None) -> torch.dtype | None:
-    """Give torch's dtype; None stays None: no cast."""
+    """Return torch's dtype; None stays None: no cast."""
     return None if name is None else getattr(torch, name)
 
 
 def dtype_name(dtype: torch.dtype | None) -> str | None:
-    """Give the scenario's word for a dtype, such as ``bfloat16``."""
+    """Return the scenario's word for a dtype, such as ``bfloat16``."""
     return None if dtype is None else str(dtype).removeprefix("torch.")

@@ -72,19 +72,19 @@ def _meet_in_store(rank: int, ranks: int) -> None:
 
 
 def _register_backend(plan: Plan, recorder: Recorder, carrier: Carrier) -> str:
-    """Give the name of what carries collectives: over NCCL nothing stands before it but a link."""
+    """Return the name of what carries collectives: over NCCL nothing stands before it but a link."""
     if plan.device is DeviceKind.CPU:
         return register_named_gloo(recorder, carrier)
     return "nccl" if carrier.link is None else register_named_nccl(recorder, carrier)
 
 
 def make_device(plan: Plan, rank: Rank) -> torch.device:
-    """Give this rank's device."""
+    """Return this rank's device."""
     return torch.device("cpu") if plan.device is DeviceKind.CPU else torch.device(plan.device, rank.local_rank)
 
 
 def find_data_rank(plan: Plan, mesh: DeviceMesh) -> int:
-    """Give which share of the rows is this rank's: its place along all axes but ``tensor``, outermost first."""
+    """Return which share of the rows is this rank's: its place along all axes but ``tensor``, outermost first."""
     place = 0
     for axis in plan.mesh:
         if axis.name is not Axis.TENSOR:

@@ -17,7 +17,7 @@ def build_mesh(plan: Plan) -> DeviceMesh:
 
 
 def describe_groups(mesh: DeviceMesh, backend: str) -> tuple[ProcessGroupInfo, ...]:
-    """Give name, axis and ranks of the group of each axis that this rank belongs to."""
+    """Return name, axis and ranks of the group of each axis that this rank belongs to."""
     groups = {Axis(name): mesh.get_group(name) for name in mesh.mesh_dim_names or ()}
     return tuple(
         ProcessGroupInfo(
@@ -30,7 +30,7 @@ def describe_groups(mesh: DeviceMesh, backend: str) -> tuple[ProcessGroupInfo, .
 def describe_further(
     groups: Mapping[str, Axis], known: Iterable[ProcessGroupInfo], backend: str
 ) -> Iterator[ProcessGroupInfo]:
-    """Give the groups that a strategy made beside the mesh's own; NCCL's traces name them, and nothing else does."""
+    """Yield the groups that a strategy made beside the mesh's own; NCCL's traces name them, and nothing else does."""
     names = {group.name for group in known}
     for name, axis in groups.items():
         if name not in names:

@@ -16,6 +16,7 @@ from dtbench.cli.main import main
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.run import compare_paths, compare_sides
 from dtbench.report.page.comparison_page import comparison_tables, comparisons_page
+from dtbench.report.page.page import as_line
 from dtbench.report.render.markdown import answer_markdown
 
 Make = Callable[..., Any]
@@ -275,7 +276,7 @@ def test_owners_beyond_those_that_have_a_row_are_counted(launch_of: Make, side_o
     )
     found = compare_sides(old, new)
     (cost,) = (section for section in comparison_tables(found) if section.title == "What it cost")
-    assert cost.notes[0] == "and 12 more owners whose change is established: see --json"
+    assert as_line(cost.first_notes[0]).words == "and 12 more owners whose change is established: see --json"
 
 
 class _Tags(HTMLParser):

@@ -191,7 +191,9 @@ def judge(
 def _find_stages_told(launch: LaunchFolder) -> tuple[int, ...]:
     """Give the ranks whose stage ended with the planted error: that is a row, and the launch does not fail."""
     return tuple(
-        one.rank for one in read_rank_records(launch) if any(SENTENCE in (stage.raised or "") for stage in one.stages)
+        one.rank
+        for one in read_rank_records(launch)
+        if any(SENTENCE in (stage.raised or "") for stage in one.extras.stages)
     )
 
 

@@ -19,7 +19,7 @@ from dtbench.report.page.estimates import (
     estimates_table,
     gain_sentence,
 )
-from dtbench.report.page.page import Tone, as_line
+from dtbench.report.page.page import Line, Tone, as_line
 from dtbench.report.page.run_page import answer_words, run_page
 from dtbench.report.page.run_tables import ESTIMATES
 from dtbench.report.page.sweep import cells_table
@@ -124,8 +124,8 @@ def test_an_estimate_that_is_not_known_has_no_error_either(exposure_of: Exposure
 def test_of_many_ranks_the_table_shows_some_and_says_so(exposure_of: Exposure) -> None:
     ranks: list[int | None] = [None, *range(20)]
     section = estimates_table(exposure_of(dict.fromkeys(ranks, AGREEING)))
-    assert len(section.words) == 17
-    assert "and 4 more ranks: see --json" in section.said
+    assert len(section.first_rows) == 17
+    assert Line("and 4 more ranks: see --json", Tone.QUIET) in section.first_notes
 
 
 def test_a_rank_is_disputed_in_a_sentence_only_where_the_mean_is_not(

@@ -142,8 +142,8 @@ def _exposed_words(found: Iterator[tuple[str, tuple[str, str]]]) -> Iterator[tup
 
 def notebook_table(run: Run) -> Shown:
     tables = re.findall(r"<table.*?</table>", run.loaded._repr_html_(), re.DOTALL)
-    (html,) = (table for table in tables if f">{STEP}" in table)
-    columns = [unescape(header) for header in re.findall(r"<th[^>]*>(.*?)</th>", html)]
+    (html,) = (table for table in tables if ">step<br>time<" in table)
+    columns = [unescape(header).replace("<br>", " ") for header in re.findall(r"<th[^>]*>(.*?)</th>", html)]
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", html)][1:]
     return _by_column(run, columns, rows)
 
@@ -156,7 +156,7 @@ def markdown_table(run: Run) -> Shown:
     ]
     start = next(at for at, row in enumerate(rows) if any(title.startswith(STEP) for title in row))
     header, _, *body = rows[start : start + len(run.names) + 2]
-    return _by_column(run, [title.removesuffix(", ms") for title in header], body)
+    return _by_column(run, header, body)
 
 
 def _by_column(run: Run, columns: list[str], rows: list[list[str]]) -> Shown:

@@ -4,14 +4,15 @@ import math
 from collections.abc import Callable
 
 import pytest
-from rich.console import Console
+from rich.console import Console, Group
 
 from dtbench.base.vocabulary import Operation, Stage, StageOutcome, StatePart
 from dtbench.plan.traffic.state import StageTraffic
 from dtbench.report.page.sentences import check_word, is_trusted
+from dtbench.report.page.stages import stage_blocks
+from dtbench.report.render.terminal import render_block
 from dtbench.runs.stage_summary import RaisedOnRank, StageSummary, WrongKey
 from dtbench.runs.summary import CellSummary
-from tests.report.shown import terminal_cell
 
 Make = Callable[..., CellSummary]
 
@@ -48,7 +49,7 @@ def show(make_ddp: Make) -> Callable[[StageSummary], str]:
     def render(row: StageSummary) -> str:
         console = Console(width=80)
         with console.capture() as captured:
-            console.print(terminal_cell(make_ddp(update={"stages": (row,)})))
+            console.print(Group(*map(render_block, stage_blocks(make_ddp(update={"stages": (row,)})))))
         return captured.get()
 
     return render

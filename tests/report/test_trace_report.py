@@ -12,9 +12,9 @@ import pytest
 
 from dtbench.base.units import format_ns
 from dtbench.base.vocabulary import Cause, Purpose
-from dtbench.cli.console import print_block
+from dtbench.cli.console import print_table
 from dtbench.report.page.causes import describe_cause
-from dtbench.report.page.page import Table
+from dtbench.report.page.page import Table, words_of
 from dtbench.report.page.trace_page import (
     MOST_OWNERS,
     MOST_RANKS,
@@ -156,7 +156,7 @@ def test_what_has_no_owner_is_called_unattributed(ddp: TraceSet) -> None:
 
 def test_many_owners_are_summed_below_those_that_are_shown(fsdp: TraceSet) -> None:
     many = name_owners(fsdp, [f"layers.{i}" for i in range(MOST_OWNERS + 5)])
-    rows = owner_table(many).words
+    rows = [tuple(map(words_of, row)) for row in owner_table(many).first_rows]
     assert len(rows) == MOST_OWNERS + 1
     assert rows[-1][0].endswith(" more")
     assert sum(float(row[-1].removesuffix(" %")) for row in rows) == pytest.approx(100, abs=1)
@@ -205,8 +205,8 @@ def test_events_without_an_operator_are_in_the_numbers_and_collectives_without_a
 
 def test_few_steps_are_shown_one_by_one_and_many_by_their_spread(ddp: TraceSet) -> None:
     few, many = time_table(ddp), time_table(repeat_steps(ddp, 10))
-    assert [row[:2] for row in few.rows] == [("0", "10"), ("0", "11"), ("0", "12"), ("0", "whole")]
-    ((rank, steps, time, *_),) = many.rows
+    assert [row[:2] for row in few.words] == [("0", "10"), ("0", "11"), ("0", "12"), ("0", "whole")]
+    ((rank, steps, time, *_),) = many.words
     assert (rank, steps, time) == ("0", "30", "112 ms\n92.5-128 ms")
     assert many.notes
 
@@ -248,7 +248,7 @@ def test_long_names_and_causes_fit_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", "80")
     names = [f"model.language_model.layers.{i}.mlp.experts.down_proj" for i in range(4)]
     for section in tables_of(repeat_steps(name_owners(fsdp, names), 10)):
-        print_block(section)
+        print_table(section.columns, section.first_rows)
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
     assert "down_proj" in "".join(lines).replace(" ", "") or any("down" in line for line in lines)
@@ -285,7 +285,7 @@ def test_what_some_steps_have_is_no_count_of_none(fsdp: TraceSet, times: int, co
     few = [
         replace(step, purposes=tuple(replace(row, count=unshard.count // 2) for row in step.purposes)) for step in kept
     ]
-    (row,) = purpose_table(replace(repeated, analyses=(replace(one, steps=tuple(few)),))).rows[:1]
+    (row,) = purpose_table(replace(repeated, analyses=(replace(one, steps=tuple(few)),))).words[:1]
     assert row[:2] == ("unshard", count)
 
 

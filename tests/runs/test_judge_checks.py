@@ -454,6 +454,20 @@ def test_the_answer_names_a_cell_only_where_launches_tell_it_from_all_others() -
     assert found.answer == f"{which}/async/{which}"
 
 
+@pytest.mark.parametrize("how", ["lowest", "highest"])
+def test_a_cell_of_which_the_number_is_not_known_may_have_the_lowest_and_highest(how: str) -> None:
+    checks = (bound("step_time.median", at_most_ms=100),)
+    answer = f"{{{how} hidden_fraction}}"
+    checklist = Checklist.model_validate({"checks": checks, "answer": answer}, strict=False)
+    cells = [PLAIN.model_copy(update={"hidden_fraction": math.nan}), ASYNC]
+    found = judge_checklist(checklist, cells, ())
+    assert found is not None
+    assert found.answer == "async (of the 1 of 2 cells of which it is known)"
+    found = judge_checklist(checklist, [cells[0], cells[0].model_copy(update={"name": "third"}), ASYNC], ())
+    assert found is not None
+    assert found.answer == "async (of the 1 of 3 cells of which it is known)"
+
+
 def test_there_is_no_answer_where_a_check_failed() -> None:
     found = answered("{step_time.median of plain}", at_most_ms=1)
     assert (found.outcome, found.answer) == (FAILED, None)

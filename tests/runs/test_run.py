@@ -44,6 +44,7 @@ from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_launch, read_run, read_table
 from dtbench.store.records.arms import ArmBlock, ArmCount, ArmSteps
 from dtbench.store.records.canary import CanaryResult, MissedWait
+from dtbench.store.records.extras import RankExtras
 from dtbench.store.records.rank import (
     CorrectnessResult,
     Memory,
@@ -64,7 +65,7 @@ from dtbench.store.records.run import (
     TookCores,
     WorkerOrder,
 )
-from dtbench.store.records.state import StageRecord
+from dtbench.store.records.state import StageRecord, StateDictRecord
 from dtbench.store.records.traffic import ExpectedTraffic, OverlapPossible, Owned, Traffic
 from dtbench.store.use_file import USES
 from dtbench.store.write import write_record, write_table
@@ -209,7 +210,8 @@ def test_the_canary_of_a_cell_is_that_of_the_rank_that_names_what_was_read_too_e
         canary = CanaryResult(
             passed=False, steps=2, collectives=3, is_equal=False, loss_error=0.0, gradient_error=math.inf, missed=found
         )
-        write_record(made.launch.rank_record(rank), rank_record(rank, (1.0,)).model_copy(update={"canary": canary}))
+        update = {"extras": RankExtras(canary=canary)}
+        write_record(made.launch.rank_record(rank), rank_record(rank, (1.0,)).model_copy(update=update))
     (cell,) = summarize_run(made.folder.path).cells
     assert cell.canary is not None
     assert cell.canary.missed == (missed,)
@@ -246,7 +248,7 @@ def test_times_of_a_training_states_stages_are_not_told_where_others_had_the_cor
 ) -> None:
     path = made.launch.rank_record(1)
     stage = StageRecord(stage=Stage.GATHER, part=StatePart.MODEL, duration_ns=(7,), state_bytes=40)
-    update = {"stages": (stage,), "state_taken_fraction": taken}
+    update = {"extras": RankExtras(state_dict=StateDictRecord(stages=(stage,), taken_fraction=taken))}
     write_record(path, RankRecord.model_validate_json(path.read_bytes()).model_copy(update=update))
     cell = summarize_run(made.folder.path).cells[0]
     notes = [note for note in cell.notes if "no time of a stage, load or save is judged" in note]
@@ -738,7 +740,9 @@ def test_estimates_of_exposed_communication_come_from_the_records_of_ranks_and_t
         blocks=(blocks[0].model_copy(update={"wait_ns": waits}), blocks[1]),
         counts=tuple(ArmCount(arm=arm, operators=9, traffic=()) for arm in (Arm.FULL, Arm.REMOVED)),
     )
-    write_record(run.launch.rank_record(0), rank_record(0, (1.0, 0.5)).model_copy(update={"arms": arms}))
+    write_record(
+        run.launch.rank_record(0), rank_record(0, (1.0, 0.5)).model_copy(update={"extras": RankExtras(exposure=arms)})
+    )
     (cell,) = summarize_run(run.folder.path).cells
     assert cell.exposure is not None
     trace, ablation, wait = cell.exposure.rows[0].estimates

@@ -215,6 +215,33 @@ def test_what_is_exposed_and_no_owners_is_said_to_be_so(exposed_ns: int, said: s
     assert found == ([] if said is None else [f"owners' times add up to 1.00 ms, and {said}"])
 
 
+@pytest.mark.parametrize(
+    ("exposed_ns", "said"),
+    [
+        ((500, 1_500), []),  # what the first issued ran on in the second
+        ((1_500, 500), ["250 ns lies beyond the steps that issued it", "whose 250 ns is, is not known"]),
+    ],
+)
+def test_what_owners_lack_is_said_though_they_have_as_much_too_much(
+    exposed_ns: tuple[int, int], said: list[str]
+) -> None:
+    issued: dict[str, object] = {"exposed_tail_ns": 1_000, "exposed_ns": 1_000}
+    table = collectives(issued, {**issued, "step": 2})
+    window = steps(1, 2).assign(exposed_comm_ns=list(exposed_ns), comm_ns=1_000)
+    found = list(say_unowned(summarize_owners(table, window), table, window))
+    assert found == [f"owners' times add up to 1.00 us, and 1.00 us of a step is exposed: {what}" for what in said]
+
+
+def test_what_one_rank_lacks_another_ranks_surplus_does_not_hide() -> None:
+    issued: dict[str, object] = {"exposed_tail_ns": 1_000, "exposed_ns": 1_000}
+    table = collectives(issued, {**issued, "rank": 1})
+    window = pd.concat([steps(1), steps(1).assign(rank=1)], ignore_index=True)
+    window = window.assign(exposed_comm_ns=[600, 1_400], comm_ns=1_000)
+    beyond, lacking = say_unowned(summarize_owners(table, window), table, window)
+    assert beyond.endswith(": 200 ns lies beyond the steps that issued it")
+    assert lacking.endswith(": whose 200 ns is, is not known")
+
+
 def test_nothing_is_said_of_sums_where_owners_are_not_known_of_all_or_nothing_is_exposed() -> None:
     window = steps(1).assign(exposed_comm_ns=500, comm_ns=500)
     unknown = collectives({"exposed_tail_ns": 9, "exposed_ns": 9}, {"exposed_ns": pd.NA})

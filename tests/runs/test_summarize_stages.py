@@ -11,8 +11,9 @@ from dtbench.plan.plan import MeshAxis
 from dtbench.runs.cell.stage_plan import StagePlan
 from dtbench.runs.cell.summarize_stages import MOST_WRONG_KEYS, summarize_stages
 from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.records.extras import RankExtras
 from dtbench.store.records.rank import RankRecord
-from dtbench.store.records.state import StageMemory, StageMismatch, StageRecord
+from dtbench.store.records.state import StageMemory, StageMismatch, StageRecord, StateDictRecord
 from dtbench.store.records.traffic import Traffic
 
 MEMORY = StageMemory(
@@ -50,7 +51,7 @@ def make_stage(*duration_ns: int, wrong: int = 0, state_bytes: int = 40) -> Stag
 
 
 def make_rank(rank: int, *stages: StageRecord) -> RankRecord:
-    fields: dict[str, Any] = {"rank": rank, "stages": stages}
+    fields: dict[str, Any] = {"rank": rank, "extras": RankExtras(state_dict=StateDictRecord(stages=stages))}
     return RankRecord.model_construct(**fields)
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from dtbench.base.units import MIB
 from dtbench.runs.cell.summarize_state_steps import summarize_state_steps
+from dtbench.store.records.extras import RankExtras
 from dtbench.store.records.rank import RankRecord
-from dtbench.store.records.state import StateStepsRecord
+from dtbench.store.records.state import StateDictRecord, StateStepsRecord
 
 
 def make_rank(rank: int, **changes: Any) -> RankRecord:
@@ -26,7 +27,7 @@ def make_rank(rank: int, **changes: Any) -> RankRecord:
         "mismatched": 0,
     }
     steps = StateStepsRecord.model_validate({**told, **changes})
-    fields: dict[str, Any] = {"rank": rank, "state_steps": steps}
+    fields: dict[str, Any] = {"rank": rank, "extras": RankExtras(state_dict=StateDictRecord(stages=(), steps=steps))}
     return RankRecord.model_construct(**fields)
 
 

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from dtbench.report.page.cell_page import MOST_PARAMETERS
+from dtbench.report.page.cell_page import MOST_PARAMETERS, gradient_wait_blocks
+from dtbench.report.render.terminal import render_block
 from dtbench.runs.cell.summarize_waits import summarize_gradient_waits
 from dtbench.runs.cell_numbers import find_number
 from dtbench.runs.summary import CellSummary, GradientWait
 from dtbench.scenario.checks.values import Quantity, read_value
 from dtbench.traces.rows.collective_table import COLLECTIVES
-from tests.report.shown import terminal_cell
 
 HOOK = "_data_parallel_utils.sync_grad_hook"
 
@@ -25,8 +25,9 @@ def collectives(*rows: dict[str, object]) -> pd.DataFrame:
         for name, dtype in COLLECTIVES.dtypes.items()
     }
     awaited = {"step": 1, "owner": "up", "awaited_by": HOOK, "issue_ns": 100, "first_wait_ns": 130, "wait_ns": 10}
-    table = pd.DataFrame([{**blank, **awaited, **row} for row in rows], columns=list(COLLECTIVES.dtypes))
-    return table.astype(COLLECTIVES.dtypes)
+    return pd.DataFrame([{**blank, **awaited, **row} for row in rows], columns=list(COLLECTIVES.dtypes)).astype(
+        COLLECTIVES.dtypes
+    )
 
 
 def make_cell(waits: tuple[GradientWait, ...]) -> CellSummary:
@@ -76,7 +77,7 @@ def test_the_longest_waits_are_printed_first_and_the_rest_is_counted() -> None:
         for index in range(MOST_PARAMETERS + 2)
     )
     console = Console(width=80, record=True)
-    console.print(terminal_cell(make_cell(waits)))
+    console.print(*map(render_block, gradient_wait_blocks(make_cell(waits))))
     lines = console.export_text().splitlines()
     names = [line.split()[0] for line in lines if line.startswith("p")]
     assert names == [f"p{index}" for index in range(MOST_PARAMETERS + 1, 1, -1)]

@@ -19,6 +19,13 @@ def result(error: float, *, passed: bool | None, missed: int = 0) -> SimpleNames
     return SimpleNamespace(gradient_error=error, passed=passed, missed=(0,) * missed)
 
 
+def make_rank(part: str, value: Any) -> Any:
+    """Make a rank of which only a part is known, by its dotted name."""
+    for name in reversed(part.split(".")):
+        value = SimpleNamespace(**{name: value})
+    return value
+
+
 def receipt(knob: str, *, agrees: bool) -> SimpleNamespace:
     outcome = ReceiptOutcome.AGREES if agrees else ReceiptOutcome.DISAGREES
     return SimpleNamespace(knob=knob, outcome=outcome)
@@ -33,25 +40,25 @@ def receipt(knob: str, *, agrees: bool) -> SimpleNamespace:
         (worst_ranks.worst_correctness, "correctness", [result(1e-7, passed=True), result(1e-5, passed=True), None], 1),
         (
             worst_ranks.worst_canary,
-            "canary",
+            "extras.canary",
             [result(0, passed=None), result(0, passed=False, missed=1), result(0, passed=False, missed=3)],
             2,
         ),
-        (worst_ranks.worst_canary, "canary", [result(0, passed=True), result(0, passed=None), None], 1),
+        (worst_ranks.worst_canary, "extras.canary", [result(0, passed=True), result(0, passed=None), None], 1),
         (
             worst_ranks.slowest_compilation,
             "compilation",
             [SimpleNamespace(duration_ns=5), None, SimpleNamespace(duration_ns=9)],
             2,
         ),
-        (worst_ranks.most_state_taken, "state_taken_fraction", [0.1, None, 0.4], 2),
+        (worst_ranks.most_state_taken, "extras.state_dict.taken_fraction", [0.1, None, 0.4], 2),
     ],
 )
 def test_the_worst_is_found_wherever_it_stands(
     find: Callable[[Sequence[Any]], object], part: str, values: list[Any], worst: int
 ) -> None:
     for order in permutations(values):
-        assert find([SimpleNamespace(**{part: value}) for value in order]) is values[worst]
+        assert find([make_rank(part, value) for value in order]) is values[worst]
 
 
 def test_a_receipt_that_disagrees_stands_for_its_knob() -> None:

@@ -43,6 +43,26 @@ def test_an_id_below_all_calls_was_launched_before_the_trace_and_one_among_them_
     assert count(path) == Uncorrelated(launched_before=2, without_id=1, launch_missing=2)
 
 
+def test_an_id_below_all_calls_is_no_proof_where_an_operator_before_them_lacks_its_launch(
+    draw: Callable[..., Path],
+) -> None:
+    rest = """op aten::empty          @1   |=        =   |
+        call cudaLaunchKernel   @1   |       c   e |
+        kernel gemm             @s7  |a   b   c   e|
+        """
+
+    def count_with(names: str, bars: str) -> Uncorrelated:
+        operators = "\n".join(f"op {name} @{name} |{bars}|" for name in names)
+        calls = "\n".join(f"call cudaLaunchKernel @{name} |      x   y  |" for name in names)
+        return count(draw(f"{operators}\n{calls}\n{rest}"))
+
+    before, missing = Uncorrelated(launched_before=2, without_operator=2), Uncorrelated(1, 0, 1, without_operator=2)
+    assert count_with("mnop"[:3], "  ==  ==  ==") == missing
+    assert count_with("mn", "  ==  ==  ==") == before  # a batch may be put together on the host
+    assert count_with("mno", "      ==  ==") == before
+    assert count_with("mno", "  ==  ==  == =") == before  # the last ones launch nothing either
+
+
 def test_without_any_call_nothing_is_said_to_have_been_launched_before(draw: Callable[..., Path]) -> None:
     assert count(draw("kernel gemm @s7 |aabb|")) == Uncorrelated(launch_missing=2)
 

@@ -1,5 +1,7 @@
 """Where the steps of a device trace begin."""
 
+import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,3 +40,74 @@ def test_a_step_whose_work_all_began_early_begins_with_it(draw: Callable[..., Pa
     """
     (one,) = analyze_traces([draw(drawing)]).analyses
     assert one.timeline.steps[1].start_ns == (6000 if early else 14000)
+
+
+def draw_lost(idle: str, call: str) -> str:
+    """Draw two steps, the second of which begins with b."""
+    return f"""
+    step ProfilerStep#1     @1 |===={" " * len(idle)}                    |
+    step ProfilerStep#2     @1 |    {"=" * len(idle)}====================|
+    call cudaLaunchKernel   @1 |a   {idle}{call}  c                |
+    kernel gemm             @7 | aaa{idle} bbbbbbb ccc d      |
+    call cudaLaunchKernel   @1 |    {idle}     d              |
+    """
+
+
+IDLE = " " * 25
+
+
+def test_a_step_whose_first_launch_is_lost_begins_with_it_where_the_device_had_stood_idle(
+    draw: Callable[..., Path],
+) -> None:
+    whole, lost = (analyze_traces([draw(draw_lost(IDLE, call))]) for call in ("b", " "))
+    (one,), (other,) = whole.analyses, lost.analyses
+    assert one.timeline.steps == other.timeline.steps
+    assert one.timeline.steps[1].start_ns == 30_000
+    assert other.uncorrelated.launch_missing == 1
+    assert not [note for note in lost.notes if "launches are lost" in note]
+
+
+def test_where_a_step_begins_is_not_known_where_the_device_worked_and_its_first_launch_is_lost(
+    draw: Callable[..., Path],
+) -> None:
+    traces = analyze_traces([draw(draw_lost("", " "))])
+    (one,) = traces.analyses
+    assert [step.start_ns for step in one.timeline.steps] == [1_000, 13_000]
+    (note,) = [note for note in traces.notes if "launches are lost" in note]
+    assert note == (
+        "rank 0: launches are lost, and where step 2 begins is not known to within 8.00 us, so it is left out: from"
+        " its first kernel to the trace's last are 5.00 us, and it took the host 20.0 us and others 12.0 us"
+    )
+
+
+def test_work_before_what_is_known_to_be_of_the_step_before_is_none_of_a_step(draw: Callable[..., Path]) -> None:
+    drawing = """
+    step ProfilerStep#1     @1 |====              |
+    step ProfilerStep#2     @1 |    ==============|
+    call cudaLaunchKernel   @1 |a  c e            |
+    kernel gemm             @7 | aaaa bbb ccc eee |
+    """
+    traces = analyze_traces([draw(drawing)])
+    (one,) = traces.analyses
+    assert (one.uncorrelated.launch_missing, one.steps[1].unsure_ns) == (1, 0)
+    assert not [note for note in traces.notes if "launches are lost" in note]
+
+
+def test_a_lost_mark_of_a_step_takes_no_other_steps_times(tmp_path: Path) -> None:
+    source = Path(__file__).parent / "recorded" / "two_ranks_one_gpu" / "ddp"
+    whole = analyze_traces([source])
+    for rank in (0, 1):
+        trace = json.loads(gzip.decompress((source / f"rank{rank}.json.gz").read_bytes()))
+        if rank:
+            trace["traceEvents"] = [one for one in trace["traceEvents"] if one["name"] != "ProfilerStep#3"]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    traces = analyze_traces([tmp_path])
+    first, _, last = whole.analyses[1].steps
+    assert [(one.step, one.overlap, one.purposes) for one in traces.analyses[1].steps] == [
+        (one.step, one.overlap, one.purposes) for one in (first, last)
+    ]
+    assert traces.analyses[1].whole == whole.analyses[1].whole
+    assert (
+        "rank 1: no range of step 3 is there, though steps around have one: what ran then is in no number per step"
+        in (traces.notes)
+    )

@@ -18,7 +18,7 @@ import torch.distributed.checkpoint.state_dict as state_dict
 
 from dtbench.base.vocabulary import Axis, Operation, Region
 from dtbench.worker import __main__ as worker
-from dtbench.worker.extras.state_dict import together
+from dtbench.worker.extras.state_dict import rank_guard
 from dtbench.worker.loop.steps import Phases
 from dtbench.worker.loop.train import TrainStep
 from dtbench.worker.network import carrier, link, named_gloo
@@ -264,8 +264,8 @@ def raise_before_gather() -> None:
             raise
 
     state_dict._gather_state_dict = gather
-    patient = together.Together.__init__
-    together.Together.__init__ = partialmethod(patient, patience_s=0.5)  # type: ignore[assignment,method-assign]
+    patient = rank_guard.RankGuard.__init__
+    rank_guard.RankGuard.__init__ = partialmethod(patient, patience_s=0.5)  # type: ignore[assignment,method-assign]
 
 
 def spoil(gathered: dict[str, Any]) -> None:

@@ -64,7 +64,9 @@ def test_whoever_waits_sees_the_same_numbers_however_late_they_come(
     assert canary.reason is None
     assert (canary.passed, canary.steps, canary.is_equal, canary.missed) == (True, 2, True, ())
     last = launched.rank(1)
-    assert last.canary.collectives == sum(row.count for row in last.traffic), "a broadcast's root receives nothing"
+    assert last.extras.canary.collectives == sum(row.count for row in last.traffic), (
+        "a broadcast's root receives nothing"
+    )
 
 
 def test_a_result_of_which_only_torch_keeps_the_work_arrives(
@@ -221,11 +223,11 @@ def test_the_canary_changes_nothing_that_is_recorded_and_runs_only_where_it_is_a
     for field in ("losses", "traffic", "owned", "carried", "bucket_bytes_per_step"):
         assert getattr(asked, field) == getattr(silent, field)
     assert [receipt.knob for receipt in asked.receipts] == [receipt.knob for receipt in silent.receipts]
-    assert silent.canary is None
-    assert real.canary is None, "a real network runs it only when asked"
+    assert silent.extras.canary is None
+    assert real.extras.canary is None, "a real network runs it only when asked"
     wished = run(correctness={"enabled": False, "canary": True})
     assert wished.correctness is None
-    assert wished.canary.passed
+    assert wished.extras.canary.passed
 
 
 def test_random_numbers_are_drawn_again_so_that_steps_repeat_themselves(

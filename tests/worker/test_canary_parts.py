@@ -14,11 +14,12 @@ torch = pytest.importorskip("torch", reason="the worker room imports torch")
 from torch import nn
 
 from dtbench.base.vocabulary import DeviceKind, Operation, Purpose, Region
+from dtbench.store.records.canary import CanaryResult
 from dtbench.worker.extras.canary.canary import look_for_missing_waits
 from dtbench.worker.extras.canary.narrow import MOST_TRIED, Group, describe_group, find_smallest
-from dtbench.worker.extras.canary.still_state import StillState
 from dtbench.worker.extras.canary.trial import Trial, compare_trials, read_gradients, worst_of
-from dtbench.worker.network.withheld import Suspect
+from dtbench.worker.extras.still_steps import StillState
+from dtbench.worker.network.deferred import CollectiveKey
 
 TOLERANCES = (1e-5, 1e-5)
 
@@ -128,27 +129,27 @@ def test_everything_that_a_step_changes_is_put_back_as_often_as_wished() -> None
         assert (torch.rand(1).item(), random.random()) == drawn
 
 
-def make_suspect(number: int) -> Suspect:
+def make_key(number: int) -> CollectiveKey:
     purpose = (Purpose.UNSHARD, Purpose.GRAD_REDUCE)[number % 2]
     operation = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)[number % 2]
-    return Suspect(purpose, operation, Region.BACKWARD, f"layers.{number // 4}", place=number // 2 % 2)
+    return CollectiveKey(purpose, operation, Region.BACKWARD, f"layers.{number // 4}", place=number // 2 % 2)
 
 
-SUSPECTS = tuple(make_suspect(number) for number in range(8))
+KEYS = tuple(make_key(number) for number in range(8))
 
 
-@pytest.mark.parametrize("guilty", [*itertools.combinations(SUSPECTS, 1), *itertools.combinations(SUSPECTS, 3)])
+@pytest.mark.parametrize("guilty", [*itertools.combinations(KEYS, 1), *itertools.combinations(KEYS, 3)])
 def test_the_guilty_are_found_one_by_one_and_nobody_else(guilty: Group) -> None:
-    found = find_smallest(SUSPECTS, lambda group: not set(group).isdisjoint(guilty))
+    found = find_smallest(KEYS, lambda group: not set(group).isdisjoint(guilty))
     assert sorted(found, key=str) == sorted(((one,) for one in guilty), key=str)
 
 
 def test_what_fails_only_together_is_named_together() -> None:
-    pair = {SUSPECTS[0], SUSPECTS[1]}
-    assert find_smallest(SUSPECTS, pair.issubset) == [SUSPECTS]
-    within = {SUSPECTS[0], SUSPECTS[4]}
-    gathers = tuple(one for one in SUSPECTS if one.purpose is Purpose.UNSHARD)
-    assert find_smallest(SUSPECTS, within.issubset) == [gathers]
+    pair = {KEYS[0], KEYS[1]}
+    assert find_smallest(KEYS, pair.issubset) == [KEYS]
+    within = {KEYS[0], KEYS[4]}
+    gathers = tuple(one for one in KEYS if one.purpose is Purpose.UNSHARD)
+    assert find_smallest(KEYS, within.issubset) == [gathers]
 
 
 def test_the_search_ends_where_it_would_take_too_many_steps() -> None:
@@ -159,7 +160,8 @@ def test_the_search_ends_where_it_would_take_too_many_steps() -> None:
         return True
 
     many = tuple(
-        Suspect(Purpose.TENSOR, Operation.ALL_REDUCE, Region.FORWARD, "", place) for place in range(MOST_TRIED + 1)
+        CollectiveKey(Purpose.TENSOR, Operation.ALL_REDUCE, Region.FORWARD, "", place)
+        for place in range(MOST_TRIED + 1)
     )
     assert find_smallest(many, fails) == [many]
     assert tried == [], "one purpose, one kind: that it fails is known"
@@ -167,25 +169,26 @@ def test_the_search_ends_where_it_would_take_too_many_steps() -> None:
 
 
 def test_a_group_is_described_by_what_all_of_it_share() -> None:
-    alone = describe_group((SUSPECTS[5],), frozenset(SUSPECTS[:6]))
+    alone = describe_group((KEYS[5],), frozenset(KEYS[:6]))
     assert (alone.purpose, alone.operation, alone.region) == (
         Purpose.GRAD_REDUCE,
         Operation.REDUCE_SCATTER,
         Region.BACKWARD,
     )
     assert (alone.owner, alone.place, alone.count, alone.was_awaited) == ("layers.1", None, 1, False)
-    all_of_them = describe_group(SUSPECTS, frozenset())
+    all_of_them = describe_group(KEYS, frozenset())
     assert (all_of_them.purpose, all_of_them.operation, all_of_them.owner) == (None, None, None)
     assert (all_of_them.region, all_of_them.count, all_of_them.was_awaited) == (Region.BACKWARD, 8, True)
-    nobodys = Suspect(Purpose.TENSOR, Operation.ALL_REDUCE, Region.FORWARD, "", 3)
+    nobodys = CollectiveKey(Purpose.TENSOR, Operation.ALL_REDUCE, Region.FORWARD, "", 3)
     assert (describe_group((nobodys,), frozenset()).owner, describe_group((nobodys,), frozenset()).place) == (None, 3)
 
 
 def test_of_steps_that_nobody_could_try_no_number_is_told() -> None:
     scenario, plan = SimpleNamespace(wants_canary=True), SimpleNamespace(device=DeviceKind.CUDA)
-    bench: Any = SimpleNamespace(scenario=scenario, plan=plan)
-    step: Any = None
-    found = look_for_missing_waits(bench, step)
-    assert found is not None
+    trained: Any = SimpleNamespace(at=SimpleNamespace(scenario=scenario, plan=plan), step=None)
+    finding = look_for_missing_waits(trained)
+    assert finding is not None
+    found = finding.record
+    assert isinstance(found, CanaryResult)
     assert (found.passed, found.is_equal) == (None, None)
     assert '"loss_error":"NaN","gradient_error":"NaN"' in found.model_dump_json()

@@ -151,7 +151,7 @@ def _called(launched: Any, ranks: int = 2) -> dict[str, int]:
     """Give the calls of each function of DDP, summed over ranks."""
     calls: dict[str, int] = {}
     for rank in range(ranks):
-        probes = launched.rank(rank).probes
+        probes = launched.rank(rank).extras.probes
         assert probes is not None
         for one in probes.functions:
             name = one.name.removeprefix("DistributedDataParallel.")
@@ -221,7 +221,7 @@ def test_a_model_trains_as_before_after_all_that_is_done_to_it(
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
     launched = launch(scenario(**_probed(model=WATCHING, **_ddp(lifecycle=list(LIFECYCLE)))))
-    lived = launched.rank().lived
+    lived = launched.rank().extras.lifecycle.calls
     assert [one.call for one in lived] == list(LIFECYCLE)
     assert [one for one in lived if not one.passed] == []
     assert lived[-1].gradient_error > 0.1, "without hooks nothing is reduced"
@@ -240,7 +240,7 @@ def test_in_low_precision_sums_in_another_order_are_no_change(
     parallel = {"kind": "ddp", "replicas": 3, "bucket_cap_mb": 0.05, "lifecycle": ["deepcopy", "remove_autograd_hooks"]}
     data = {"global_batch": 6, "sequence_length": 16}
     launched = launch(scenario(precision={"dtype": "bfloat16"}, data=data, parallel=parallel))
-    copied, unhooked = launched.rank().lived
+    copied, unhooked = launched.rank().extras.lifecycle.calls
     assert copied.passed
     assert copied.gradient_error > 1e-6
     assert unhooked.passed
@@ -251,7 +251,7 @@ def test_over_gloo_a_model_does_not_train_on_once_it_is_told_the_rows_of_sparse_
     launch: Callable[..., Any], scenario: Callable[..., Any]
 ) -> None:
     launched = launch(scenario(**_probed(model=SPARSE, optimizer=SGD, **_ddp(lifecycle=["sparse_metadata"]))))
-    (told,) = launched.rank().lived
+    (told,) = launched.rank().extras.lifecycle.calls
     assert (told.passed, "layout Sparse" in (told.error or "")) == (True, True)
     assert _called(launched)["_set_sparse_metadata"]
 

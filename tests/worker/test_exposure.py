@@ -52,8 +52,8 @@ def run_arms(launch: Callable[..., Any], scenario: Callable[..., Any], sections:
 
 
 def arms_of(rank: RankRecord) -> ArmSteps:
-    assert rank.arms is not None
-    return rank.arms
+    assert rank.extras.exposure is not None
+    return rank.extras.exposure
 
 
 def receipt_of(rank: RankRecord, knob: str) -> Receipt:
@@ -160,7 +160,7 @@ def test_arms_change_no_loss_that_is_recorded_and_run_only_if_asked(
         return rank
 
     alone, waited = run(), run(exposure=["trace", "wait"])
-    assert alone.arms is None
+    assert alone.extras.exposure is None
     assert waited.losses == alone.losses
     assert waited.traffic == alone.traffic
     assert {block.arm for block in arms_of(waited).blocks} == {Arm.FULL}

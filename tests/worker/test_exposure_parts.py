@@ -23,10 +23,11 @@ from dtbench.worker.extras.exposure.arm_loop import BLOCK_STEPS, Block, order_bl
 from dtbench.worker.extras.exposure.arm_receipt import Evidence, make_arm_receipt
 from dtbench.worker.extras.exposure.backward_end import BackwardEnd
 from dtbench.worker.extras.exposure.ddp_logger import LoggedBackwards
-from dtbench.worker.extras.exposure.estimate import Bench, choose_arms, record_blocks
+from dtbench.worker.extras.exposure.estimate import ArmRunner, choose_arms, record_blocks
 from dtbench.worker.extras.exposure.operator_count import count_operators
-from dtbench.worker.extras.exposure.still_weights import hold_weights, sum_weights
 from dtbench.worker.extras.exposure.wait_clock import WaitClock
+from dtbench.worker.extras.still_steps import hold_weights, sum_weights
+from dtbench.worker.loop.clock import HostClock
 from dtbench.worker.loop.train import TrainStep
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.parallelize.parallelized import Sync
@@ -56,11 +57,10 @@ def test_only_where_the_host_waits_is_the_end_of_backward_timed(device: DeviceKi
     nothing: dict[str, Any] = dict.fromkeys(("built", "optimizer", "recorder", "autocast", "clip_norm", "observed"))
     parallel: Any = SimpleNamespace(model=model, read_sync=lambda: Sync.REDUCE)
     step = TrainStep(parallel=parallel, micro_batches=1, **nothing)
-    nothing = dict.fromkeys(("scenario", "recorder", "journal", "clock", "say", "wants_again"))
     plan, batches = SimpleNamespace(device=device), SimpleNamespace(make=lambda number: number)
-    fields: dict[str, Any] = {**nothing, "plan": plan, "batches": batches}
-    bench = Bench(first=9, carrier=Carrier(), **fields)
-    loop = bench._make_loop(step, itertools.count())
+    at = SimpleNamespace(plan=plan, recorder=None, journal=None, carrier=Carrier())
+    trained: Any = SimpleNamespace(at=at, step=step, batches=batches, first=9)
+    loop = ArmRunner(trained, HostClock())._make_loop(itertools.count())
     assert (loop.witness.end is not None) == times_the_end
     assert (loop.step is not step) == times_the_end
 

@@ -40,7 +40,7 @@ def gathers(launched: Any) -> Receipt:
 
 
 def probed(launched: Any) -> dict[str, Any]:
-    return {one.name: one for one in launched.rank().probes.functions}
+    return {one.name: one for one in launched.rank().extras.probes.functions}
 
 
 @pytest.mark.quick("async-ddp")

@@ -488,10 +488,9 @@ def test_what_the_link_costs_is_what_is_saved_where_it_is_left_out(share: Callab
     for rank in ranks:
         receipt = next(one for one in rank.receipts if one.knob == "measure.exposure")
         assert receipt.outcome is ReceiptOutcome.AGREES, receipt
-        assert rank.arms is not None
-        steps_ns = {
-            arm: sorted(ns for block in rank.arms.blocks if block.arm is arm for ns in block.step_ns) for arm in Arm
-        }
+        arms = rank.extras.exposure
+        assert arms is not None
+        steps_ns = {arm: sorted(ns for block in arms.blocks if block.arm is arm for ns in block.step_ns) for arm in Arm}
         full, removed, serial = (values[len(values) // 2] / NS_PER_MS for values in steps_ns.values())
         assert full - removed >= 0.8 * 60
         assert serial >= full - 20

@@ -15,7 +15,7 @@ from dtbench.base.vocabulary import Region
 from dtbench.machine.stolen_time import StolenClock
 from dtbench.scenario.schema.model import Straggler, Timed
 from dtbench.worker.loop.jitter import advise_ms, find_jitter_ns, require_exact_units
-from dtbench.worker.loop.meeting import Meeting
+from dtbench.worker.loop.store_exchange import StoreExchange
 from dtbench.worker.models.known_cost import KnownCost, Sleep
 from tests.worker.thread_store import ThreadStore
 
@@ -50,8 +50,8 @@ def meet(asked: Timed, pauses: Sequence[Missing], waited_s: list[float] | None =
 
     def rank(place: int) -> str:
         try:
-            cost, meeting = KnownCost(asked, place, pauses[place]), Meeting(store, place, len(pauses))
-            return require_exact_units(cost, meeting, wait_s=waits_s.append)
+            cost, exchange = KnownCost(asked, place, pauses[place]), StoreExchange(store, place, len(pauses))
+            return require_exact_units(cost, exchange, wait_s=waits_s.append)
         except PlanError as error:
             return f"refused: {error}"
 
@@ -136,7 +136,7 @@ def test_a_unit_that_is_exact_is_tried_once() -> None:
 
 def test_the_jitter_that_was_found_stays_with_the_cost() -> None:
     cost = KnownCost(units(20, 40), 0, Missing([80 * NS_PER_US]))
-    said = require_exact_units(cost, Meeting(ThreadStore(), 0, 1))
+    said = require_exact_units(cost, StoreExchange(ThreadStore(), 0, 1))
     assert cost.jitter_ns == {Region.FORWARD: 80 * NS_PER_US, Region.BACKWARD: 80 * NS_PER_US}
     assert said == (
         "model.forward_ms=20 misses its time by 80.0 us, 0.4 % of it and model.backward_ms=40 misses its time by "

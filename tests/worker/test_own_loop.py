@@ -43,7 +43,7 @@ from dtbench.worker.user_loop import loop as own_loop_module
 from dtbench.worker.user_loop import run as own_run
 from dtbench.worker.user_loop.axes import find_names, known_axes, name_mesh, read_overlap
 from dtbench.worker.user_loop.end import join_reasons
-from dtbench.worker.user_loop.peers import Peers, Said
+from dtbench.worker.user_loop.peers import Peers, RankHello
 from dtbench.worker.user_loop.regions import RegionMarks, watch_regions
 from tests.report.shown import terminal_run
 
@@ -393,7 +393,7 @@ def test_a_rank_that_never_enters_is_named() -> None:
     store.set_timeout(timedelta(milliseconds=50))
     peers = Peers(rank=0, size=2, store=store, device=DeviceKind.CPU, backend="gloo", recorder=None)
     with pytest.raises(CaptureError, match=r"rank 1 did not enter dtbench\.capture"):
-        peers.meet(Said(host="here", process=RankProcess.find(), wants=(8, 4, 2), problem=None))
+        peers.meet(RankHello(host="here", process=RankProcess.find(), wants=(8, 4, 2), problem=None))
 
 
 class Devices:

@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from dtbench.seeds.functions import DDP, FUNCTIONS, GRADIENT_HOOKS, Reach, Studi
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_line_records
 from dtbench.store.records.probes import ProbedFunction, Probes
+from dtbench.worker.extras.functions import watch_functions
 from dtbench.worker.probes import install
 from dtbench.worker.probes.counting import Probe
 from dtbench.worker.probes.install import InstalledProbes
@@ -71,11 +73,13 @@ def differing(before: list[dict[str, object]], after: list[dict[str, object]]) -
     }
 
 
-def test_nothing_is_patched_when_no_probe_is_asked_for() -> None:
+def test_nothing_is_patched_when_no_probe_is_asked_for(scenario: Callable[..., Scenario]) -> None:
     before = namespaces()
     with InstalledProbes((), Recorder()) as probes:
         assert differing(before, namespaces()) == set()
-    assert probes.read() is None
+    assert probes.read().functions == ()
+    at: Any = SimpleNamespace(scenario=scenario(), recorder=Recorder())
+    assert watch_functions(at) is None
 
 
 def test_probes_stand_in_for_every_function_that_has_a_name_and_are_gone_afterwards() -> None:
@@ -324,7 +328,7 @@ STEPS = 8 + 4 + 1 + 1
 
 def launch_probed(launch: Callable[..., Any], wanted: Scenario) -> tuple[Probes, dict[str, ProbedFunction], Any]:
     launched = launch(wanted)
-    found = launched.rank().probes
+    found = launched.rank().extras.probes
     assert found is not None
     return found, {one.name: one for one in found.functions}, launched
 
@@ -341,7 +345,7 @@ def assert_lines_agree(launched: Any) -> set[str]:
     ran = set()
     for rank, record in enumerate(read_line_records(launched.folder)):
         by_lines = counts_by_lines(launched, rank)
-        for one in launched.rank(rank).probes.functions:
+        for one in launched.rank(rank).extras.probes.functions:
             calls, lines = by_lines[f"{one.file}:{one.name}"]
             assert calls == one.calls, (rank, one.name)
             assert (lines > 0) == (one.calls > 0), (rank, one.name)

@@ -197,7 +197,7 @@ def test_torch_still_fails_on_what_is_refused(
         launched = launch(wanted, fault=UNDER.get(refusal.name))
     except LaunchError:
         return  # torch raised, died or hung
-    stages = [stage for rank in range(make_plan(wanted, MACHINE).ranks) for stage in launched.rank(rank).stages]
+    stages = [stage for rank in range(make_plan(wanted, MACHINE).ranks) for stage in launched.rank(rank).extras.stages]
     if any(stage.mismatched or stage.raised for stage in stages):
         return
     assert not (launched.correctness.passed and (wanted.network.kind == "real" or launched.canary.passed))

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is what is tested here; insta
 from torch import nn
 
 from dtbench.base.vocabulary import Stage, StatePart
-from dtbench.worker.extras.state_dict.stages import Holder, make_setting, make_work
+from dtbench.worker.extras.state_dict.stages import TrainingState, make_setting, make_work
 
 
 def forget(_model: nn.Module, state: dict[str, Any], *_: Any) -> None:
@@ -20,22 +20,22 @@ def forget(_model: nn.Module, state: dict[str, Any], *_: Any) -> None:
 
 
 @pytest.fixture
-def make_holder() -> Callable[..., Holder]:
-    def make(*, forgets: bool) -> Holder:
+def make_training() -> Callable[..., TrainingState]:
+    def make(*, forgets: bool) -> TrainingState:
         model = nn.Linear(4, 3)
         if forgets:
             model.register_state_dict_post_hook(forget)
         parameters = tuple(model.parameters())
-        return Holder(model, parameters, torch.optim.SGD(parameters, lr=0.1), strict=False)
+        return TrainingState(model, parameters, torch.optim.SGD(parameters, lr=0.1), strict=False)
 
     return make
 
 
 @pytest.mark.parametrize(("forgets", "wrong"), [(False, []), (True, ["bias"])])
 def test_a_parameter_that_the_loaded_state_leaves_out_is_named(
-    make_holder: Callable[..., Holder], tmp_path: Path, forgets: bool, wrong: list[str]
+    make_training: Callable[..., TrainingState], tmp_path: Path, forgets: bool, wrong: list[str]
 ) -> None:
-    work = make_work(Stage.LOAD, make_setting(make_holder(forgets=forgets), StatePart.MODEL, tmp_path))
+    work = make_work(Stage.LOAD, make_setting(make_training(forgets=forgets), StatePart.MODEL, tmp_path))
     for _ in range(2):
         found = work.check(work.call(work.prepare()))
         assert found is not None
@@ -43,17 +43,19 @@ def test_a_parameter_that_the_loaded_state_leaves_out_is_named(
 
 
 def test_a_parameter_that_was_nothing_but_nan_is_not_said_to_be_left_out(
-    make_holder: Callable[..., Holder], tmp_path: Path
+    make_training: Callable[..., TrainingState], tmp_path: Path
 ) -> None:
-    holder = make_holder(forgets=True)
+    training = make_training(forgets=True)
     with torch.no_grad():
-        holder.parameters[1].fill_(float("nan"))
-    work = make_work(Stage.LOAD, make_setting(holder, StatePart.MODEL, tmp_path))
+        training.parameters[1].fill_(float("nan"))
+    work = make_work(Stage.LOAD, make_setting(training, StatePart.MODEL, tmp_path))
     assert work.check(work.call(work.prepare())) == []
 
 
-def test_a_save_and_a_state_without_tensors_compare_nothing(make_holder: Callable[..., Holder], tmp_path: Path) -> None:
-    holder = make_holder(forgets=False)
-    assert make_work(Stage.SAVE, make_setting(holder, StatePart.MODEL, tmp_path)).check(None) is None
-    flatten = make_work(Stage.FLATTEN, make_setting(holder, StatePart.OPTIMIZER, tmp_path))
+def test_a_save_and_a_state_without_tensors_compare_nothing(
+    make_training: Callable[..., TrainingState], tmp_path: Path
+) -> None:
+    training = make_training(forgets=False)
+    assert make_work(Stage.SAVE, make_setting(training, StatePart.MODEL, tmp_path)).check(None) is None
+    flatten = make_work(Stage.FLATTEN, make_setting(training, StatePart.OPTIMIZER, tmp_path))
     assert flatten.check(flatten.call(flatten.prepare())) is None

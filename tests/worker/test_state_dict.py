@@ -31,7 +31,7 @@ STRATEGIES: dict[str, tuple[dict[str, Any], list[Stage]]] = {
 
 
 def by_name(record: RankRecord) -> dict[tuple[StatePart, Stage], StageRecord]:
-    return {(one.part, one.stage): one for one in record.stages}
+    return {(one.part, one.stage): one for one in record.extras.stages}
 
 
 @pytest.mark.ranks
@@ -46,7 +46,7 @@ def test_every_stage_gives_back_the_bits_that_it_was_given(
     assert [(one.part, one.stage, one.planned) for one in rows if one.matches_plan is False] == []
     assert any(one.planned for one in rows), "a formula that says nothing holds always"
     for rank in (0, 1):
-        found = launched.rank(rank).stages
+        found = launched.rank(rank).extras.stages
         assert [(one.part, one.stage) for one in found] == [
             (part, stage)
             for part in StatePart
@@ -71,9 +71,9 @@ def test_over_a_tensor_axis_fsdp1_saves_and_loads_shards_of_its_model(
     )
     launched = launch(asked)
     for rank in range(4):
-        found = launched.rank(rank).stages
+        found = launched.rank(rank).extras.stages
         assert [(one.stage, one.mismatches, one.raised) for one in found] == [(Stage(one), (), None) for one in stages]
-    calls = {one.name: one.calls for one in launched.rank().probes.functions}
+    calls = {one.name: one.calls for one in launched.rank().extras.probes.functions}
     assert calls["DTensorExtensions.all_gather_dtensor"] > 0
     assert calls["_pre_load_state_dict"] == calls["DTensorExtensions.pre_load_state_dict_transform"] > 0
 
@@ -87,7 +87,7 @@ def test_a_wrong_element_is_named_with_its_key_on_the_rank_and_in_the_stage_that
     found = [
         (rank, one.stage, wrong.key, wrong.words)
         for rank in (0, 1)
-        for one in launched.rank(rank).stages
+        for one in launched.rank(rank).extras.stages
         for wrong in one.mismatches
     ]
     assert found == [(1, Stage.GATHER, "layers.1.ffn.w2.weight", "1 of 3072 elements differ")]
@@ -104,7 +104,7 @@ def test_steps_are_timed_around_a_load_and_beside_saves_that_hold_the_state_at_t
 ) -> None:
     launched = launch(scenario(parallel=STRATEGIES[strategy][0], state_dict=STEPS, correctness={"enabled": False}))
     for rank in (0, 1):
-        steps = launched.rank(rank).state_steps
+        steps = launched.rank(rank).extras.state_dict.steps
         assert (len(steps.before_ns), len(steps.after_ns), len(steps.alone_ns), len(steps.beside_ns)) == (3, 2, 6, 6)
         assert all(blocked <= saved for blocked, saved in zip(steps.blocked_ns, steps.saved_ns, strict=True))
         assert steps.file_bytes > 0
@@ -116,7 +116,7 @@ def test_steps_are_timed_around_a_load_and_beside_saves_that_hold_the_state_at_t
 def test_a_save_that_steps_beside_it_show_in_is_found(launch: Callable[..., Any], scenario: Callable[..., Any]) -> None:
     asked = scenario(parallel={"kind": "fsdp2", "shards": 2}, state_dict=STEPS, correctness={"enabled": False})
     launched = launch(asked, fault="a save is written late")
-    assert launched.rank(0).state_steps.mismatched > 0
+    assert launched.rank(0).extras.state_dict.steps.mismatched > 0
 
 
 @pytest.mark.ranks
@@ -133,7 +133,7 @@ def test_a_stage_that_raises_on_two_ranks_of_four_is_the_last_and_the_launch_end
         state_dict={"stages": ["shard", "gather"], "parts": ["model"], "broken": [known]},
     )
     launched = launch(asked)
-    found = [launched.rank(rank).stages for rank in range(4)]
+    found = [launched.rank(rank).extras.stages for rank in range(4)]
     assert [[(one.part, one.stage, one.duration_ns) for one in stages] for stages in found] == [
         [(StatePart.MODEL, Stage.SHARD, ())]
     ] * 4
@@ -142,7 +142,7 @@ def test_a_stage_that_raises_on_two_ranks_of_four_is_the_last_and_the_launch_end
     assert all(words is not None and known["says"] in words and torch.__version__ in words for words in said[2:])
     (row,) = summarize_stages([[launched.rank(rank) for rank in range(4)]], StagePlan(asked, ()))
     assert row.outcome is StageOutcome.BROKEN
-    calls = {one.name: one.calls for one in launched.rank(0).probes.functions}
+    calls = {one.name: one.calls for one in launched.rank(0).extras.probes.functions}
     assert calls["DTensorExtensions.chunk_tensor"] == calls["_get_dt_pg"] == 2, "one of each matrix"
 
 
@@ -161,7 +161,7 @@ def test_a_rank_that_waits_for_one_that_raised_is_freed_and_the_launch_ends_well
         state_dict={"stages": ["gather_offload"], "parts": ["model"], "broken": [known]},
     )
     launched = launch(asked)
-    (raised,), (freed,) = (launched.rank(rank).stages for rank in (0, 1))
+    (raised,), (freed,) = (launched.rank(rank).extras.stages for rank in (0, 1))
     assert launched.correctness.passed
     if torch_version() >= FSDP1_OFFLOADS_WHAT_IT_GATHERS:
         assert (raised.raised, freed.raised) == (None, None)
@@ -229,8 +229,8 @@ def test_what_crosses_the_wire_is_the_formula_to_the_byte(
         assert sent[part, Stage.GATHER] == [(Operation.ALL_GATHER, tensors, all_bytes)]
         assert sent[part, Stage.DISTRIBUTE] == [(Operation.SCATTER, tensors, all_bytes)]
         assert sent[part, Stage.BROADCAST] == [(Operation.BROADCAST, tensors, all_bytes)]
-    other = launched.rank(1).stages
-    of_root = [one.traffic for one in launched.rank().stages if one.stage is Stage.DISTRIBUTE]
+    other = launched.rank(1).extras.stages
+    of_root = [one.traffic for one in launched.rank().extras.stages if one.stage is Stage.DISTRIBUTE]
     assert [one.traffic for one in other if one.stage is Stage.DISTRIBUTE] == of_root, (
         "of a scatter each rank has a part"
     )

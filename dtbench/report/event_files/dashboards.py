@@ -150,8 +150,9 @@ def _cell_values(cell: CellSummary) -> Iterator[Tagged]:
     yield 0, text("receipts", receipts_markdown(cell))
     part = cell_part(cell)
     for tag in ("owners", "stages", "estimates"):
-        if (block := part.find(tag)) is not None:
-            yield 0, text(tag, block_markdown(block))
+        told = [block_markdown(block) for block in part.blocks if block.key.partition(":")[0] == tag]
+        if told:
+            yield 0, text(tag, "\n\n".join(told))
 
 
 def _cell_numbers(cell: CellSummary) -> dict[str, float]:

@@ -136,7 +136,7 @@ class TraceReport:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return page_html(traces_page(self.traces), ("owners", "times"))
+        return page_html(traces_page(self.traces), ("owners",), headless=True)
 
 
 def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":

@@ -83,7 +83,7 @@ def _blocks(cell: CellSummary) -> Iterator[Block]:
     yield Facts(tuple(_lead_facts(cell)), key="lead")
     yield Tiles(tuple(_tiles(cell)))
     yield Facts(tuple(_step_facts(cell)), key="step")
-    for tell in (_breakdown, _estimates, _owners, _gradient_waits, _purposes, _overlap, stages.stage_blocks):
+    for tell in (_breakdown, _estimates, _owners, gradient_wait_blocks, _purposes, _overlap, stages.stage_blocks):
         yield from tell(cell)
     yield Facts(tuple(_check_facts(cell)), key="checks")
 
@@ -240,7 +240,8 @@ def _owners(cell: CellSummary) -> Iterator[Block]:
     """Give whose communication was exposed and why, and what would change the largest causes."""
     if not cell.owners:
         return
-    told = (sum_causes(cell), *sentences.advice_sentences(cell))
+    summed = [sum_causes(cell)] if len(cell.owners) > MOST_OWNERS else []
+    told = (*summed, *sentences.advice_sentences(cell))
     yield Table(
         "Exposed communication by owner and cause, per step and rank; times in ms",
         (
@@ -255,7 +256,7 @@ def _owners(cell: CellSummary) -> Iterator[Block]:
     )
 
 
-def _gradient_waits(cell: CellSummary) -> Iterator[Block]:
+def gradient_wait_blocks(cell: CellSummary) -> Iterator[Block]:
     """Give what each tensor-parallel gradient was waited for, the longest first."""
     if not cell.gradient_waits:
         return

@@ -14,7 +14,7 @@ from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
 from dtbench.comparison.sentence import percent, spell_interval
 from dtbench.report.page.causes import UNATTRIBUTED, name_operation, spell_owner
-from dtbench.report.page.page import Cell, Column, Line, Page, Part, Prose, Table, Tone, lines
+from dtbench.report.page.page import Cell, Column, Fact, Line, Page, Part, Prose, Table, Tone, lines
 from dtbench.report.page.sentences import decimals_for, format_ms
 
 MOST_ROWS: Final = 12
@@ -42,15 +42,14 @@ def comparisons_page(comparisons: Sequence[Comparison]) -> Page:
     Args:
         comparisons: at least one, of one command.
     """
-    left_out = lines((f"WARNING: left out: {words}" for words in comparisons[0].left_out), Tone.WARNING)
+    left_out = tuple(Fact("left out", f"WARNING: left out: {words}", Tone.WARNING) for words in comparisons[0].left_out)
     if len(comparisons) == 1:
-        page = comparison_page(comparisons[0])
-        return replace(page, notes=(*left_out, *page.notes))
+        return replace(comparison_page(comparisons[0]), facts=left_out)
     return Page(
         title=f"{len(comparisons)} comparisons",
         answer=tuple(Line(f"{one.candidate.label}: {one.sentence}") for one in comparisons),
         parts=(Part("summary", "", (summary_table(comparisons),)), *map(_fold, comparisons)),
-        notes=left_out,
+        facts=left_out,
     )
 
 

@@ -40,7 +40,7 @@ def stage_blocks(cell: CellSummary) -> Iterator[Block]:
     if not cell.stages:
         return
     yield Table(TITLE, _COLUMNS, [_words(row) for row in cell.stages], key="stages")
-    yield Prose(tuple(_lines(cell)), key="stage_sentences")
+    yield Prose(tuple(_lines(cell)), key="stages:sentences")
 
 
 def _lines(cell: CellSummary) -> Iterator[Line]:

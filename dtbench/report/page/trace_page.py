@@ -179,7 +179,6 @@ def purpose_table(traces: TraceSet) -> Table:
     titles = ("count", "bytes", "comm", "hidden", "exposed", "waited")
     mean, purposes = average(traces.analyses), average_purposes(traces.analyses)
     per = "per step" if mean.are_steps else "whole trace"
-    least = _AT_LEAST if mean.lost else ""
     marks = Marks.of(part for row in purposes for part in (row.part, row.wait_part))
     return Table(
         title=f"What communication was for, {per}",
@@ -193,9 +192,10 @@ def purpose_table(traces: TraceSet) -> Table:
                     Cell(marks.mark(_bound(least, format_ns(time_ns)), row.part), value=time_ns)
                     for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns)
                 ),
-                Cell(marks.mark(_spell_wait(row, least), row.wait_part), value=row.wait_ns),
+                Cell(marks.mark(_spell_wait(row, _AT_LEAST if mean.lost else ""), row.wait_part), value=row.wait_ns),
             )
             for row in purposes
+            for least in (_AT_LEAST if mean.lost or row.is_least else "",)
         ],
         notes=(*marks.lines, *bandwidth_notes(traces)),
         key="purposes",

@@ -42,6 +42,7 @@ def page_html(page: Page, shown: Collection[str] = (), *, headless: bool = False
         headless: without the title, which the answer says.
     """
     parts = [] if headless else [f'<div style="{_MUTED};font-size:90%">{escape_html(_name(page))}</div>']
+    parts += [_line(Line(fact.words, fact.tone)) for fact in page.facts]
     for at, line in enumerate(page.answer):
         words = escape_html(line.words)
         parts.append(f"<div>{words if at else f'<strong>{words}</strong>'}</div>")

@@ -45,6 +45,7 @@ def answer_markdown(page: Page) -> str:
     warnings = [note for note in page.notes if note.tone is Tone.WARNING]
     others = [*basis, *(note for note in page.notes if note.tone is not Tone.WARNING)]
     blocks = [
+        *(f"> {escape_markdown(fact.words)}" for fact in page.facts),
         f"**{escape_markdown(answer.words)}**",
         *(f"> {escape_markdown(note.words)}" for note in warnings),
         *(part_markdown(part) for part in page.parts),

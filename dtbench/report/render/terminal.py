@@ -81,7 +81,9 @@ def render_block(block: Block) -> RenderableType:
         case Facts():
             return Group(*([render_line(Line(block.title, Tone.QUIET))] if block.title else []), _grid(block.facts))
         case Table():
-            return Group(FittingTable(block), *(render_line(as_line(note)) for note in block.first_notes))
+            title = Line(block.title, Tone.STRONG)  # a table's own title breaks at the width of the table
+            notes = map(as_line, block.first_notes)
+            return Group(render_line(title), FittingTable(block), *map(render_line, notes))
         case Chart():
             return Group() if block.table is None else render_block(block.table)
         case Tiles() | Picture():
@@ -120,8 +122,8 @@ class FittingTable:
             return
         yield make_table(_choose_columns(self.table, [not column.group for column in self.table.columns]))
         yield Plain()
-        below = _choose_columns(self.table, [bool(column.group) for column in self.table.columns])
-        yield make_table(replace(below, title=group))
+        yield render_line(Line(group, Tone.STRONG))
+        yield make_table(_choose_columns(self.table, [bool(column.group) for column in self.table.columns]))
 
 
 def _choose_columns(table: Table, chosen: Sequence[bool]) -> Table:
@@ -139,11 +141,8 @@ def _leads(columns: Sequence[Column], place: int) -> bool:
 
 
 def make_table(table: Table) -> RichTable:
-    """Give a table: words to the left, numbers to the right, headers broken as they say."""
+    """Give a table without its title: words to the left, numbers to the right, headers broken as they say."""
     made = RichTable(
-        title=Plain(table.title) if table.title else None,
-        title_justify="left",
-        title_style="bold",
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,

@@ -190,7 +190,7 @@ def _count_steps(launch: LaunchData) -> Iterator[tuple[Phase | None, int, int]]:
     for phase in JUDGED:
         kept = launch.steps["step"][launch.steps["phase"] == phase].nunique()
         yield phase, count_left_alone(launch.steps, phase), kept + len(launch.left_out.get(phase, ()))
-    blocks = {record.rank: read_blocks(record.arms) for record in launch.ranks if record.arms is not None}
+    blocks = {record.rank: read_blocks(arms) for record in launch.ranks if (arms := record.extras.exposure) is not None}
     yield None, *count_blocks_left_alone(blocks)
 
 

@@ -18,8 +18,8 @@ from dtbench.plan.traffic.formula import find_own_purposes
 from dtbench.runs.cell.between_steps import find_between_steps
 from dtbench.runs.cell.cell_notes import find_disturbed, give_notes
 from dtbench.runs.cell.peaks import peak_flops
-from dtbench.runs.cell.stage_plan import StagePlan
 from dtbench.runs.cell.statistics import summarize, summarize_launches, summarize_ratio
+from dtbench.runs.cell.summarize_extras import summarize_extras
 from dtbench.runs.cell.summarize_overlap import (
     complete,
     find_part,
@@ -30,26 +30,20 @@ from dtbench.runs.cell.summarize_overlap import (
     summarize_ranks,
 )
 from dtbench.runs.cell.summarize_owners import say_unowned, summarize_others, summarize_owners
-from dtbench.runs.cell.summarize_probes import summarize_probes
-from dtbench.runs.cell.summarize_stages import summarize_stages
-from dtbench.runs.cell.summarize_state_steps import summarize_state_steps
 from dtbench.runs.cell.summarize_waits import summarize_gradient_waits, summarize_idle
 from dtbench.runs.cell.worst_ranks import (
-    most_state_taken,
     peak_memory,
     slowest_compilation,
-    worst_canary,
     worst_correctness,
     worst_receipts,
     worst_warmup,
 )
-from dtbench.runs.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.runs.reading.cell_data import CellData, LaunchData, stack
 from dtbench.runs.reading.lost_evidence import find_rank_doubts
 from dtbench.runs.reading.lost_steps import count_lost, count_planned
 from dtbench.runs.reading.undisturbed import keep_finished
 from dtbench.runs.representative import Doubt, TracedSteps, doubt_launches, doubt_phases, doubt_steps
-from dtbench.runs.summary import CellSummary, ExposureSummary, Interval
+from dtbench.runs.summary import CellSummary, Interval
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import CellRecord, Environment, OwnLoopCell, RunStatus
@@ -125,21 +119,8 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         unknown_names=sum_names(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
         notes=(*purpose_notes, *unowned, *give_notes(data, disturbed, profiler_cost, between)),
-        exposure=_summarize_exposure(data, profiler_cost.low),
+        **summarize_extras(data, profiler_cost.low),
         between_steps=between,
-        probes=summarize_probes([record.probes for record in ranks if record.probes is not None]),
-        canary=worst_canary(ranks),
-        state_steps=summarize_state_steps([launch.ranks for launch in launches]),
-        state_taken_fraction=most_state_taken(ranks),
-        stages=summarize_stages(
-            [launch.ranks for launch in launches],
-            StagePlan(
-                cell.scenario,
-                cell.plan.mesh if cell.scenario else (),
-                cell.plan.device,
-                None if environment is None else environment.torch,
-            ),
-        ),
         left_out_steps=_count_left_out(launches),
         disturbed=disturbed,
         unreadable=dict(data.unreadable),
@@ -194,22 +175,6 @@ def _read_steps(tables: LaunchTables) -> TracedSteps:
         {int(str(step)): float(exposed_ns) for step, exposed_ns in exposed.items()},
         tables.repeated_steps,
     )
-
-
-def _summarize_exposure(data: CellData, profiler_low: float) -> ExposureSummary | None:
-    asked = data.cell.scenario.measure.exposure if data.cell.scenario else ()
-    launches = [
-        LaunchExposure(
-            name=launch.folder.path.name,
-            has_ended=launch.record is not None or not data.run_is_incomplete,
-            ranks=launch.ranks,
-            overlap=launch.tables.overlap,
-            purposes=launch.tables.purposes,
-            collectives=launch.tables.collectives,
-        )
-        for launch in data.launches
-    ]
-    return summarize_exposure(asked, launches, data.cell.plan.device, profiler_low)
 
 
 def _count_left_out(launches: Sequence[LaunchData]) -> dict[Phase, int]:

@@ -90,19 +90,41 @@ def say_unowned(owners: Iterable[OwnerSummary], collectives: pd.DataFrame, overl
     issued = keep_of_steps(collectives, steps)
     if not _are_listed(steps, collectives) or issued["exposed_ns"].isna().any():
         return
-    exposed_ns = int(steps["exposed_comm_ns"].sum()) // max(1, len(steps))
-    owned_ns = sum(row.exposed_ns for row in owners)
-    beyond_ns = owned_ns - exposed_ns
-    if abs(beyond_ns) <= _WORTH_SAYING * exposed_ns:
-        return
-    owned = f"owners' times add up to {format_ns(owned_ns)}, and {format_ns(exposed_ns)} of a step is exposed"
-    others_ns = int(collectives["exposed_ns"].drop(issued.index).sum())
-    if beyond_ns > 0:
-        yield f"{owned}: {format_ns(beyond_ns)} lies beyond the steps that issued it"
-    elif others_ns >= -beyond_ns * len(steps):
-        yield f"{owned}: {format_ns(-beyond_ns)} is of collectives that were issued before these steps"
-    else:
-        yield f"{owned}: whose {format_ns(-beyond_ns)} is, is not known"
+    count = max(1, len(steps))
+    exposed_ns = int(steps["exposed_comm_ns"].sum()) // count
+    owned = f"owners' times add up to {format_ns(sum(row.exposed_ns for row in owners))}"
+    said = f"{owned}, and {format_ns(exposed_ns)} of a step is exposed"
+    before_ns, beyond_ns = (total_ns // count for total_ns in _sum_carried_over(issued, steps))
+    others_ns = int(collectives["exposed_ns"].drop(issued.index).sum()) // count
+    if beyond_ns > _WORTH_SAYING * exposed_ns:
+        yield f"{said}: {format_ns(beyond_ns)} lies beyond the steps that issued it"
+    if before_ns > _WORTH_SAYING * exposed_ns:
+        is_told = others_ns >= before_ns
+        what = format_ns(before_ns)
+        told = f"{what} is of collectives that were issued before these steps"
+        yield f"{said}: {told if is_told else f'whose {what} is, is not known'}"
+
+
+def _sum_carried_over(issued: pd.DataFrame, steps: pd.DataFrame) -> tuple[int, int]:
+    """Return how much of what steps exposed no owner has, and how much owners have beyond the steps, at least.
+
+    What a step issued may be exposed in the next, which adds up as long as that is counted, too. So of steps in
+    a row what owners have more is carried on, and cannot be less than nothing.
+    """
+    key = [name for name in ("launch", "rank") if name in issued and name in steps]
+    owned = issued.groupby([*key, "step"])["exposed_ns"].sum()
+    before_ns = beyond_ns = 0
+    for _, mine in steps.sort_values("step").groupby(key):
+        carried_ns, last = 0, None
+        for row in mine[[*key, "step", "exposed_comm_ns"]].astype("int64").itertuples(index=False):
+            *of, step, exposed_ns = row
+            if last is not None and step != last + 1:
+                beyond_ns, carried_ns = beyond_ns + carried_ns, 0
+            carried_ns += int(owned.get((*of, step), 0)) - exposed_ns
+            before_ns, carried_ns = before_ns + max(0, -carried_ns), max(0, carried_ns)
+            last = step
+        beyond_ns += carried_ns
+    return before_ns, beyond_ns
 
 
 def summarize_others(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[OtherSummary, ...]:

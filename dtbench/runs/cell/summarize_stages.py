@@ -31,7 +31,7 @@ def summarize_stages(launches: Sequence[Sequence[RankRecord]], plan: StagePlan) 
     for ranks in launches:
         seen: dict[tuple[StatePart, Stage], list[Ranked]] = defaultdict(list)
         for record in ranks:
-            for stage in record.stages:
+            for stage in record.extras.stages:
                 seen[stage.part, stage.stage].append((record.rank, stage))
         for key, rows in seen.items():
             found[key].append(rows)

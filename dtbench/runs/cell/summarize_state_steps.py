@@ -19,7 +19,8 @@ def summarize_state_steps(launches: Sequence[Sequence[RankRecord]]) -> StateStep
     Args:
         launches: the records of each launch's ranks.
     """
-    told = [[record.state_steps for record in ranks if record.state_steps is not None] for ranks in launches]
+    states = [[state for record in ranks if (state := record.extras.state_dict) is not None] for ranks in launches]
+    told = [[state.steps for state in ranks if state.steps is not None] for ranks in states]
     told = [ranks for ranks in told if ranks]
     if not told:
         return None

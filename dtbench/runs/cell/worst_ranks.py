@@ -41,8 +41,8 @@ def _max_known(values: Sequence[int | None]) -> int | None:
 
 def most_state_taken(ranks: Sequence[RankRecord]) -> float | None:
     """Give the most that others had of the cores while a training state went through stages; None: nobody looked."""
-    told = (record.state_taken_fraction for record in ranks)
-    return max((taken for taken in told if taken is not None), default=None)
+    states = (state for record in ranks if (state := record.extras.state_dict) is not None)
+    return max((taken for state in states if (taken := state.taken_fraction) is not None), default=None)
 
 
 def worst_correctness(ranks: Sequence[RankRecord]) -> CorrectnessResult | None:
@@ -57,7 +57,7 @@ def worst_correctness(ranks: Sequence[RankRecord]) -> CorrectnessResult | None:
 
 def worst_canary(ranks: Sequence[RankRecord]) -> CanaryResult | None:
     """Give a result that failed, naming most, if any rank of any launch has one, else one that nobody can tell."""
-    results = [record.canary for record in ranks if record.canary is not None]
+    results = [found for record in ranks if (found := record.extras.canary) is not None]
     return max(
         results,
         key=lambda result: (result.passed is False, result.passed is None, len(result.missed), result.gradient_error),

@@ -31,11 +31,11 @@ def note_launch(ranks: Sequence[RankRecord], kinds: Sequence[Estimate], *, has_e
     if not wished:
         return
     what = f"the steps for {' and '.join(wished)}"
-    steps = {record.rank: record.arms for record in ranks if record.arms is not None}
+    steps = {record.rank: arms for record in ranks if (arms := record.extras.exposure) is not None}
     if not steps:
         yield f"{what} are missing: {'the launch ended before them' if has_ended else 'it has not come to them'}"
         return
-    lacking = [record.rank for record in ranks if record.arms is None]
+    lacking = [record.rank for record in ranks if record.extras.exposure is None]
     if lacking:
         yield f"{what} are missing on {name_ranks(lacking)}"
     yield from _note_unlike(steps)

@@ -122,7 +122,7 @@ def summarize_exposure(
 
 
 def _read_launch(launch: LaunchExposure, device: DeviceKind) -> _Read:
-    steps = {record.rank: record.arms for record in launch.ranks if record.arms is not None}
+    steps = {record.rank: arms for record in launch.ranks if (arms := record.extras.exposure) is not None}
     unlike = {arm for of_rank in steps.values() for arm in find_unlike_arms(of_rank)}
     exposed_ns = launch.overlap.pivot_table(index="step", columns="rank", values="exposed_comm_ns")
     waits = launch.purposes if device is DeviceKind.CUDA else launch.purposes[:0]

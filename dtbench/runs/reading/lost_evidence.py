@@ -60,10 +60,10 @@ def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:
     told = {
         "the knobs": [record.rank for record in ranks if not record.receipts],
         "the collectives issued": [record.rank for record in ranks if not record.traffic],
-        "the canary": [record.rank for record in ranks if record.canary is None],
-        "steps without communication": [record.rank for record in ranks if record.arms is None],
-        "the functions under study": [record.rank for record in ranks if record.probes is None],
-        "stages of the training state": [record.rank for record in ranks if not record.stages],
+        "the canary": [record.rank for record in ranks if record.extras.canary is None],
+        "steps without communication": [record.rank for record in ranks if record.extras.exposure is None],
+        "the functions under study": [record.rank for record in ranks if record.extras.probes is None],
+        "stages of the training state": [record.rank for record in ranks if not record.extras.stages],
     }
     must_tell = {"the collectives issued"} if is_recorded else set()
     must_tell |= set() if scenario is None else set(_find_asked(scenario, ranks))
@@ -81,7 +81,7 @@ def _find_asked(scenario: Scenario, ranks: Sequence[RankRecord]) -> Iterator[str
         yield "the functions under study"
     if scenario.state_dict is not None:
         yield "stages of the training state"
-    if scenario.wants_canary and all(stage.raised is None for record in ranks for stage in record.stages):
+    if scenario.wants_canary and all(stage.raised is None for record in ranks for stage in record.extras.stages):
         yield "the canary"
 
 

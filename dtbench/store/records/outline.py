@@ -14,7 +14,7 @@ from dtbench.plan.rules.machine import MOST_RANKS
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_cell
 from dtbench.store.links import refuse_links
-from dtbench.store.records.run import FORMAT_VERSION, RunStatus
+from dtbench.store.records.run import FORMAT_VERSION, RANK_FORMAT_VERSION, RunStatus
 
 _MOST_NAMED = 4
 
@@ -60,17 +60,24 @@ class _Checked(msgspec.Struct, frozen=True):
     passed: bool | None = None
 
 
+class _ExtrasOutline(msgspec.Struct, frozen=True):
+    canary: _Checked | None = None
+
+
 class _RankOutline(msgspec.Struct, frozen=True):
+    """``canary``: of format 1, which had it among all else; ``extras``: of later ones."""
+
     format_version: int = FORMAT_VERSION
     correctness: _Checked | None = None
     canary: _Checked | None = None
+    extras: _ExtrasOutline = _ExtrasOutline()
 
 
 _O = TypeVar("_O", RunOutline, _LaunchOutline, _RankOutline)
 
 
 def find_runs_below(folder: Path) -> list[Path]:
-    """Give the folders of runs: the folder itself, else those in it and one below, in order of their names.
+    """Return the folders of runs: the folder itself, else those in it and one below, in order of their names.
 
     What cannot be looked into, as a folder of somebody else, holds none.
     """
@@ -192,7 +199,8 @@ def refuse_wrong_results(folder: LaunchFolder, ranks: int) -> None:
         found = _read(file, _RankOutline)
         if found.correctness is not None and found.correctness.passed is False:
             raise StoreError(f"{folder.path}: its results differ from those of a single process")
-        if found.canary is not None and found.canary.passed is False:
+        canary = found.canary or found.extras.canary
+        if canary is not None and canary.passed is False:
             raise StoreError(f"{folder.path}: it reads a collective's result before it is done")
 
 
@@ -205,6 +213,7 @@ def _read(path: Path, outline: type[_O]) -> _O:
         raise StoreError(f"{path}: cannot be read ({error.strerror})") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: broken ({error}); was it edited or cut short?") from error
-    if read.format_version != FORMAT_VERSION:
-        raise StoreError(f"{path}: written in format {read.format_version}, this dtbench reads {FORMAT_VERSION}")
+    newest = RANK_FORMAT_VERSION if outline is _RankOutline else FORMAT_VERSION
+    if not FORMAT_VERSION <= read.format_version <= newest:
+        raise StoreError(f"{path}: written in format {read.format_version}, this dtbench reads {newest}")
     return read

@@ -27,7 +27,7 @@ class Place:
 
 
 def find_place(folder: LaunchFolder) -> Place | None:
-    """Give the place of a launch, its run called as its record says, else as its folder; None: it lies in no run."""
+    """Return the place of a launch, its run called as its record says, else as its folder; None: it lies in no run."""
     if folder.cell_and_index is None:
         return None
     run = folder.path.parents[2]
@@ -38,7 +38,7 @@ def find_place(folder: LaunchFolder) -> Place | None:
 
 
 def tell_place(folder: LaunchFolder) -> dict[Hashable | None, Any]:
-    """Give what the ``attrs`` of a table of a launch say of it."""
+    """Return what the ``attrs`` of a table of a launch say of it."""
     place = find_place(folder)
     return {} if place is None else {PLACE: asdict(place)}
 

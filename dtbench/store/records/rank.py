@@ -1,15 +1,16 @@
 """What one rank found out: a file of its own, with the parts that are told nowhere else."""
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+import msgspec
 
 from dtbench.base.record import Amount, FloatOrNan, Positive, Record
 from dtbench.base.vocabulary import Region
-from dtbench.store.records.arms import ArmSteps
-from dtbench.store.records.canary import CanaryResult
+from dtbench.store.records.extras import RankExtras
 from dtbench.store.records.place import Place
-from dtbench.store.records.probes import Probes
-from dtbench.store.records.state import StageRecord, StateStepsRecord
+from dtbench.store.records.state import StageRecord, StateDictRecord
 from dtbench.store.records.traffic import Carried, ExpectedTraffic, OverlapPossible, Owned, ProcessGroupInfo, Traffic
 
 
@@ -90,22 +91,6 @@ class CorrectnessResult(Record):
     worst_parameter: str
 
 
-class LivedCall(Record):
-    """What was done to a live model after PROFILED steps, how long each time took, and how it trained afterwards.
-
-    ``loss_error`` and ``gradient_error`` are relative differences from before; ``passed``: they are what they should
-    be (after ``remove_autograd_hooks`` nothing is reduced, so that gradients must differ). ``error`` is torch's own,
-    where it is known to raise; the differences are NaN then.
-    """
-
-    call: str
-    duration_ns: tuple[Amount, ...]
-    loss_error: FloatOrNan
-    gradient_error: FloatOrNan
-    passed: bool
-    error: str | None = None
-
-
 class RankRecord(Record):
     """What one rank found out; written by the worker before it shuts down.
 
@@ -126,21 +111,14 @@ class RankRecord(Record):
         owned: FSDP's collectives while the profiler was on, in order of issue (empty where the backend is not wrapped).
         time_to_first_step_ns: from the launch, by a clock that may be set meanwhile; None for a rank that was forked
             and had nothing to import.
-        arms: None where ``measure.exposure`` asks for nothing but the trace.
-        probes: None where ``measure.probes`` names none.
-        lived: what ``parallel.lifecycle`` asked for, in its order.
-        stages: what ``state_dict`` asked for, in its order, one part after the other.
-        state_steps: steps around a load and beside saves; None: none were asked for, or a stage raised before.
-        state_taken_fraction: the share of the cores that other processes had while ``stages`` and ``state_steps`` ran;
-            None where nobody looked, or there were none.
-        canary: None where nobody asked for its steps.
+        extras: what each extra found out that was asked for.
         stolen_fraction: the share of its machine's cores that other guests had while it worked (``steal`` on Linux);
             None where the system does not say.
         kernel: which start of which machine's kernel it ran on; what ran on one shares a clock. None where the system
             does not say.
     """
 
-    format_version: Literal[1] = 1
+    format_version: Literal[2] = 2
     place: Place | None = None
     rank: Amount
     host: str
@@ -163,11 +141,25 @@ class RankRecord(Record):
     fsdp_units: tuple[str, ...]
     carried: tuple[Carried, ...] = ()
     owned: tuple[Owned, ...] = ()
-    arms: ArmSteps | None = None
-    probes: Probes | None = None
-    lived: tuple[LivedCall, ...] = ()
-    stages: tuple[StageRecord, ...] = ()
-    state_steps: StateStepsRecord | None = None
-    state_taken_fraction: float | None = None
-    canary: CanaryResult | None = None
+    extras: RankExtras = RankExtras()
     stolen_fraction: float | None = None
+
+    def with_stages(self, stages: Sequence[StageRecord]) -> "RankRecord":
+        """Return the record with these stages of a training state and no steps around them."""
+        state = StateDictRecord(stages=tuple(stages))
+        return self.model_copy(update={"extras": self.extras.model_copy(update={"state_dict": state})})
+
+
+def upgrade_format_1(content: bytes) -> bytes:
+    """Return a record of format 1 in the present one: it had what extras found out among all else."""
+    fields: dict[str, Any] = msgspec.json.decode(content)
+    calls, stages = fields.pop("lived", ()), fields.pop("stages", ())
+    steps, taken_fraction = fields.pop("state_steps", None), fields.pop("state_taken_fraction", None)
+    fields["extras"] = {
+        "exposure": fields.pop("arms", None),
+        "lifecycle": {"calls": calls} if calls else None,
+        "state_dict": {"stages": stages, "steps": steps, "taken_fraction": taken_fraction} if stages else None,
+        "probes": fields.pop("probes", None),
+        "canary": fields.pop("canary", None),
+    }
+    return msgspec.json.encode({**fields, "format_version": 2})

@@ -12,6 +12,8 @@ from dtbench.scenario.checks.checklist import Checklist
 from dtbench.scenario.schema.scenario import Scenario
 
 FORMAT_VERSION = 1
+RANK_FORMAT_VERSION = 2
+"""Of ranks' records; of format 1, which are read too, what extras found out lay among all else."""
 
 
 class RunStatus(StrEnum):

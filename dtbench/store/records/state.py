@@ -94,3 +94,17 @@ class StateStepsRecord(Record):
     saved_ns: tuple[Amount, ...]
     file_bytes: Amount
     mismatched: Amount
+
+
+class StateDictRecord(Record):
+    """What ``state_dict`` asked for.
+
+    Attributes:
+        stages: in its order, one part after the other.
+        steps: around a load and beside saves; None: none were asked for, or a stage raised before.
+        taken_fraction: the share of the cores that other processes had meanwhile; None: nobody looked.
+    """
+
+    stages: tuple[StageRecord, ...]
+    steps: StateStepsRecord | None = None
+    taken_fraction: float | None = None

@@ -1,26 +1,33 @@
 """Time a consumer stood still for a collective, by purpose; on a device, time that the main lane waited.
 
-What a CPU trace says of waiting is found in ``cpu_waits.py``.
+What a CPU trace says of waiting is found in ``cpu/waits.py``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from dtbench.base.vocabulary import Purpose
-from dtbench.traces.time.intervals import Intervals, clip, intersect, unite
+from dtbench.traces.time.intervals import Intervals, clip, intersect, subtract, unite
 from dtbench.traces.who.collectives import Collective
 
 Waits = Mapping[Purpose, Intervals]
 
 
-def unite_by_purpose(spans: Sequence[tuple[Purpose, int, int]]) -> Waits:
-    """Unite purpose, start and end of single waits."""
-    by_purpose: dict[Purpose, list[tuple[int, int]]] = {}
-    for purpose, start_ns, end_ns in spans:
-        by_purpose.setdefault(purpose, []).append((start_ns, end_ns))
-    columns = {purpose: np.array(mine, dtype=np.int64) for purpose, mine in by_purpose.items()}
-    return {purpose: unite(mine[:, 0], mine[:, 1]) for purpose, mine in columns.items()}
+@dataclass(frozen=True)
+class Wait:
+    """A consumer stands still, unless it computes meanwhile; half-open.
+
+    Attributes:
+        purpose: of what it waits for, where that is no collective of the trace.
+        collective: what it waits for, an index; None: it was issued before the trace.
+    """
+
+    purpose: Purpose
+    start_ns: int
+    end_ns: int
+    collective: int | None
 
 
 def find_device_waits(collectives: Sequence[Collective]) -> Waits:
@@ -28,13 +35,33 @@ def find_device_waits(collectives: Sequence[Collective]) -> Waits:
 
     Of several ends the last names the purpose; see ``main_lane.py`` for the rule.
     """
-    return unite_by_purpose(
-        [
-            (collective.purpose, collective.first_wait_ns, collective.first_wait_end_ns)
-            for collective in collectives
-            if collective.first_wait_ns is not None and collective.first_wait_end_ns is not None
-        ]
+    return _unite_by_purpose(
+        (collective.purpose, collective.first_wait_ns, collective.first_wait_end_ns)
+        for collective in collectives
+        if collective.first_wait_ns is not None and collective.first_wait_end_ns is not None
     )
+
+
+def sum_waits(waits: Iterable[Wait], collectives: Sequence[Collective], compute: Intervals) -> Waits:
+    """Unite waits by purpose; time in which a thread of the model computes is no wait."""
+    united = _unite_by_purpose(
+        (
+            wait.purpose if wait.collective is None else collectives[wait.collective].purpose,
+            wait.start_ns,
+            wait.end_ns,
+        )
+        for wait in waits
+    )
+    return {purpose: subtract(spans, compute) for purpose, spans in united.items()}
+
+
+def _unite_by_purpose(spans: Iterable[tuple[Purpose, int, int]]) -> Waits:
+    """Unite purpose, start and end of single waits."""
+    by_purpose: dict[Purpose, list[tuple[int, int]]] = {}
+    for purpose, start_ns, end_ns in spans:
+        by_purpose.setdefault(purpose, []).append((start_ns, end_ns))
+    columns = {purpose: np.array(mine, dtype=np.int64) for purpose, mine in by_purpose.items()}
+    return {purpose: unite(mine[:, 0], mine[:, 1]) for purpose, mine in columns.items()}
 
 
 def wait_time_ns(waits: Waits, purpose: Purpose, start_ns: int, end_ns: int) -> int:

@@ -26,6 +26,7 @@ from dtbench.traces.who.collectives import Collective
 
 _OF_LAST: Final = (Cause.SKEW, Cause.BUBBLE)
 """Causes that say that a consumer stood still until the last rank began; all others say that it did from then on."""
+_ORDER: Final = {cause: place for place, cause in enumerate(Cause)}
 _NEARLY_ALL: Final = 10
 """Less than one part in so many of the exposed time is what calls take before they wait, and no time of its own."""
 
@@ -97,7 +98,9 @@ def _missing_of(one: Collective) -> MissingInput:
 def _withhold(split: CauseSplit, stood: _Stood, missing: MissingInput) -> Iterator[CausePart]:
     """Leave each cause what consumers stood still for of the time that it speaks of, and give the rest to none.
 
-    Where they hardly stood still at all, what else was missing would decide nothing.
+    Of several they take it in the order of ``Cause``, whatever that of the parts: behind a queue that costs all of a
+    wait nothing is left that its length could have cost. Where they hardly stood still at all, what else was missing
+    would decide nothing.
     """
     exposed_ns = sum(part.exposed_ns for part in split.parts)
     unwaited_ns = exposed_ns - sum(stood)
@@ -107,7 +110,7 @@ def _withhold(split: CauseSplit, stood: _Stood, missing: MissingInput) -> Iterat
     left_ns = {True: stood.for_last_ns, False: stood.for_all_ns}
     kept_ns = 0
     lacking_ns = {missing: unwaited_ns}
-    for part in split.parts:
+    for part in sorted(split.parts, key=lambda part: _ORDER[part.cause]):
         if part.cause is Cause.UNKNOWN:
             if sum(stood) * _NEARLY_ALL >= exposed_ns:
                 lacking_ns = {one: part.lacking_ns(one) for one in part.missing} | lacking_ns

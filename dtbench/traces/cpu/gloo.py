@@ -217,7 +217,20 @@ def _find_issues(trace: Trace, nesting: Nesting) -> list[Issue]:
         elements = tensor_elements(details) if label is None and details else ()
         issue = Issue(event, int(trace.start_ns[event]), operation, label, elements)
         issues.append(divide_reduction(trace, issue, operator))
-    return sorted(issues, key=lambda issue: (issue.start_ns, issue.event))
+    return _bound_spans(trace, sorted(issues, key=lambda issue: (issue.start_ns, issue.event)))
+
+
+def _bound_spans(trace: Trace, issues: Sequence[Issue]) -> list[Issue]:
+    """Fill in until when the span began of each that is said to be blocking: its thread then issued the next."""
+    bounded = [*issues]
+    next_ns: dict[int, int] = {}
+    for index in reversed(range(len(issues))):
+        issue, lane = issues[index], int(trace.lane[issues[index].event])
+        said = issue.label.is_async if issue.label else _said_async(trace.details.get(issue.event))
+        if said is False:
+            bounded[index] = replace(issue, until_ns=next_ns.get(lane))
+        next_ns[lane] = issue.start_ns
+    return bounded
 
 
 def _find_operators_inside(trace: Trace, nesting: Nesting, ranges: Collection[int]) -> dict[int, int]:

@@ -6,7 +6,8 @@
     thread 1       |   ██████a   ███c                 a group has two threads, and each takes the next one of its queue
     thread 2       |      ████████b
 
-Matched first in, first out: each issue takes the earliest free span of its operation and size that starts after it.
+Matched first in, first out: each issue takes the earliest free span of its operation and size that starts after it. One
+that its thread waited for began before the thread issued the next: a later one is another's, and its own is lost.
 Threads serve one group for as long as they live. Where issues are labelled, threads are learnt to belong to a group by
 majority before anything is matched for good; elsewhere two threads that ran the same operations and sizes are taken for
 one group (a group has two, torch's ``ProcessGroupGloo::Options::threads``).
@@ -42,6 +43,7 @@ class Issue:
         elements: of each tensor argument; empty where the label says the bytes.
         parts: elements of each of the spans that carry it out, None where the trace does not say; empty: one span does.
         may_have_more: spans beyond ``parts``, because nobody knows how many ranks its group has.
+        until_ns: before which it began, as its thread waited for it and then issued another; None: not known.
     """
 
     event: int
@@ -51,6 +53,11 @@ class Issue:
     elements: tuple[int, ...]
     parts: tuple[int | None, ...] = ()
     may_have_more: bool = False
+    until_ns: int | None = None
+
+    def may_begin(self, time_ns: int) -> bool:
+        """Tell whether its span may begin at a moment after its issue."""
+        return self.until_ns is None or time_ns < self.until_ns
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,11 @@ def _take_the_rest(issues: Sequence[Issue], spans: Sequence[Span], matches: Mapp
     taken = {event for span in matches.values() for event in span.events} if open_issues else set()
     for span in spans if open_issues else ():
         before = bisect.bisect_right(open_issues, span.start_ns, key=lambda issue: issue.start_ns)
-        fitting = (issue for issue in reversed(open_issues[:before]) if found[issue.event].form == span.form)
+        fitting = (
+            issue
+            for issue in reversed(open_issues[:before])
+            if found[issue.event].form == span.form and issue.may_begin(span.start_ns)
+        )
         issue = None if span.event in taken else next(fitting, None)
         if issue is not None:
             found[issue.event] = _join([found[issue.event], span])
@@ -183,7 +194,7 @@ def _first_in_first_out(
         parts = [
             first.popleft()
             for elements in issue.parts or (None,)
-            if (first := _find_first(fitting[kind], elements)) is not None
+            if (first := _find_first(fitting[kind], elements)) is not None and issue.may_begin(first[0].start_ns)
         ]
         if parts:
             matches[issue.event] = _join(parts)

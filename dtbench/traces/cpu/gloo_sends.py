@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.base.vocabulary import POINT_TO_POINT
-from dtbench.traces.cpu.waits import Wait
+from dtbench.traces.account.waits import Wait
 from dtbench.traces.time.intervals import Intervals, Ints, clip, intersect, unite, unite_all
 from dtbench.traces.trace import Trace
 from dtbench.traces.who.collectives import Collective

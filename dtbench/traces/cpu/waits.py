@@ -14,11 +14,11 @@ import numpy as np
 
 from dtbench.base.ranges import STEP_PREFIX, parse_wait_range
 from dtbench.base.vocabulary import Operation, Purpose, Region
-from dtbench.traces.account.waits import Waits, unite_by_purpose
+from dtbench.traces.account.waits import Wait
 from dtbench.traces.host.backwards import engine_nodes, find_further_backwards
 from dtbench.traces.host.nesting import Nesting
 from dtbench.traces.kinds.operators import ENGINE, is_wait_tensor
-from dtbench.traces.time.intervals import Intervals, Ints, subtract, unite
+from dtbench.traces.time.intervals import Ints, unite
 from dtbench.traces.trace import Details, Trace
 from dtbench.traces.who.buckets import find_forward_starts, is_reducers
 from dtbench.traces.who.collectives import Collective, find_regions
@@ -30,20 +30,6 @@ from dtbench.traces.who.strategy import Strategy, find_strategies
 _FSDP2_WAITS: Final = ("FSDP::all_gather", "FSDP::post_backward_reduce")
 _OPEN: Final = 64
 """Functional collectives that may be outstanding at a time: one that nobody waits for is forgotten after so many."""
-
-
-@dataclass(frozen=True)
-class Wait:
-    """A consumer stands still, unless it computes meanwhile; half-open.
-
-    Attributes:
-        collective: what it waits for, an index; None: it was issued before the trace.
-    """
-
-    purpose: Purpose
-    start_ns: int
-    end_ns: int
-    collective: int | None
 
 
 def find_cpu_waits(trace: Trace, nesting: Nesting, collectives: Sequence[Collective]) -> tuple[Wait, ...]:
@@ -58,12 +44,6 @@ def find_cpu_waits(trace: Trace, nesting: Nesting, collectives: Sequence[Collect
         *_buffer_waits(collectives, others),
         *_blocking_waits(trace, collectives, others),
     )
-
-
-def sum_waits(waits: Iterable[Wait], compute: Intervals) -> Waits:
-    """Unite waits by purpose; time in which a thread of the model computes is no wait."""
-    united = unite_by_purpose([(wait.purpose, wait.start_ns, wait.end_ns) for wait in waits])
-    return {purpose: subtract(spans, compute) for purpose, spans in united.items()}
 
 
 def tell_waits(collectives: Sequence[Collective], waits: Iterable[Wait]) -> tuple[Collective, ...]:

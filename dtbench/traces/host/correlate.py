@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dtbench.traces.host.forwards import find_forwards, is_engine_node
 from dtbench.traces.host.modules import find_modules, name_modules
-from dtbench.traces.host.nesting import Nesting
+from dtbench.traces.host.nesting import STARTS_WORK, Nesting
 from dtbench.traces.kinds.categories import CALLS, DEVICE_CATEGORIES
 from dtbench.traces.time.enclosures import NOTHING
 from dtbench.traces.time.intervals import Bools, Ints
@@ -34,6 +34,8 @@ _PLUMBING: Final = re.compile(
 )
 _NO_ANNOTATION: Final = re.compile(r"ProfilerStep#|dtbench::")
 _GRAPH_LAUNCH: Final = "GraphLaunch"
+_KINDS_LOST: Final = 3
+"""Operators of so many names that lack a launch show that launches are lost."""
 
 
 class Link(IntEnum):
@@ -55,7 +57,8 @@ class Uncorrelated:
     All of them stay in every account of time.
 
     Attributes:
-        launched_before: no call; its id is smaller than that of every call, so it was launched before the trace began.
+        launched_before: no call; its id is smaller than that of every call, and no operator before it lacks a call, so
+            it was launched before the trace began.
         without_id: they carry no id, so that any call may have launched them.
         launch_missing: no call carries their id.
         graph_launched: one of the kernels of a captured graph: the call is there, their operators ran at capture.
@@ -91,8 +94,38 @@ def find_links(trace: Trace, nesting: Nesting) -> tuple[Ints, NDArray[np.int8]]:
     links[is_graph[trace.name[calls]]] = Link.GRAPH
     links[calls == NOTHING] = Link.MISSING
     links[ids == 0] = Link.NO_ID
-    links[(calls == NOTHING) & (ids > 0) & (ids < first_id)] = Link.BEFORE_WINDOW
+    is_before = (calls == NOTHING) & (ids > 0) & (ids < first_id)
+    if is_before.any():
+        is_before &= trace.start_ns[events] < _find_first_loss(trace)
+    links[is_before] = Link.BEFORE_WINDOW
     return events, links
+
+
+def _find_first_loss(trace: Trace) -> int:
+    """Return from when on launches may be lost though no call stands before them; the largest int64: they are not.
+
+    An operator that ends before the first call launched nothing that is in the trace. Where all later ones of its name
+    launched something, so did it, and calls from its start on are lost. One name is no evidence: its tensors may be the
+    host's, as those of a batch that is put together.
+    """
+    calls = np.flatnonzero(trace.is_one_of(CALLS) & trace.is_named(STARTS_WORK.search))
+    if not len(calls):
+        return int(np.iinfo(np.int64).min)
+    operators = np.flatnonzero(trace.is_one_of(("cpu_op",)))
+    first_ns = int(trace.start_ns[calls].min())
+    is_early = trace.end_ns[operators] <= first_ns
+    early, later = operators[is_early], operators[~is_early & (trace.start_ns[operators] >= first_ns)]
+    later = later[np.isin(trace.name[later], trace.name[early])]
+    has_call = np.zeros(len(later), dtype=np.bool_)
+    for lane in np.unique(trace.lane[later]).tolist():
+        mine = np.flatnonzero(trace.lane[later] == lane)
+        made_ns = np.sort(trace.start_ns[calls[trace.lane[calls] == lane]])
+        first, beyond = (made_ns.searchsorted(at[later[mine]]) for at in (trace.start_ns, trace.end_ns))
+        has_call[mine] = beyond > first
+    launching = np.setdiff1d(trace.name[later[has_call]], trace.name[later[~has_call]])
+    lossy = early[np.isin(trace.name[early], launching)]
+    is_shown = len(np.unique(trace.name[lossy])) >= _KINDS_LOST
+    return int(trace.start_ns[lossy].min()) if is_shown else int(np.iinfo(np.int64).max)
 
 
 def count_uncorrelated(links: NDArray[np.int8]) -> Uncorrelated:

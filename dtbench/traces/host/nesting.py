@@ -20,7 +20,7 @@ from dtbench.traces.trace import Trace
 _ENCLOSES: Final = ("cpu_op", "user_annotation")
 # cudaLaunchKernel, cuLaunchKernelEx, hipExtModuleLaunchKernel, cudaGraphLaunch, cudaMemcpyAsync, hipMemsetAsync; not
 # cudaStreamSynchronize, cudaEventRecord and the like, which may carry an id too
-_STARTS_WORK: Final = re.compile(r"Launch|Mem(cpy|set)", re.IGNORECASE)
+STARTS_WORK: Final = re.compile(r"Launch|Mem(cpy|set)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _find_launches(trace: Trace) -> tuple[NDArray[np.int32], Ints]:
     launch = np.arange(len(trace), dtype=np.int32)
     tied, ids = trace.correlation.events, trace.correlation.values
     is_call = trace.is_one_of(CALLS)[tied]
-    starts_work = np.array([_STARTS_WORK.search(name) is not None for name in trace.names], dtype=np.bool_)
+    starts_work = np.array([STARTS_WORK.search(name) is not None for name in trace.names], dtype=np.bool_)
     reused = []
     missing, missing_ids = tied[~is_call], ids[~is_call]
     for wanted in (True, False):

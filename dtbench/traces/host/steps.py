@@ -7,6 +7,7 @@ no MEASURED step either.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Final
 
@@ -15,13 +16,16 @@ import numpy as np
 from dtbench.base.errors import TraceError
 from dtbench.base.ranges import REGION_PREFIX, STEP_PREFIX
 from dtbench.base.vocabulary import Kind
+from dtbench.traces.host.correlate import Link, find_links
 from dtbench.traces.host.nesting import Nesting
 from dtbench.traces.kinds.categories import DEVICE_CATEGORIES, DEVICE_RANGE
 from dtbench.traces.time.coverage import Window
-from dtbench.traces.time.intervals import Intervals, unite_all
+from dtbench.traces.time.intervals import Intervals, Ints, unite, unite_all
 from dtbench.traces.trace import Trace
 
 _WHOLE: Final = 0.8  # of its host range, and of other steps, a step on a device is no part of one
+_LAUNCH_NS: Final = 20_000  # from launch to start, or from kernel to kernel; see ``account/gaps.py``
+_APART: Final = 0.01  # of a step: a profiler ends the range of one with its call that begins the next one's
 _STEP: Final = re.compile(rf"{STEP_PREFIX}\d{{1,18}}")  # at most 18 digits: a number that the tables hold
 
 
@@ -34,11 +38,13 @@ class Step:
         host: from its host range's start to the next step's, or to its range's end where it is the last, or dtbench's
             own: what is issued here is the step's.
         window: what its account covers.
+        unsure_ns: by how much earlier it may begin on a device, as far as work whose launch is lost may be its.
     """
 
     number: int
     host: Window
     window: Window
+    unsure_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,12 +56,14 @@ class Cut:
         seen_ns: from its first kernel to the trace's last.
         host_ns: what the host took for it.
         others_ns: median of the windows of the steps before it; None: there is none.
+        unsure_ns: by how much earlier it may begin, as launches are lost; with that it may be all there.
     """
 
     step: int
     seen_ns: int
     host_ns: int
     others_ns: int | None
+    unsure_ns: int = 0
 
 
 def find_host_ranges(trace: Trace) -> list[tuple[int, Window]]:
@@ -89,8 +97,33 @@ def find_cpu_hosts(trace: Trace, ranges: list[tuple[int, Window]]) -> list[Windo
         trace: the events.
         ranges: as from ``find_host_ranges``.
     """
-    is_ours = any(name.startswith(REGION_PREFIX) for name in trace.names)
-    return [window for _, window in ranges] if is_ours else _tile(ranges)
+    if _is_ours(trace):
+        return [window for _, window in ranges]
+    filled = _fill_skipped(ranges)
+    return [host for (number, _), host in zip(filled, _tile(filled), strict=True) if number is not None]
+
+
+def _is_ours(trace: Trace) -> bool:
+    """Tell whether dtbench made the ranges of steps, which end before the next ones begin."""
+    return any(name.startswith(REGION_PREFIX) for name in trace.names)
+
+
+def _fill_skipped(ranges: list[tuple[int, Window]]) -> list[tuple[int | None, Window]]:
+    """Put a range without a number where those of steps are missing, so that the step before them ends with its own.
+
+    Not where a step's range does not run to the next one's: what is done between them is of the step before.
+    """
+    pairs = list(pairwise(ranges))
+    apart_ns = [after.start_ns - one.end_ns for (first, one), (second, after) in pairs if second == first + 1]
+    longest_ns = max((window.length_ns for _, window in ranges), default=0)
+    if max(apart_ns, default=0) > _APART * longest_ns:
+        return [*ranges]
+    filled: list[tuple[int | None, Window]] = [*ranges[:1]]
+    for (first, one), (second, after) in pairs:
+        if second > first + 1 and after.start_ns > one.end_ns:
+            filled.append((None, Window(one.end_ns, after.start_ns)))
+        filled.append((second, after))
+    return filled
 
 
 def cpu_steps(ranges: list[tuple[int, Window]], hosts: Sequence[Window], last_ends_ns: Sequence[int]) -> list[Step]:
@@ -117,7 +150,7 @@ def device_steps(
 
     Not of those that begin while the main lane still works for the steps before: the next batch is copied on a stream
     of its own as soon as it is asked for. The last step ends with the trace. A step that launched nothing gets an empty
-    window at the next boundary.
+    window at the next boundary. Where launches are lost, see ``_find_unlaunched``.
 
     Args:
         trace: the events.
@@ -126,6 +159,7 @@ def device_steps(
         end_ns: end of the last step.
         main_lane: the lane with most compute; None: nothing computes.
     """
+    filled = [*ranges] if _is_ours(trace) else _fill_skipped(ranges)
     launched = np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))
     launched = launched[nesting.launch[launched] != launched]
     launched_at = nesting.launch_ns(launched)
@@ -134,17 +168,101 @@ def device_steps(
     starts_ns, is_main = trace.start_ns[launched], trace.lane[launched] == (-1 if main_lane is None else main_lane)
     worked_until_ns = np.maximum.accumulate(np.where(is_main, trace.end_ns[launched], np.iinfo(np.int64).min))
     boundaries: list[int] = []
-    for _, host in reversed(ranges):
+    others_ns: list[int] = []  # when the last work began that was surely launched before
+    for _, host in reversed(filled):
         first, beyond = np.searchsorted(launched_at, (host.start_ns, host.end_ns)).tolist()
         following = boundaries[-1] if boundaries else end_ns
         begun_ns = starts_ns[first:beyond]
         after = begun_ns[begun_ns >= worked_until_ns[first - 1]] if first else begun_ns
         boundaries.append(int((after if len(after) else begun_ns).min(initial=following)))
-    starts = boundaries[::-1]
+        others_ns.append(int(starts_ns[:first].max(initial=host.start_ns)))
+    hosts_ns = [host.start_ns for _, host in filled]
+    starts, unsure_ns = _find_unlaunched(trace, nesting, hosts_ns, others_ns[::-1], boundaries[::-1])
     windows = [Window(start, end) for start, end in zip(starts, [*starts[1:], end_ns], strict=True)] if starts else []
     return [
-        Step(number, host, window) for (number, _), host, window in zip(ranges, _tile(ranges), windows, strict=True)
+        Step(number, host, window, unsure)
+        for (number, _), host, window, unsure in zip(filled, _tile(filled), windows, unsure_ns, strict=True)
+        if number is not None
     ]
+
+
+def _find_unlaunched(
+    trace: Trace, nesting: Nesting, hosts_ns: Sequence[int], others_ns: Sequence[int], known_ns: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Return when steps begin where launches are lost, and by how much earlier each may.
+
+    When the device stood idle in a host range, all had run that was launched before: what begins then is the step's.
+    Where that leaves something open, each begins with the first that is known to be its own: what is lost of one is
+    mostly lost of the next, too, so that lengths are right.
+
+    Args:
+        trace: the events.
+        nesting: who launched what.
+        hosts_ns: when the host range of each begins.
+        others_ns: when the last work began that was launched before.
+        known_ns: when the first work began that was launched in it.
+    """
+    work = _Unlaunched.of(trace, nesting)
+    if work is None:
+        return [*known_ns], [0] * len(known_ns)
+    found = [work.find_begin(*of_step) for of_step in zip(hosts_ns, others_ns, known_ns, strict=True)]
+    for begins_ns in (found, known_ns):
+        unsure_ns = [work.measure(*of_step) for of_step in zip(hosts_ns, begins_ns, strict=True)]
+        if not any(unsure_ns):
+            break
+    return [*begins_ns], unsure_ns
+
+
+@dataclass(frozen=True)
+class _Unlaunched:
+    """Work of which the trace does not hold the launch, though it was made in it.
+
+    Attributes:
+        starts_ns: shape ``(m,)``, rising.
+        latest_ns: shape ``(m,)``, after which it was not launched: a lane runs its work in the order of its launches.
+        busy: when anything ran on the device.
+    """
+
+    starts_ns: Ints
+    latest_ns: Ints
+    busy: Intervals
+
+    @classmethod
+    def of(cls, trace: Trace, nesting: Nesting) -> "_Unlaunched | None":
+        """Collect it; None: there is none."""
+        events, links = find_links(trace, nesting)
+        is_lost = links == Link.MISSING
+        if not is_lost.any():
+            return None
+        launches_ns = np.where(nesting.launch[events] == events, trace.start_ns[events], nesting.launch_ns(events))
+        for lane in np.unique(trace.lane[events[is_lost]]).tolist():
+            mine = np.flatnonzero(trace.lane[events] == lane)
+            mine = mine[np.argsort(-trace.start_ns[events[mine]], kind="stable")]
+            launches_ns[mine] = np.minimum.accumulate(launches_ns[mine])
+        order = np.argsort(trace.start_ns[events[is_lost]], kind="stable")
+        return cls(
+            starts_ns=trace.start_ns[events[is_lost]][order],
+            latest_ns=launches_ns[is_lost][order],
+            busy=unite(trace.start_ns[events], trace.end_ns[events]),
+        )
+
+    def find_begin(self, from_ns: int, last_ns: int, known_ns: int) -> int:
+        """Return when a step begins.
+
+        Args:
+            from_ns: its host range does.
+            last_ns: the last of what is known to be of the steps before began.
+            known_ns: the first of what is known to be its own began.
+        """
+        starts_ns = self.busy.starts_ns[1:]  # what ran before the first is not in the trace
+        idle_ns = starts_ns - np.maximum(self.busy.ends_ns[:-1], from_ns)
+        return int(starts_ns[(idle_ns > _LAUNCH_NS) & (starts_ns > last_ns)].min(initial=known_ns))
+
+    def measure(self, from_ns: int, begins_ns: int) -> int:
+        """Return by how much earlier a step may begin whose host range begins at a moment."""
+        first, beyond = self.starts_ns.searchsorted([from_ns, begins_ns]).tolist()
+        may_be_its = self.starts_ns[first:beyond][self.latest_ns[first:beyond] >= from_ns]
+        return begins_ns - int(may_be_its.min(initial=begins_ns))
 
 
 def find_cut(steps: Sequence[Step]) -> Cut | None:
@@ -158,12 +276,12 @@ def find_cut(steps: Sequence[Step]) -> Cut | None:
         return None
     *others, last = seen
     others_ns = round(median(step.window.length_ns for step in others)) if others else None
-    cut = Cut(last.number, last.window.length_ns, last.host.length_ns, others_ns)
+    cut = Cut(last.number, last.window.length_ns, last.host.length_ns, others_ns, last.unsure_ns)
     whole_ns = last.host.length_ns if others_ns is None else min(last.host.length_ns, others_ns)
     return cut if cut.seen_ns < _WHOLE * whole_ns else None
 
 
-def _tile(ranges: list[tuple[int, Window]]) -> list[Window]:
+def _tile(ranges: Sequence[tuple[int | None, Window]]) -> list[Window]:
     ends = [window.start_ns for _, window in ranges[1:]] + [window.end_ns for _, window in ranges[-1:]]
     return [Window(window.start_ns, end) for (_, window), end in zip(ranges, ends, strict=True)]
 

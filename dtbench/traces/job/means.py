@@ -65,19 +65,25 @@ class MeanPurpose(PurposeTime):
     Attributes:
         part: of which of them what is hidden and exposed is known; None: of all, or of none.
         wait_part: the same of the wait; one in which none was seen, and not every consumer can be, has part in it as 0.
+        is_least: of some collectives in them nobody knows whether they were for this, so that there may be more of all.
     """
 
     part: KnownPart | None = None
     wait_part: KnownPart | None = None
+    is_least: bool = False
 
 
 class _Window(NamedTuple):
-    """A step of a rank, or its whole trace; ``lost``: collectives that it issued and that were not seen to run."""
+    """A step of a rank, or its whole trace.
+
+    ``lost``: collectives that it issued and that were not seen to run; ``untold``: what others may have been for.
+    """
 
     rank: int
     overlap: Overlap
     purposes: tuple[PurposeTime, ...]
     lost: int
+    untold: frozenset[Purpose]
 
 
 def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
@@ -138,6 +144,7 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[MeanPurpose, ..
                     part=part,
                     wait_part=wait_part if is_told else None,
                     is_wait_least=is_told and any(row.is_wait_least for row in mine),
+                    is_least=any(purpose in one.untold for one in windows),
                     **means,
                 )
             )
@@ -147,12 +154,15 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[MeanPurpose, ..
 def _choose_windows(analyses: Sequence[TraceAnalysis]) -> tuple[list[_Window], bool, list[int]]:
     """Return the windows that means go over, whether they are steps, and the rank of each that is left out beside."""
     steps = [
-        _Window(one.rank, step.overlap, step.purposes, step.lost)
+        _Window(one.rank, step.overlap, step.purposes, step.lost, step.untold)
         for one in analyses
         for step in one.steps
         if step.overlap.step_ns
     ]
-    windows = steps or [_Window(one.rank, one.whole, one.whole_purposes, one.unseen) for one in analyses]
+    windows = steps or [
+        _Window(one.rank, one.whole, one.whole_purposes, one.unseen, frozenset().union(*one.untold.values()))
+        for one in analyses
+    ]
     decided = [window for window in windows if window.overlap.is_decided] or windows
     left_out = [one.rank for one in windows if decided is not windows and not one.overlap.is_decided]
     lost = [rank for one in analyses for rank in [one.rank] * _count_lost(one)] if steps else []

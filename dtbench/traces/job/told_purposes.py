@@ -7,13 +7,12 @@
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtbench.base.ranges import STEP_PREFIX
 from dtbench.base.units import count_things, is_or_are
 from dtbench.base.vocabulary import Purpose
-from dtbench.traces.account.purpose_times import PurposeTime
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.ranks.match import Matches
 from dtbench.traces.timeline import RankTimeline
@@ -42,7 +41,9 @@ class ToldPurposes:
         if self.disputed:
             count, may_be = len(self.disputed), ", ".join(sorted(frozenset().union(*self.disputed.values())))
             what = f"what {count_things(count, 'collective')} {is_or_are(count)} for, and the other ranks disagree"
-            notes.append(f"rank {rank}: its trace does not tell {what} ({may_be}): no time of these purposes is known")
+            notes.append(
+                f"rank {rank}: its trace does not tell {what} ({may_be}): of these there may be more than is said"
+            )
         return notes
 
 
@@ -86,64 +87,20 @@ def _read_names(one: Collective) -> frozenset[str]:
 
 
 def give_purposes(one: TraceAnalysis, told: ToldPurposes) -> TraceAnalysis:
-    """Give collectives the purposes that other ranks tell.
-
-    Where all of ``other`` are of one purpose that the rank had none of, its times are those of ``other``; else what of
-    them is of which purpose is not known.
-    """
-    before = one.collectives
-    after = [
+    """Give collectives the purposes that other ranks tell, and account for them anew."""
+    collectives = tuple(
         replace(collective, purpose=told.given.get(index, collective.purpose))
-        for index, collective in enumerate(before)
-    ]
-    touched = {Purpose.OTHER, *told.given.values(), *frozenset().union(*told.disputed.values())}
-    moved = {now.purpose for now, was in zip(after, before, strict=True) if was.purpose is Purpose.OTHER}
-    renamed = moved.pop() if len(moved) == 1 and not told.disputed else None
-    if any(was.purpose is renamed for was in before):
-        renamed = None
-
-    def account(rows: Sequence[PurposeTime], issued: Sequence[int]) -> tuple[PurposeTime, ...]:
-        if renamed is not None:
-            return tuple(replace(row, purpose=renamed) if row.purpose is Purpose.OTHER else row for row in rows)
-        if all(row.purpose is not Purpose.OTHER for row in rows):
-            return tuple(rows)
-        return _withhold_times(rows, [after[index] for index in issued], touched)
-
-    placed: dict[int | None, list[int]] = defaultdict(list)
-    for index, step in enumerate(one.step_of):
-        placed[step].append(index)
+        for index, collective in enumerate(one.collectives)
+    )
+    untold = {**{index: may_be for index, may_be in one.untold.items() if index not in told.given}, **told.disputed}
+    *of_steps, of_whole = one.purpose_sources.account(collectives, untold)
     return replace(
         one,
-        timeline=replace(one.timeline, collectives=tuple(after)),
-        whole_purposes=account(one.whole_purposes, range(len(after))),
+        timeline=replace(one.timeline, collectives=collectives),
+        whole_purposes=of_whole,
         steps=tuple(
-            replace(step, purposes=account(step.purposes, placed[place])) for place, step in enumerate(one.steps)
+            replace(step, purposes=rows, untold=may_be)
+            for step, rows, may_be in zip(one.steps, of_steps, one.purpose_sources.place(untold), strict=True)
         ),
+        untold=untold,
     )
-
-
-def _withhold_times(
-    rows: Sequence[PurposeTime], issued: Sequence[Collective], touched: Collection[Purpose]
-) -> tuple[PurposeTime, ...]:
-    """Count the collectives of a window by purpose anew; of those that are touched no time is known."""
-    kept = {row.purpose: row for row in rows}
-    found = []
-    for purpose in Purpose:
-        if purpose in touched:
-            sizes = [one.size_bytes for one in issued if one.purpose is purpose]
-            known = [size for size in sizes if size is not None]
-            found.append(
-                PurposeTime(
-                    purpose=purpose,
-                    count=len(sizes),
-                    size_bytes=sum(known) if known or not sizes else None,
-                    unsized=len(sizes) - len(known),
-                    comm_ns=None,
-                    hidden_ns=None,
-                    exposed_ns=None,
-                    wait_ns=None,
-                )
-            )
-        elif purpose in kept:
-            found.append(kept[purpose])
-    return tuple(found)

@@ -1,5 +1,6 @@
 """Several ranks' analyses as one answer: who is which rank, what is left out, what a reader must know."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,17 +16,19 @@ from dtbench.traces.job.shared_owners import describe_shared_owners
 from dtbench.traces.job.step_rounds import describe_part_rounds, find_part_rounds
 from dtbench.traces.job.unlike_profilers import describe_unlike_profilers
 from dtbench.traces.kinds.unknown import UnknownName, sum_names
-from dtbench.traces.rank.analysis import TraceAnalysis
+from dtbench.traces.rank.analysis import StepAccount, TraceAnalysis
 from dtbench.traces.rank.file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.traces.ranks.late import LateRank
 from dtbench.traces.ranks.misfits import find_mistaken
 from dtbench.traces.ranks.over_ranks import OverRanks
 from dtbench.traces.time.intervals import subtract, unite, unite_all
 from dtbench.traces.trace import Unread
-from dtbench.traces.who.buckets import describe_uneven_buckets
+from dtbench.traces.who.buckets import describe_shifted_buckets, describe_uneven_buckets
 
 _NAMED_AT_MOST: Final = 5
 _LONGEST: Final = 60
+_VISIBLY: Final = 0.01
+"""Part of a step by which another beginning of it is worth saying."""
 
 
 @dataclass(frozen=True)
@@ -234,8 +237,10 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
         yield f"copied between devices {times}, for {took}: the trace does not tell whether that is communication"
     yield from describe_shared_owners(one.collectives, one.timeline.step_of)
     if not one.marks.is_own and not one.lost.kernels:
-        said = describe_uneven_buckets(one.collectives, one.step_of, one.timeline.step_numbers)
-        yield from () if said is None else (said,)
+        for describe in (describe_uneven_buckets, describe_shifted_buckets):
+            said = describe(one.collectives, one.step_of, one.timeline.step_numbers)
+            yield from () if said is None else (said,)
+    yield from _describe_unknown_purposes(one)
     yield from _describe_untold(one)
     unrecorded = [step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None]
     if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):
@@ -250,6 +255,21 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     yield from (*_describe_outside(one), *_describe_empty(one), *_describe_rounds(one))
 
 
+def _describe_unknown_purposes(one: TraceAnalysis) -> Iterable[str]:
+    """Say of how many collectives it is not there who asked for them, and so what they were for."""
+    mine = [index for index in one.untold if one.step_of[index] is not None or not one.steps]
+    lost = [index for index in mine if one.collectives[index].issue_ns is None]
+    for what, untold in (("the launch of", lost), ("who asked for", [index for index in mine if index not in lost])):
+        if untold:
+            may_be = ", ".join(sorted(frozenset().union(*(one.untold[index] for index in untold))))
+            count, took = len(untold), unite_all(*(one.collectives[index].span for index in untold))
+            they_were = "it was" if count == 1 else "they were"
+            yield (
+                f"{what} {count_things(count, 'collective')}, {format_ns(took.length_ns)}, is not in the trace, nor"
+                f" what {they_were} for: of {may_be} there may be more than is said"
+            )
+
+
 def _describe_untold(one: TraceAnalysis) -> Iterable[str]:
     """Say of which times nothing is known, or not how they lie to each other, though the trace has them."""
     if one.clock.is_off:
@@ -260,8 +280,19 @@ def _describe_untold(one: TraceAnalysis) -> Iterable[str]:
         yield _describe_lost(one)
     if one.set_steps is not None:
         yield _describe_set(one.set_steps)
+    unsure = [step for step in one.steps if step.unsure_ns > _VISIBLY * (step.overlap.step_ns or math.inf)]
+    if unsure:
+        yield _describe_unsure(unsure)
     if one.cut is not None:
         yield _describe_cut(one.cut, [step.step for step in one.steps if step.overlap.step_ns])
+
+
+def _describe_unsure(steps: Sequence[StepAccount]) -> str:
+    """Say where steps may begin earlier, so that time of them counts to the step before."""
+    begin = "begins" if len(steps) == 1 else "begin"
+    within = format_ns(max(step.unsure_ns for step in steps))
+    where = f"where {_name_steps([step.step for step in steps])} {begin} is not known to within {within}"
+    return f"launches are lost, and {where}: what ran then counts to the step before, and may be of it"
 
 
 def _describe_set(steps: Sequence[int]) -> str:
@@ -281,6 +312,10 @@ def _describe_cut(cut: Cut, known: Sequence[int]) -> str:
         f"from its first kernel to the trace's last are {format_ns(cut.seen_ns)}, and it took the host"
         f" {format_ns(cut.host_ns)}{others}"
     )
+    if cut.unsure_ns:
+        what = f"launches are lost, and where step {cut.step} begins is not known to within {format_ns(cut.unsure_ns)}"
+        so = "so that shares of it may be larger than they were" if cut.step in known else "so it is left out"
+        return f"{what}, {so}: {why}"
     if cut.step in known:  # there is no other
         return f"step {cut.step} is not all there, so that shares of it may be larger than they were: {why}"
     return f"step {cut.step} is left out, not all of it is there: {why}"

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dtbench.base.vocabulary import Axis, Kind
+from dtbench.base.vocabulary import Axis, Kind, Purpose
 from dtbench.traces.account.accounts import Accounts, make_accounts
 from dtbench.traces.account.group_times import account_groups, describe_groups
 from dtbench.traces.account.host_work import HostStep, find_host_work
 from dtbench.traces.account.probe_times import ProbeTime, time_probes
-from dtbench.traces.account.purpose_times import PurposeTime, account_purposes, sum_unattributed
+from dtbench.traces.account.purpose_times import PurposeTime, sum_unattributed
 from dtbench.traces.causes.split import CauseSplit
 from dtbench.traces.causes.untold import Prepared
 from dtbench.traces.device.clock import DeviceClock
@@ -28,6 +28,7 @@ from dtbench.traces.host.steps import Cut, count_repeated, find_cut
 from dtbench.traces.kinds.categories import DEVICE_CATEGORIES, KERNEL
 from dtbench.traces.kinds.kernels import make_table
 from dtbench.traces.kinds.unknown import UnknownName, count_unknown_words
+from dtbench.traces.rank.by_purpose import PurposeSources
 from dtbench.traces.rank.contents import Contents
 from dtbench.traces.rank.cpu_contents import find_cpu_contents
 from dtbench.traces.rank.device_contents import find_device_contents
@@ -35,9 +36,7 @@ from dtbench.traces.rank.doubt import (
     count_lost,
     doubt_groups,
     doubt_overlap,
-    doubt_purposes,
     leave_comm,
-    leave_purposes,
 )
 from dtbench.traces.rank.understood import describe_left_out, is_of_device
 from dtbench.traces.ranks.skew import CollectiveSkew
@@ -51,6 +50,7 @@ from dtbench.traces.who.collectives import Collective, assign_steps
 from dtbench.traces.who.facts import RankFacts
 from dtbench.traces.who.owners import name_askers
 from dtbench.traces.who.strategy import TraceMarks, find_marks
+from dtbench.traces.who.untold import Untold, find_untold
 
 if TYPE_CHECKING:
     from dtbench.traces.kinds.patterns import KernelPattern
@@ -64,6 +64,8 @@ class StepAccount:
         unattributed_ns: the part of ``exposed_comm_ns`` that belongs to collectives without an owner; None: not known.
         probes: functions under study that ran in it, by label.
         lost: collectives that it issued and that were not seen to run: what communication took is at least this.
+        untold: what collectives of it of which nobody knows what they were for may have been for.
+        unsure_ns: by how much earlier it may begin, as launches are lost.
     """
 
     step: int
@@ -72,6 +74,8 @@ class StepAccount:
     unattributed_ns: int | None = 0
     probes: Mapping[str, ProbeTime] = field(default_factory=dict)
     lost: int = 0
+    untold: frozenset[Purpose] = frozenset()
+    unsure_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,8 @@ class TraceAnalysis:
             therefore no time is known, nor of the whole trace; None: none was.
         machine: what the trace tells of the software that drives devices, by name; and ``kinds of devices``: what
             those are called on which something ran.
+        purpose_sources: from which purposes are accounted for anew.
+        untold: collectives of which it is not known what they were for, with what they may be for.
     """
 
     path: str
@@ -116,6 +122,7 @@ class TraceAnalysis:
     unread: int
     unknown_names: tuple[tuple[str, int], ...]
     accounts: Accounts
+    purpose_sources: PurposeSources
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
     whole_unattributed_ns: int | None = 0
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
@@ -133,6 +140,7 @@ class TraceAnalysis:
     cut: Cut | None = None
     set_steps: tuple[int, ...] | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
+    untold: Untold = field(default_factory=dict)
 
     @property
     def rank(self) -> int:
@@ -304,15 +312,16 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
     is_decided = [one.is_decided for one in overlaps[:-1]]
     stepped_ns = tuple(shares.stepped_exposed_ns(is_decided).tolist())
     timeline = replace(timeline, stepped_exposed_ns=stepped_ns, known_steps=tuple(is_decided))
-    purposes = [
-        leave_purposes(rows) if is_unknown else doubt_purposes(rows) if is_lossy else rows
-        for rows, is_lossy, is_unknown in zip(
-            account_purposes(collectives, step_of, shares, waits=contents.waits, windows=windows),
-            lost,
-            unknown,
-            strict=True,
-        )
-    ]
+    sources = PurposeSources(
+        step_of=step_of,
+        shares=shares,
+        windows=tuple(windows),
+        is_lossy=tuple(map(bool, lost)),
+        are_kernels_lost=tuple(unknown),
+        compute=timeline.compute,
+        waits=None if contents.is_device else contents.waits,
+    )
+    purposes = sources.account(collectives)
     unattributed_ns = sum_unattributed(collectives, shares)
     groups = [
         doubt_groups(rows) if is_lossy else rows
@@ -322,15 +331,26 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
     ]
     unwatched = [count + any(row.wait_ns is None for row in rows) for count, rows in zip(lost, purposes, strict=True)]
     probes = time_probes(trace, [step.host for step in contents.steps], timeline.compute)
+    untold = find_untold(collectives, timeline.regions)
+    if untold:
+        purposes = sources.account(collectives, untold)
     return TraceAnalysis(
         path=trace.path,
         timeline=timeline,
         whole=overlaps[-1],
         whole_purposes=purposes[-1],
         steps=tuple(
-            StepAccount(step.number, overlap, of_step, missing_ns, probed, count)
-            for step, overlap, of_step, missing_ns, probed, count in zip(
-                contents.steps, overlaps[:-1], purposes[:-1], unattributed_ns[:-1], probes, unseen[:-1], strict=True
+            StepAccount(step.number, *of_step)
+            for step, *of_step in zip(
+                contents.steps,
+                overlaps[:-1],
+                purposes[:-1],
+                unattributed_ns[:-1],
+                probes,
+                unseen[:-1],
+                sources.place(untold),
+                [step.unsure_ns for step in contents.steps],
+                strict=True,
             )
         ),
         unread=trace.unread.count,
@@ -352,4 +372,6 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         peer_copies=contents.peer_copies,
         unknown_words=count_unknown_words(trace),
         repeated_steps=count_repeated(trace),
+        purpose_sources=sources,
+        untold=untold,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dtbench.base.vocabulary import Kind
 from dtbench.traces.account.accounts import Sources
-from dtbench.traces.account.waits import Waits
+from dtbench.traces.account.waits import Wait
 from dtbench.traces.causes.untold import Prepared
 from dtbench.traces.device.clock import DeviceClock
 from dtbench.traces.device.kinds import PeerCopies
@@ -31,12 +31,12 @@ class Contents:
         whole: first start to last end of the spans that have a kind.
         steps: in order of time.
         collectives: as the trace says them, in order of start; on CPU of issue.
-        waits: time consumers stood still, by purpose.
         compute_starts_ns: shape ``(m,)``, rising, start of every compute event that takes time.
         compute_launches_ns: shape ``(2, m)``, when the same event was launched, at the earliest and at the latest.
         sources: of the finer accounts.
         regions: what the training loop was doing when.
         prepare: fills in what causes need and no event of a collective says; see ``causes/``.
+        waits: in which consumers stood still; empty on a device, whose collectives say it themselves.
         uncorrelated: device events that are tied to no single operator.
         unknown_names: kernels counted as compute that sound like communication.
         unseen: collectives that were launched and whose kernels the trace lacks.
@@ -52,12 +52,12 @@ class Contents:
     whole: Window
     steps: tuple[Step, ...]
     collectives: tuple[Collective, ...]
-    waits: Waits
     compute_starts_ns: Ints
     compute_launches_ns: Ints
     sources: Sources
     regions: Regions
     prepare: Callable[[Sequence[Collective]], Prepared]
+    waits: tuple[Wait, ...] = ()
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
     unknown_names: tuple[tuple[str, int], ...] = ()
     names_on_comm_lanes: tuple[UnknownName, ...] = ()

@@ -19,7 +19,7 @@ from dtbench.traces.causes.regions import find_or_infer_regions
 from dtbench.traces.causes.untold import Prepared
 from dtbench.traces.cpu.gloo import find_gloo_collectives, model_lanes
 from dtbench.traces.cpu.gloo_sends import find_send_waits, settle_sends
-from dtbench.traces.cpu.waits import find_cpu_waits, sum_waits, tell_waits
+from dtbench.traces.cpu.waits import find_cpu_waits, tell_waits
 from dtbench.traces.device.lost_kernels import find_cut
 from dtbench.traces.host.nesting import find_nesting
 from dtbench.traces.host.steps import Step, cpu_steps, find_cpu_hosts, find_extent, find_host_ranges
@@ -72,7 +72,7 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
         whole=whole,
         steps=tuple(steps),
         collectives=collectives,
-        waits=sum_waits(waits, compute),
+        waits=tuple(waits),
         compute_starts_ns=compute.starts_ns,
         compute_launches_ns=np.stack((compute.starts_ns, compute.starts_ns)),
         sources=Sources(lanes=thread_lanes(by_thread, collectives), recorded=recorded),

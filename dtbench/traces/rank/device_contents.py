@@ -14,7 +14,6 @@ from dtbench.traces.account.accounts import Sources
 from dtbench.traces.account.gaps import find_gaps
 from dtbench.traces.account.lanes import device_lanes
 from dtbench.traces.account.overlap_tax import NO_REGION, measure_overlap_tax
-from dtbench.traces.account.waits import find_device_waits
 from dtbench.traces.causes.regions import find_or_infer_regions
 from dtbench.traces.causes.standing import Device
 from dtbench.traces.causes.untold import prepare_device
@@ -68,7 +67,6 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         whole=time.whole,
         steps=time.steps,
         collectives=collectives,
-        waits=find_device_waits(collectives),
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE], kernels),
         names_on_comm_lanes=find_names_on_comm_lanes(trace, masks[Kind.COMPUTE], masks[Kind.COMM], kernels),
         compute_starts_ns=trace.start_ns[computing],

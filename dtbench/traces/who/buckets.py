@@ -25,6 +25,7 @@ from dtbench.traces.who.collectives import Collective, find_regions
 from dtbench.traces.who.payload import is_integer
 from dtbench.traces.who.purposes import is_fsdps, is_functional
 from dtbench.traces.who.strategy import DDP_FORWARD, Strategy, find_strategies
+from dtbench.traces.who.untold import find_untold
 
 _BUCKET: Final = "bucket "
 
@@ -41,7 +42,8 @@ def name_buckets(
     """Name DDP's buckets ``bucket 0``, ``bucket 1``, ... in order of issue, where no owner is known.
 
     They are counted anew in each step, in each backward that the trace has a range of, and after each forward of DDP.
-    Among them may be its map of unused parameters, which is integers.
+    Among them may be its map of unused parameters, which is integers. One whose launch the trace does not hold, on a
+    lane of buckets, counts as one, so that those behind it keep their numbers: see ``describe_shifted_buckets``.
 
     Args:
         trace: the events.
@@ -51,19 +53,75 @@ def name_buckets(
     if Strategy.DDP not in find_strategies(trace):
         return tuple(collectives)
     borders_ns = np.sort(np.concatenate((find_regions(trace).starts_ns, find_forward_starts(trace))))
+    issues_ns = _order_issues(collectives)
+    untold = _find_untold_sums(collectives)
     named = list(collectives)
     next_bucket: Counter[tuple[int, int]] = Counter()
-    for index in sorted(range(len(named)), key=lambda i: named[i].issue_ns or 0):
+    for index in sorted(range(len(named)), key=lambda i: (issues_ns[i], named[i].start_ns)):
         collective, step = named[index], steps[index]
-        if not is_reducers(collective) or collective.owner or step is None:
+        if step is None or collective.owner or not (index in untold or is_reducers(collective)):
             continue
         if is_integer(collective.dtype):
-            named[index] = replace(collective, owner=UNUSED_MAP)
-        else:
-            backward = int(borders_ns.searchsorted(collective.issue_ns or 0, side="right"))
+            named[index] = replace(collective, owner="" if index in untold else UNUSED_MAP)
+            continue
+        backward = int(borders_ns.searchsorted(issues_ns[index], side="right"))
+        if index not in untold:
             named[index] = replace(collective, owner=f"{_BUCKET}{next_bucket[step, backward]}")
-            next_bucket[step, backward] += 1
+        next_bucket[step, backward] += 1
     return tuple(named)
+
+
+def _order_issues(collectives: Sequence[Collective]) -> list[int]:
+    """Return when each was issued; where that is not known, the last moment before it began and the next was."""
+    next_ns: dict[str, int] = {}
+    issues_ns = [0] * len(collectives)
+    for index in sorted(range(len(collectives)), key=lambda i: collectives[i].start_ns, reverse=True):
+        one = collectives[index]
+        last_ns = min(one.start_ns, next_ns.get(one.lane, one.start_ns))
+        issues_ns[index] = next_ns[one.lane] = last_ns if one.issue_ns is None else one.issue_ns
+    return issues_ns
+
+
+def _find_untold_sums(collectives: Sequence[Collective]) -> set[int]:
+    """Find all-reduces whose launch the trace does not hold, on lanes of buckets: probably of DDP's reducer."""
+    lanes = {one.lane for one in collectives if is_reducers(one)}
+    return {
+        index
+        for index, may_be in find_untold(collectives).items()
+        if Purpose.GRAD_REDUCE in may_be
+        and collectives[index].issue_ns is None
+        and collectives[index].operation is Operation.ALL_REDUCE
+        and collectives[index].lane in lanes
+    }
+
+
+def describe_shifted_buckets(
+    collectives: Sequence[Collective], steps: Sequence[int | None], numbers: Sequence[int]
+) -> str | None:
+    """Say in which steps buckets lie behind an all-reduce of which the launch is lost, so that it may be one of them.
+
+    Args:
+        collectives: of the trace, with buckets named.
+        steps: index of the step that issued each; None: none did.
+        numbers: of the steps.
+    """
+    last_ns: dict[int | None, int] = {}
+    for one, step in zip(collectives, steps, strict=True):
+        if one.owner.startswith(_BUCKET) and is_reducers(one):
+            last_ns[step] = max(one.start_ns, last_ns.get(step, one.start_ns))
+    lost = {
+        step
+        for one, step in zip(collectives, steps, strict=True)
+        if step is not None and one.issue_ns is None and one.purpose is Purpose.OTHER
+        if one.operation is Operation.ALL_REDUCE and one.start_ns < last_ns.get(step, one.start_ns)
+    }
+    if not lost:
+        return None
+    where = f"step{'s' if len(lost) > 1 else ''} {name_ranges(sorted(numbers[step] for step in lost))}"
+    return (
+        f"in {where} all-reduces whose launch is not in the trace ran before some of DDP's buckets, and are counted"
+        " among them: if one was none, the numbers of those behind it are too high there"
+    )
 
 
 def describe_uneven_buckets(

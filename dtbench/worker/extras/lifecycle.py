@@ -24,9 +24,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dtbench.base.units import format_ns
 from dtbench.base.vocabulary import Region
-from dtbench.scenario.schema.ddp import Ddp, LifecycleCall
+from dtbench.scenario.schema.ddp import Ddp
+from dtbench.scenario.schema.ddp import LifecycleCall as CallName
 from dtbench.scenario.schema.scenario import Scenario
-from dtbench.store.records.rank import LivedCall, Receipt
+from dtbench.store.records.lifecycle import LifecycleCall, LifecycleRecord
+from dtbench.store.records.rank import Receipt
+from dtbench.worker.extras.extra import Finding, Trained
 from dtbench.worker.loop.correctness import find_tolerances, is_exact
 from dtbench.worker.loop.train import TrainStep
 from dtbench.worker.models.batches import Batch
@@ -165,7 +168,7 @@ def _remove_hooks(living: Living) -> DistributedDataParallel:
     return removed
 
 
-ACTS: Final[Mapping[LifecycleCall, Act]] = MappingProxyType(
+ACTS: Final[Mapping[CallName, Act]] = MappingProxyType(
     {
         "env_vars": Act(_dump_variables),
         "logging_data": Act(_read_logging_data),
@@ -192,7 +195,7 @@ class Look:
     gradients: Mapping[str, Tensor]
 
     def differ(self, before: "Look") -> tuple[float, float]:
-        """Give the relative differences of loss and gradients (2-norm of all), NaN where parameters differ."""
+        """Return the relative differences of loss and gradients (2-norm of all), NaN where parameters differ."""
         loss_error = abs(self.loss - before.loss) / max(abs(before.loss), 1e-30)
         if self.gradients.keys() != before.gradients.keys():
             return loss_error, float("nan")
@@ -222,22 +225,17 @@ def look(model: DistributedDataParallel, step: TrainStep, batch: Batch) -> Look:
 
 
 def find_tolerance(scenario: Scenario) -> float:
-    """Give the largest relative difference of a model that trains as before; below float32 what rounding allows."""
+    """Return the largest relative difference of a model that trains as before; below float32 what rounding allows."""
     return _TOLERANCE if is_exact(scenario) else find_tolerances(scenario)[1]
 
 
-def live_through(
-    calls: Sequence[LifecycleCall], step: TrainStep, batch: Batch, tolerance: float
-) -> tuple[LivedCall, ...]:
-    """Make every call on the model of a step (collective), and say how it trained afterwards.
-
-    Args:
-        calls: what is done, in this order.
-        step: has the model.
-        batch: on which it is looked at.
-        tolerance: see ``find_tolerance``.
-    """
-    model = step.parallel.model
+def run_lifecycle_calls(trained: Trained) -> Finding | None:
+    """Make every call that ``parallel.lifecycle`` asks for, in its order (collective); None: it asks for none."""
+    parallel = trained.at.scenario.parallel
+    if not isinstance(parallel, Ddp) or not parallel.lifecycle:
+        return None
+    trained.at.say("living on", ", ".join(parallel.lifecycle))
+    model = trained.step.parallel.model
     assert isinstance(model, DistributedDataParallel)
     rows = {
         f"{name}.weight": part.num_embeddings
@@ -245,18 +243,19 @@ def live_through(
         if isinstance(part, torch.nn.Embedding) and part.sparse
     }
     living = Living(model, model.process_group, dist.new_group(), rows)
-    before = look(model, step, batch)
-    ask = partial(look, step=step, batch=batch)
-    return tuple(_live_through(call, living, before, ask, tolerance) for call in calls)
+    ask = partial(look, step=trained.step, batch=trained.batches.make(trained.first))
+    before, tolerance = ask(model), find_tolerance(trained.at.scenario)
+    calls = tuple(_make_call(call, living, before, ask, tolerance) for call in parallel.lifecycle)
+    return Finding(LifecycleRecord(calls=calls), (_make_receipt(calls, parallel),))
 
 
-def _live_through(
-    call: LifecycleCall,
+def _make_call(
+    call: CallName,
     living: Living,
     before: Look,
     ask: Callable[[DistributedDataParallel], Look],
     tolerance: float,
-) -> LivedCall:
+) -> LifecycleCall:
     act, durations_ns = ACTS[call], []
     changed = living.model
     for _ in range(_ROUNDS):
@@ -274,7 +273,7 @@ def _live_through(
     act.undo(living)
     has_changed = gradient_error > tolerance
     expects_change = act.trains == "apart" and dist.get_world_size(living.home_group) > 1
-    return LivedCall(
+    return LifecycleCall(
         call=call,
         duration_ns=tuple(durations_ns),
         loss_error=loss_error,
@@ -284,10 +283,10 @@ def _live_through(
     )
 
 
-def read_lifecycle_receipts(lived: Sequence[LivedCall], parallel: Ddp) -> Iterator[Receipt]:
+def _make_receipt(calls: Sequence[LifecycleCall], parallel: Ddp) -> Receipt:
     """Compare with the calls after which the model trained as it should."""
-    passed = tuple(one.call for one in lived if one.passed)
+    passed = tuple(one.call for one in calls if one.passed)
     times = (
-        f"{one.call} {format_ns(median(one.duration_ns))}{f' ({one.error})' if one.error else ''}" for one in lived
+        f"{one.call} {format_ns(median(one.duration_ns))}{f' ({one.error})' if one.error else ''}" for one in calls
     )
-    yield compare("parallel.lifecycle", parallel.lifecycle, passed, note=", ".join(times))
+    return compare("parallel.lifecycle", parallel.lifecycle, passed, note=", ".join(times))

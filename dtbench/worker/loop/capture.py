@@ -137,7 +137,7 @@ def _why_absent(name: str, device: DeviceKind) -> str | None:
 
 
 def _search(trace: Path) -> set[str]:
-    """Give the options whose evidence stands in a trace, read in pieces: a trace may be larger than memory."""
+    """Return the options whose evidence stands in a trace, read in pieces: a trace may be larger than memory."""
     found: set[str] = set()
     tail = b""
     with gzip.open(trace, "rb") as file:

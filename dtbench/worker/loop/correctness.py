@@ -70,7 +70,7 @@ def write_reference(path: Path, losses: list[float], gradients: dict[str, Tensor
 
 
 def mean_over_ranks(losses: list[Tensor], device: torch.device) -> list[float]:
-    """Give the mean loss of each step (collective); tensor-parallel peers share a loss, so ranks weigh alike."""
+    """Return the mean loss of each step (collective); tensor-parallel peers share a loss, so ranks weigh alike."""
     total = torch.stack([loss.to(device, torch.float64) for loss in losses])
     dist.all_reduce(total)
     return [float(value) / dist.get_world_size() for value in total]
@@ -101,7 +101,7 @@ def compare_with_reference(
 
 
 def find_tolerances(scenario: Scenario) -> tuple[float, float]:
-    """Give the bounds of losses and gradients: 1e-5 in float32; below, what rounding to 8 bits allows."""
+    """Return the bounds of losses and gradients: 1e-5 in float32; below, what rounding to 8 bits allows."""
     settings: Correctness = scenario.correctness
     loss, gradient = (1e-5, 1e-5) if is_exact(scenario) else (2e-2, 5e-2)
     return settings.loss_tolerance or loss, settings.gradient_tolerance or gradient
@@ -117,12 +117,12 @@ def is_exact(scenario: Scenario) -> bool:
 
 
 def relative_difference(value: float, expected: float) -> float:
-    """Give how far two losses are apart; NaN where one is."""
+    """Return how far two losses are apart; NaN where one is."""
     return abs(value - expected) / max(abs(expected), 1e-30)
 
 
 def relative_distance(gradient: Tensor | None, expected: Tensor) -> float:
-    """Give the difference's 2-norm over the expected's; NaN when there is no gradient or another shape."""
+    """Return the difference's 2-norm over the expected's; NaN when there is no gradient or another shape."""
     if gradient is None or gradient.shape != expected.shape:
         return math.nan
     return float(torch.linalg.vector_norm(gradient - expected) / torch.linalg.vector_norm(expected).clamp_min(1e-30))

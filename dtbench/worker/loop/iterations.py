@@ -93,7 +93,7 @@ def _join_parts(parts: list[Batch]) -> Batch:
 
 
 def run_whole(step: TrainStep, scenario: Scenario) -> RunStep:
-    """Give how the single process runs a step."""
+    """Return how the single process runs a step."""
     iterations, parallel = scenario.data.iterations, scenario.parallel
     if iterations is None:
         return step.run

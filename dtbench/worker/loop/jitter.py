@@ -22,7 +22,7 @@ from dtbench.machine.disturbance import find_undisturbed
 from dtbench.machine.stolen_time import StolenClock
 from dtbench.plan.plan import SHORT_UNIT_MS
 from dtbench.scenario.schema.model import Timed
-from dtbench.worker.loop.meeting import Meeting
+from dtbench.worker.loop.store_exchange import StoreExchange
 from dtbench.worker.models.known_cost import MOST_JITTER, KnownCost, Pause, field_of
 
 LEAST_MS: Final = SHORT_UNIT_MS
@@ -34,7 +34,7 @@ _ROUNDS_AFTER_S: Final = (0, 2, 8)
 _NICE: Final = (1, 2, 3, 5, 10)
 
 
-def require_exact_units(cost: KnownCost, meeting: Meeting, *, wait_s: Callable[[float], None] = time.sleep) -> str:
+def require_exact_units(cost: KnownCost, store: StoreExchange, *, wait_s: Callable[[float], None] = time.sleep) -> str:
     """Try what blocks are to take, keep the jitter with the cost, and say in words what it is; collective.
 
     A burst of other work is not the machine's jitter: what is too short is tried twice more, and the least counts.
@@ -46,23 +46,23 @@ def require_exact_units(cost: KnownCost, meeting: Meeting, *, wait_s: Callable[[
     for number, after_s in enumerate(_ROUNDS_AFTER_S):
         if after_s and not any(_unit_ns(cost.asked, region) < LEAST_MS * NS_PER_MS for region in cost.jitter_ns):
             wait_s(after_s)
-        for region, jitter_ns in _try_together(cost, meeting, f"jitter/{number}").items():
+        for region, jitter_ns in _try_together(cost, store, f"jitter/{number}").items():
             cost.jitter_ns[region] = min(jitter_ns, cost.jitter_ns.get(region, jitter_ns))
         if not _find_short(cost.asked, cost.jitter_ns):
             return describe_jitter(cost.asked, cost.jitter_ns) or "blocks take no time of their own"
-    raise PlanError(_refuse(cost.asked, _find_short(cost.asked, cost.jitter_ns), meeting.ranks))
+    raise PlanError(_refuse(cost.asked, _find_short(cost.asked, cost.jitter_ns), store.ranks))
 
 
-def _try_together(cost: KnownCost, meeting: Meeting, topic: str) -> dict[Region, int]:
-    """Give the worst rank's jitter of each unit above 0, ns, all ranks trying at once."""
-    meeting.exchange(f"{topic}/begin", "")
+def _try_together(cost: KnownCost, store: StoreExchange, topic: str) -> dict[Region, int]:
+    """Return the worst rank's jitter of each unit above 0, ns, all ranks trying at once."""
+    store.exchange(f"{topic}/begin", "")
     mine = {str(region): find_jitter_ns(cost.pause, cost_ns) for region, cost_ns in cost.cost_ns.items() if cost_ns}
-    everyone: list[dict[str, int]] = [json.loads(said) for said in meeting.exchange(topic, json.dumps(mine))]
+    everyone: list[dict[str, int]] = [json.loads(said) for said in store.exchange(topic, json.dumps(mine))]
     return {Region(name): max(found[name] for found in everyone) for name in mine}
 
 
 def find_jitter_ns(pause: Pause, duration_ns: int, stolen: StolenClock | None = None) -> int:
-    """Give the mean of by how much tries of some length missed it, without those that other guests disturbed.
+    """Return the mean of by how much tries of some length missed it, without those that other guests disturbed.
 
     Args:
         pause: that is tried.
@@ -84,7 +84,7 @@ def find_jitter_ns(pause: Pause, duration_ns: int, stolen: StolenClock | None = 
 
 
 def _find_short(asked: Timed, jitter_ns: Mapping[Region, int]) -> dict[Region, int]:
-    """Give the units of which the jitter is more than 5 %, with it."""
+    """Return the units of which the jitter is more than 5 %, with it."""
     return {region: jitter for region, jitter in jitter_ns.items() if jitter > MOST_JITTER * _unit_ns(asked, region)}
 
 
@@ -107,12 +107,12 @@ def describe_jitter(asked: Timed, jitter_ns: Mapping[Region, int]) -> str:
 
 
 def advise_ms(jitter_ns: int) -> int:
-    """Give a round number of ms of which a jitter is at most 5 %, 20 or more: 1, 2, 3 or 5 and zeros."""
+    """Return a round number of ms of which a jitter is at most 5 %, 20 or more: 1, 2, 3 or 5 and zeros."""
     least_ms = max(LEAST_MS, ceil(jitter_ns / MOST_JITTER / NS_PER_MS))
     zeros = 10 ** floor(log10(least_ms))
     return next(digit * zeros for digit in _NICE if digit * zeros >= least_ms)
 
 
 def _unit_ns(asked: Timed, region: Region) -> int:
-    """Give the unit on a rank that is not slow: the shortest there is."""
+    """Return the unit on a rank that is not slow: the shortest there is."""
     return round(getattr(asked, field_of(region)) * NS_PER_MS)

@@ -54,7 +54,7 @@ class PhaseResult:
         self.stolen_fractions = add_lost(self.stolen_fractions, taken_fractions)
 
     def find_undisturbed_regions(self) -> list[dict[Region, int]]:
-        """Give the regions of the steps to go by on a machine that others use."""
+        """Return the regions of the steps to go by on a machine that others use."""
         return [one for one, kept in zip(self.regions, find_undisturbed(self.stolen_fractions), strict=True) if kept]
 
 
@@ -88,7 +88,7 @@ class StepTimer:
 
 
 def make_timing(step: int, phase: Phase, reading: Reading) -> StepTiming:
-    """Give what the journal keeps of a step."""
+    """Return what the journal keeps of a step."""
     return StepTiming(step, phase, reading.start_ns, reading.duration_ns, reading.cpu_ns, reading.stolen_fraction)
 
 

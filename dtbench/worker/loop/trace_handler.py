@@ -31,7 +31,7 @@ _TAIL_BYTES: Final = 64
 
 
 def make_trace_handler(folder: Path) -> Callable[[profile], None]:
-    """Give a function for ``on_trace_ready`` that writes ``<folder>/rank<r>.<ns>.pt.trace.json.gz`` and no more.
+    """Return a function for ``on_trace_ready`` that writes ``<folder>/rank<r>.<ns>.pt.trace.json.gz`` and no more.
 
     It never raises: a disk that fills up is no reason to end a training, and torch 2.13 ends with a segmentation fault
     when ``on_trace_ready`` raises between two cycles of a schedule. What went wrong is logged.
@@ -56,7 +56,7 @@ def make_trace_handler(folder: Path) -> Callable[[profile], None]:
 
 
 def find_rank() -> int:
-    """Give the rank of this process: as torch.distributed says, else as the launcher's ``RANK`` does, else 0."""
+    """Return the rank of this process: as torch.distributed says, else as the launcher's ``RANK`` does, else 0."""
     if dist.is_available() and dist.is_initialized():
         return int(dist.get_rank())
     said = os.environ.get("RANK", "")
@@ -95,7 +95,7 @@ def _export(profiler: profile, temporary: Path) -> None:
 
 @contextmanager
 def _spelled(folder: Path) -> Iterator[str]:
-    """Give a name of a folder that torch can write to: it takes line breaks out of paths, and doubles backslashes."""
+    """Return a name of a folder that torch can write to: it takes line breaks out of paths, and doubles backslashes."""
     if not _ODD.search(str(folder)) or not _DESCRIPTORS.is_dir():
         yield str(folder)
         return

@@ -38,7 +38,7 @@ class Store(Protocol):
 
 
 def find_change(durations: Sequence[float]) -> float | None:
-    """Give by how much the last four steps differ from the four before (medians, relative), or None if by noise only.
+    """Return by how much the last four steps differ from the four before (medians, relative), or None if by noise only.
 
     Noise is the larger of 10 % and three standard errors of a difference of two medians of four. The noise of one step
     is estimated from successive differences, which a change point hardly touches: 1.4826 times their median absolute
@@ -54,7 +54,7 @@ def find_change(durations: Sequence[float]) -> float | None:
 
 
 def find_period(signatures: Sequence[Hashable], longest: int) -> int:
-    """Give after how many steps all that they showed repeats itself; 0: it does not yet.
+    """Return after how many steps all that they showed repeats itself; 0: it does not yet.
 
     Steps that are all alike have to be more than were ever alike before another kind came, or that may be due next.
 
@@ -170,7 +170,7 @@ class WarmupJudge:
         return kinds[self._signatures[-1]] == min(kinds.values())
 
     def _durations(self) -> list[float]:
-        """Give the durations of all steps; where they may take turns, over the median of those of their own kind."""
+        """Return the durations of all steps; where they may take turns, over the median of those of their own kind."""
         if self.longest_period == 1:
             return [float(duration) for duration in self._slowest_ns]
         of_kind: dict[Hashable, list[int]] = {}

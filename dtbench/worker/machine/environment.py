@@ -64,7 +64,7 @@ def _compare_variable(name: str, value: str) -> Receipt:
 
 
 def find_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Give the variables that tune what is measured, secrets hidden; where a cache lies tunes nothing."""
+    """Return the variables that tune what is measured, secrets hidden; where a cache lies tunes nothing."""
     named = {key: value for key, value in environment.items() if key.startswith(VARIABLE_PREFIXES)}
     return redact_variables({key: value for key, value in named.items() if key not in _SET_BY_TORCH})
 

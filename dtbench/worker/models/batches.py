@@ -54,10 +54,10 @@ class Batches:
 
 
 def find_tensors(content: Any) -> list[Tensor]:
-    """Give the tensors of a nested value in order."""
+    """Return the tensors of a nested value in order."""
     return [leaf for leaf in pytree.tree_leaves(content) if isinstance(leaf, Tensor)]
 
 
 def take_rows(content: Any, rows: slice) -> Any:
-    """Give some rows of every tensor of a nested value, as views."""
+    """Return some rows of every tensor of a nested value, as views."""
     return pytree.tree_map_only(Tensor, lambda tensor: tensor[rows], content)

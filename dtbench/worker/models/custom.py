@@ -54,7 +54,7 @@ def build_custom(settings: Custom, scenario: Scenario, device: torch.device, fol
 
 
 def find_units(model: TrainingModel) -> tuple[str, ...]:
-    """Give the FQNs of the FSDP units: instances of ``shard_by``, or members of the largest ``nn.ModuleList``.
+    """Return the FQNs of the FSDP units: instances of ``shard_by``, or members of the largest ``nn.ModuleList``.
 
     Raises:
         PlanError: ``shard_by`` fits nothing, or units lie inside each other.
@@ -87,7 +87,7 @@ def call_by_content(module: nn.Module, batch: Any) -> Any:
 
 
 def find_loss(output: Any, _batch: Any) -> Tensor:
-    """Give ``output.loss``, or an output that is a single number.
+    """Return ``output.loss``, or an output that is a single number.
 
     Raises:
         PlanError: there is neither.
@@ -117,7 +117,7 @@ def require_no_dropout(module: nn.Module) -> None:
 def expect_traffic(
     module: nn.Module, blocks: Sequence[str], scenario: Scenario, plan: Plan
 ) -> tuple[ExpectedTraffic, ...]:
-    """Give what the formulas say of unsharding and gradient reduction, given a plain module's parameters.
+    """Return what the formulas say of unsharding and gradient reduction, given a plain module's parameters.
 
     Nothing for a tensor axis or frozen parameters, nor for what functions of a person's own do. Of DDP only bytes: its
     buckets hang on the order of gradients.
@@ -139,7 +139,7 @@ def expect_traffic(
 
 
 def expect_bytes(traffic: tuple[PlannedTraffic, ...], purpose: Purpose) -> tuple[ExpectedTraffic, ...]:
-    """Give a plan's bytes of a purpose without its count, where gradients come in an order of their own."""
+    """Return a plan's bytes of a purpose without its count, where gradients come in an order of their own."""
     mine = [item for item in traffic if item.purpose is purpose]
     size_bytes = sum(item.size_bytes for item in mine)
     return (ExpectedTraffic(purpose=purpose, count=None, size_bytes=size_bytes),) if mine else ()

@@ -20,7 +20,7 @@ from dtbench.training_model import TrainingModel
 
 
 def call_factory(settings: Custom, folders: Sequence[str]) -> TrainingModel:
-    """Give what the scenario's factory returns.
+    """Return what the scenario's factory returns.
 
     Raises:
         PlanError: no such module or function, arguments that it does not take, an error inside it, or another result.
@@ -38,13 +38,13 @@ def call_factory(settings: Custom, folders: Sequence[str]) -> TrainingModel:
 
 
 def describe(error: Exception) -> str:
-    """Give the last line of a traceback and the place that raised."""
+    """Return the last line of a traceback and the place that raised."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{traceback.format_exception_only(error)[-1].strip()} ({last.filename}, line {last.lineno})"
 
 
 def find_function(name: str, folders: Sequence[str], *, field: str) -> Callable[..., Any]:
-    """Give the function that a field of a scenario names as ``module:function``.
+    """Return the function that a field of a scenario names as ``module:function``.
 
     Raises:
         PlanError: there is no such module or function, or importing it raises.

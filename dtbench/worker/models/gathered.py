@@ -52,12 +52,12 @@ def _multiply(module: nn.Module, gather: Callable[[DTensor], Tensor], x: Tensor)
 
 
 def gather_now(parameter: DTensor) -> Tensor:
-    """Give the whole parameter, and in backward wait for its gradient's reduction where that is issued."""
+    """Return the whole parameter, and in backward wait for its gradient's reduction where that is issued."""
     return parameter.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
 
 
 def gather_async(parameter: DTensor) -> Tensor:
-    """Give the whole parameter, waited for at its first use, and in backward leave its gradient's reduction running."""
+    """Return the whole parameter, waited for at its first use; backward leaves its gradient's reduction running."""
     whole = parameter.redistribute(placements=[Replicate()], async_op=True)
     return whole.to_local(grad_placements=[Partial()])
 
@@ -68,7 +68,7 @@ _GATHERS: Final[Mapping[str, Callable[[DTensor], Tensor]]] = MappingProxyType(
 
 
 def gathered_styles(blocks: list[str], linears: list[str], how: str) -> dict[str, ParallelStyle]:
-    """Give the style of each module by FQN: the sequence is cut before the first block and put together after the last.
+    """Return each module's style by FQN: the sequence is cut before the first block and put together after the last.
 
     Args:
         blocks: FQNs in the order of use.
@@ -100,5 +100,5 @@ class _Together(ParallelStyle):
 
 
 def find_gathers(module: nn.Module) -> set[str]:
-    """Give how the weights of a model came when they were last used: ``async``, ``sync``, or nothing at all."""
+    """Return how the weights of a model came when they were last used: ``async``, ``sync``, or nothing at all."""
     return {getattr(part, _SEEN) for part in module.modules() if hasattr(part, _SEEN)}

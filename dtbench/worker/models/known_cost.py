@@ -48,7 +48,7 @@ class Pause(Protocol):
         """
 
     def look_back(self, duration_ns: int) -> list[int]:
-        """Give how long it really took whenever it was to take so long, ns."""
+        """Return how long it really took whenever it was to take so long, ns."""
 
 
 class Sleep:
@@ -74,7 +74,7 @@ class Sleep:
         return abs(time.monotonic_ns() - start_ns - duration_ns)
 
     def look_back(self, duration_ns: int) -> list[int]:
-        """Give how long each of these sleeps was."""
+        """Return how long each of these sleeps was."""
         return self._took_ns[duration_ns]
 
 
@@ -85,7 +85,7 @@ def _wait_until(end_ns: int) -> None:
 
 
 def make_pause(device: torch.device) -> Pause:
-    """Give what takes time on a device."""
+    """Return what takes time on a device."""
     return Spin(torch.cuda) if device.type == "cuda" else Sleep()  # a device that can spin; others sleep
 
 
@@ -185,7 +185,7 @@ class _Place:
 
 
 def enter_block(x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
-    """Give ``x``, of any shape; where the scenario says ``entry``, its gradient comes after the block's time.
+    """Return ``x``, of any shape; where the scenario says ``entry``, its gradient comes after the block's time.
 
     Nobody asks for the gradient of the first block's input: a tensor of nothing asks in its place.
     """
@@ -195,7 +195,7 @@ def enter_block(x: Tensor, cost: KnownCost, fqn: str) -> Tensor:
 
 
 def leave_block(x: Tensor, cost: KnownCost, fqn: str, done_ns: int) -> Tensor:
-    """Give ``x``, of any shape, after the time that a block takes; at an exit its gradient comes after backward's.
+    """Return ``x``, of any shape, after the time that a block takes; at an exit its gradient comes after backward's.
 
     ``done_ns`` is the CPU time that the block's products have taken on this thread. On CUDA it is the host's alone, and
     the products run beside it: there the whole time comes on top of theirs.

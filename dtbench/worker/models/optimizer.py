@@ -14,7 +14,7 @@ def make_optimizer(settings: Optimizer, parameters: Sequence[nn.Parameter]) -> t
 
 
 def optimizer_class(settings: Optimizer) -> type[torch.optim.Optimizer]:
-    """Give torch's class for an optimizer section."""
+    """Return torch's class for an optimizer section."""
     match settings:
         case AdamW():
             return torch.optim.AdamW

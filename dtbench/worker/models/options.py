@@ -110,7 +110,7 @@ class BlockOptions:
                 return
 
     def _context_of(self, checkpointing: ActivationCheckpointing) -> dict[str, Callable[[], Any]]:
-        """Give what ``checkpoint`` is told to save; nothing for kinds that recompute whole blocks."""
+        """Return what ``checkpoint`` is told to save; nothing for kinds that recompute whole blocks."""
         if not isinstance(checkpointing, OperatorCheckpointing):
             return {}
         wanted = frozenset(overload for name in checkpointing.save for overload in _find_operators(name))
@@ -157,14 +157,14 @@ class BlockOptions:
 
 
 def _compile_context(module: nn.Module) -> object | None:
-    """Give the context that ``torch.compile`` put around a module's call, which keeps how it was asked to compile."""
+    """Return the context that ``torch.compile`` put around a module's call, which keeps how it was asked to compile."""
     call: Any = module._compiled_call_impl
     cells = dict(zip(call.__code__.co_freevars, call.__closure__ or (), strict=True))
     return cells["self"].cell_contents if "self" in cells else None
 
 
 def read_compilation() -> Compilation:
-    """Give what torch's compiler has counted in this process."""
+    """Return what torch's compiler has counted in this process."""
     counters, times = dynamo.counters, dynamo.compilation_time_metrics
     seconds = sum(sum(times.get(phase, ())) for phase in ("_compile.compile_inner", "backward._backward_impl"))
     again = [one for one in dynamo.get_compilation_metrics() if getattr(one, "recompile_reason", None)]
@@ -197,7 +197,7 @@ def _require_compiler(compiling: Compile, module: nn.Module) -> None:
 
 
 def _find_operators(name: str) -> Iterator[object]:
-    """Give all overloads of ``aten.mm``, or the one that ``aten.mm.default`` names.
+    """Yield all overloads of ``aten.mm``, or the one that ``aten.mm.default`` names.
 
     Raises:
         PlanError: torch has no such operator.

@@ -29,7 +29,7 @@ class ReplicatedNorm(ParallelStyle):
 
 
 def transformer_styles(layers: int, options: TensorOptions) -> dict[str, ParallelStyle]:
-    """Give the style of each cut module by FQN; under loss parallelism the logits stay cut along the vocabulary."""
+    """Return the style of each cut module by FQN; under loss parallelism the logits stay cut along the vocabulary."""
     between = Shard(1) if options.sequence_parallel else Replicate()
     norm: ParallelStyle = SequenceParallel() if options.sequence_parallel else ReplicatedNorm()
     logits = Shard(-1) if options.loss_parallel else Replicate()

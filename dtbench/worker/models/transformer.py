@@ -95,7 +95,7 @@ class Transformer(nn.Module):
             self.head.weight = self.embedding.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Give next-token logits; the rotation is computed anew so that the model has no buffers to broadcast."""
+        """Return next-token logits; the rotation is computed anew so that the model has no buffers to broadcast."""
         rotation = make_rotation(self.settings, tokens.size(1), tokens.device)
         x = self.embedding(tokens)
         for layer in self.layers:
@@ -126,12 +126,12 @@ def build_transformer(settings: TransformerSettings, scenario: Scenario, device:
 
 
 def next_token_loss(logits: Tensor, batch: Tokens) -> Tensor:
-    """Give the mean cross-entropy, in float32, of (rows, tokens, vocab) against the batch's targets."""
+    """Return the mean cross-entropy, in float32, of (rows, tokens, vocab) against the batch's targets."""
     return F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten())
 
 
 def make_rotation(settings: TransformerSettings, tokens: int, device: torch.device) -> Tensor:
-    """Give cosines and sines, float32, shape (2, tokens, head_dim / 2) (RoFormer, arXiv:2104.09864)."""
+    """Return cosines and sines, float32, shape (2, tokens, head_dim / 2) (RoFormer, arXiv:2104.09864)."""
     half = settings.dim // settings.heads // 2
     frequencies = settings.rope_theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
     angles = torch.outer(torch.arange(tokens, device=device, dtype=torch.float32), frequencies)

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.placement_types import _StridedShard
 
 Fill = Callable[[str, Tensor, torch.Generator], None]
-"""Give a parameter its values: FQN, the whole tensor in float32 to fill in place, and where randomness comes from."""
+"""Return a parameter its values: FQN, the whole tensor in float32 to fill in place, and where randomness comes from."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Weights:
 
 
 def local_part(whole: Tensor, parameter: Tensor) -> Tensor:
-    """Give this rank's part of a tensor, laid out as ``parameter`` is, as a view.
+    """Return this rank's part of a tensor, laid out as ``parameter`` is, as a view.
 
     The tensor axis cuts before FSDP does (``_StridedShard`` says so), though it is the inner one of the mesh.
     """
@@ -87,14 +87,14 @@ def local_part(whole: Tensor, parameter: Tensor) -> Tensor:
 
 
 def _like(parameter: Tensor, local: Tensor) -> Tensor:
-    """Give a DTensor for the part of one, where that part is: ``DTensor.from_local`` moves it to the mesh's device."""
+    """Return a DTensor for a part of one, where that is: ``DTensor.from_local`` moves it to the mesh's device."""
     if not isinstance(parameter, DTensor):
         return local
     return DTensor(local, parameter._spec, requires_grad=False)
 
 
 def fill_matrices(std: Callable[[Tensor], float]) -> Fill:
-    """Give the rule: matrices from a normal distribution, weights of norms one, biases zero."""
+    """Return the rule: matrices from a normal distribution, weights of norms one, biases zero."""
 
     def fill(fqn: str, whole: Tensor, generator: torch.Generator) -> None:
         if whole.dim() > 1:

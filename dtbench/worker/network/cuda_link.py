@@ -179,7 +179,7 @@ class CudaLink:
         return ended
 
     def _finish(self, lane: Any, work: Any, outputs: list[torch.Tensor], start: object) -> Any:
-        """Give the ``Work``; never None: torch 2.13 dereferences what a group in Python gives to C++.
+        """Return the ``Work``; never None: torch 2.13 dereferences what a group in Python gives to C++.
 
         When a lane has waited for NCCL's work, that lets go of its tensors. The stream that they belong to has not
         waited, so they are kept, with ``start``, until whoever waits drops this work.

@@ -26,7 +26,7 @@ class Outputs(list[torch.Tensor]):
 
 
 def make_finished_work(outputs: Sequence[torch.Tensor], kept: object = None) -> Any:
-    """Give a ``Work`` that is done when the current streams of its outputs' devices have come here.
+    """Return a ``Work`` that is done when the current streams of its outputs' devices have come here.
 
     Args:
         outputs: what its future gives; one at least where a stream is to be waited for.

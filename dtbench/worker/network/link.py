@@ -287,7 +287,7 @@ class _Lane:
             self.carried.latest_ns = max(self.carried.latest_ns, late_ns)
 
     def _named(self, job: _Job, begun_ns: int) -> AbstractContextManager[Any]:
-        """Give the range of a collective on the link; it opens ``begun_ns`` after this rank took the lane."""
+        """Return the range of a collective on the link; it opens ``begun_ns`` after this rank took the lane."""
         if not job.is_named:
             return nullcontext()
         label = LinkLabel(group=job.label.group, seq=job.label.seq, begun_ns=begun_ns)

@@ -86,7 +86,7 @@ def register_named_gloo(recorder: Recorder, carrier: Carrier | None = None) -> s
 
 
 def make_group_class(recorder: Recorder, carrier: Carrier, base: type["Group"]) -> Callable[..., Any]:
-    """Give the class of a backend's groups: one forwarding method for each collective that this torch has.
+    """Return the class of a backend's groups: one forwarding method for each collective that this torch has.
 
     Waits for what they give are named from then on.
 
@@ -111,7 +111,7 @@ def is_registered() -> bool:
 
 
 def find_recorder(group: dist.ProcessGroup) -> Recorder | None:
-    """Give the recorder that a group tells about its collectives; None for a group of any other backend."""
+    """Return the recorder that a group tells about its collectives; None for a group of any other backend."""
     return group.recorder if isinstance(group, Group) else None
 
 
@@ -195,7 +195,7 @@ class Group(dist.ProcessGroup):
         self._inner._set_group_desc(description)
 
     def ranks(self) -> tuple[int, ...]:
-        """Give the global ranks of the group, in its own order."""
+        """Return the global ranks of the group, in its own order."""
         if not self._ranks:
             self._ranks = tuple(dist.get_process_group_ranks(self))
         return self._ranks
@@ -259,7 +259,7 @@ def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> 
 
 
 def count_bytes(tensor: torch.Tensor) -> int:
-    """Give what a tensor holds: of a sparse one its values and their indices."""
+    """Return what a tensor holds: of a sparse one its values and their indices."""
     if tensor.is_sparse:
         return tensor._values().nbytes + tensor._indices().nbytes
     return tensor.nbytes

@@ -47,7 +47,7 @@ def keep_assignment() -> Iterator[BucketAssignment]:
 def read_buckets(
     model: DistributedDataParallel, assigned: BucketAssignment, fqns: Mapping[int, str]
 ) -> tuple[Carried, ...]:
-    """Give the parameters of each bucket in order of issue: as rebuilt, else as first assigned.
+    """Return the parameters of each bucket in order of issue: as rebuilt, else as first assigned.
 
     torch rebuilds after the first step (the second with ``static_graph``, never with ``find_unused_parameters``).
 
@@ -80,14 +80,14 @@ class BucketLog:
         self._model = model
 
     def read(self) -> tuple[int, ...]:
-        """Give the bytes of each bucket in order of issue: as rebuilt, else as first assigned."""
+        """Return the bytes of each bucket in order of issue: as rebuilt, else as first assigned."""
         data = self._model._get_ddp_logging_data()
         text = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or ""
         return tuple(int(size) for size in text.split(",") if size.strip())
 
 
 def name_powersgd(recorder: Recorder) -> Callable[..., Any]:
-    """Give PowerSGD's hook; in PROFILED steps the recorder is told which bucket each of its all-reduces is for.
+    """Return PowerSGD's hook; in PROFILED steps the recorder is told which bucket each of its all-reduces is for.
 
     It issues three for a bucket: what it does not compress, and in callbacks, on whatever thread, the two factors.
     """

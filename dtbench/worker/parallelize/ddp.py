@@ -71,7 +71,7 @@ class LocalParameter:
     spec: Any
 
     def gradient(self) -> Tensor:
-        """Give the gradient, as a DTensor where it is a part."""
+        """Return the gradient, as a DTensor where it is a part."""
         gradient = self.parameter.grad
         assert gradient is not None
         if self.spec is None:
@@ -108,7 +108,7 @@ class WrappedDdp:
         return tuple(item.parameter for item in self.parameters)
 
     def gather_gradients(self) -> Iterator[tuple[str, Tensor]]:
-        """Give FQN and whole gradient of every parameter; collective over the tensor axis."""
+        """Yield FQN and whole gradient of every parameter; collective over the tensor axis."""
         for item in self.parameters:
             if item.parameter.grad is not None:
                 gradient = item.gradient()
@@ -139,7 +139,7 @@ class WrappedDdp:
         return None
 
     def read_carried(self) -> tuple[Carried, ...]:
-        """Give the parameters of each bucket in order of issue, then of all-reduces outside the buckets."""
+        """Return the parameters of each bucket in order of issue, then of all-reduces outside the buckets."""
         fqns = {id(item.parameter): item.fqn for item in self.parameters}
         delayed = [item.parameter for item in self.parameters if item.fqn in self.delayed]
         ignored = [item.parameter for item in self.parameters if item.name in self.ignored]
@@ -148,11 +148,11 @@ class WrappedDdp:
         return (*buckets, *(carry(owner, parameters, fqns) for owner, parameters in outside if parameters))
 
     def hold_back(self) -> AbstractContextManager[Any]:
-        """Give the context in which gradients are kept local."""
+        """Return the context in which gradients are kept local."""
         return self.model.no_sync()
 
     def join(self, parallel: Ddp) -> AbstractContextManager[Any]:
-        """Give the context in which ranks may have unequally many iterations."""
+        """Return the context in which ranks may have unequally many iterations."""
         assert parallel.join is not None
         return self.model.join(divide_by_initial_world_size=parallel.join.divide_by_initial_world_size)
 
@@ -281,7 +281,7 @@ def _check_delayed(parameters: Sequence[LocalParameter], delayed: Sequence[Local
 
 
 def _constructor_knobs(parallel: Ddp) -> dict[str, Any]:
-    """Give the arguments that differ from torch's defaults: a renamed one only matters to who sets it."""
+    """Return the arguments that differ from torch's defaults: a renamed one only matters to who sets it."""
     fields = Ddp.model_fields
     knobs = {name: getattr(parallel, name) for name in _PASSED_ON if getattr(parallel, name) != fields[name].default}
     require_arguments(DistributedDataParallel.__init__, knobs, "parallel")
@@ -309,7 +309,7 @@ def _delays_in_whole_mib(parallel: Ddp) -> bool:
 
 
 def _to_cap(cap_mib: float, *, is_whole: bool) -> float:
-    """Give the cap as torch takes it.
+    """Return the cap as torch takes it.
 
     Raises:
         MissingError: the installed torch takes no such cap beside ``delay_all_reduce``.

@@ -82,7 +82,7 @@ def register_hooks(
 
 
 def _make_hook(model: WaitedDdp, hook: CommHook, import_folders: Sequence[str]) -> tuple[object, Callable[..., Any]]:
-    """Give state and function for ``register_comm_hook``."""
+    """Return state and function for ``register_comm_hook``."""
     match hook:
         case PlainAllReduce() | Fp16Compress() | Bf16Compress():
             return model.process_group, _TORCHS[hook.kind]
@@ -110,7 +110,7 @@ class Wire:
 
 
 def noop(state: object, bucket: dist.GradBucket) -> Future[Tensor]:  # noqa: ARG001 - the signature is torch's
-    """Give the bucket back as it is."""
+    """Return the bucket back as it is."""
     done: Future[Tensor] = Future()
     done.set_result(bucket.buffer())
     return done
@@ -130,7 +130,7 @@ def encode_and_decode(state: Wire, bucket: dist.GradBucket) -> Future[Tensor]:
 
 
 def _buffer_hook(hook: BufferCommHook) -> Callable[..., Any]:
-    """Give the hook for a place: before forward it waits, after it DDP waits at the end of backward."""
+    """Return the hook for a place: before forward it waits, after it DDP waits at the end of backward."""
     return average_and_wait if hook.location == "pre_forward" else average_buffers
 
 
@@ -190,7 +190,7 @@ def read_hook_receipts(model: DistributedDataParallel, data: Mapping[str, Any], 
 
 
 def _name_hook(name: str, asked: CommHook | None) -> str:
-    """Give the kind of a hook by its function's name; one that is none of torch's is a person's own."""
+    """Return the kind of a hook by its function's name; one that is none of torch's is a person's own."""
     return _HOOKS.get(name, asked.kind if isinstance(asked, CustomHook) else name)
 
 

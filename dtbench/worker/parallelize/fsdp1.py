@@ -67,11 +67,11 @@ class FlatModel:
                 yield plain_fqn(name + ".").removesuffix("."), module._handle
 
     def watch_owners(self, recorder: Recorder) -> AbstractContextManager[None]:
-        """Give the context in which the recorder is told which unit asks."""
+        """Return the context in which the recorder is told which unit asks."""
         return watch_fsdp1_units(recorder, {id(handle): unit for unit, handle in self._named_handles()})
 
     def read_carried(self) -> tuple[Carried, ...]:
-        """Give the parameters of each unit's flat tensor, root first."""
+        """Return the parameters of each unit's flat tensor, root first."""
         return tuple(
             Carried(
                 owner=unit or ROOT,
@@ -82,7 +82,7 @@ class FlatModel:
         )
 
     def read_local_parts(self) -> dict[tuple[int, int], str]:
-        """Give the FQN of each parameter by the flat one that holds it (its ``id``) and where in it it begins."""
+        """Return the FQN of each parameter by the flat one that holds it (its ``id``) and where in it it begins."""
         parts = {}
         for unit, handle in self._named_handles():
             flat = handle.flat_param
@@ -94,7 +94,7 @@ class FlatModel:
         return parts
 
     def gather_gradients(self) -> Iterator[tuple[str, Tensor]]:
-        """Give FQN and whole gradient of every parameter; collective over all axes.
+        """Yield FQN and whole gradient of every parameter; collective over all axes.
 
         torch gives whole gradients only with ``use_orig_params``; the flat ones hold the same in either case.
         """
@@ -113,7 +113,7 @@ class FlatModel:
 
 
 def _gather_flat(shard: Tensor, handle: Any) -> Tensor:
-    """Give the whole flat gradient without the padding at its end."""
+    """Return the whole flat gradient without the padding at its end."""
     if handle.uses_sharded_strategy:
         shard = shard.to(handle.device)
         whole = shard.new_empty(shard.numel() * handle.world_size)

@@ -59,14 +59,14 @@ class ShardedModel:
         return tuple(self._unit_modules())
 
     def named_units(self) -> dict[str, Any]:
-        """Give each FSDP unit's first module by the unit's name, without what wrappers put in; root first as ``""``."""
+        """Return each FSDP unit's first module by the unit's name, without what wrappers add; root first as ``""``."""
         return {
             ", ".join(plain_fqn(f"{name}.").removesuffix(".") for name in unit.split(", ")): module
             for unit, module in self._unit_modules().items()
         }
 
     def _unit_modules(self) -> dict[str, Any]:
-        """Give of each FSDP unit its first module by the FQNs of all."""
+        """Return of each FSDP unit its first module by the FQNs of all."""
         found: dict[int, tuple[list[str], Any]] = {}
         for name, module in self.model.named_modules():
             if isinstance(module, FSDPModule):
@@ -85,16 +85,16 @@ class ShardedModel:
         return found
 
     def param_groups(self) -> list[Any]:
-        """Give torch's parameter group of each unit that has one, root first."""
+        """Return torch's parameter group of each unit that has one, root first."""
         states = [unit._get_fsdp_state() for unit in (self.model, *self.blocks)]
         return [state._fsdp_param_group for state in states if state._fsdp_param_group is not None]
 
     def watch_owners(self, recorder: Recorder) -> AbstractContextManager[None]:
-        """Give the context in which the recorder is told which unit asks."""
+        """Return the context in which the recorder is told which unit asks."""
         return watch_fsdp2_units(recorder, {id(group): unit for unit, group in self._named_groups()})
 
     def read_carried(self) -> tuple[Carried, ...]:
-        """Give the parameters of each unit, root first."""
+        """Return the parameters of each unit, root first."""
         return tuple(
             Carried(
                 owner=unit or ROOT,
@@ -112,7 +112,7 @@ class ShardedModel:
                 yield name, group
 
     def gather_gradients(self) -> Iterator[tuple[str, Tensor]]:
-        """Give FQN and whole gradient of every parameter; collective over all axes."""
+        """Yield FQN and whole gradient of every parameter; collective over all axes."""
         for name, gradient in whole_gradients(self.model):
             yield name, gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
 
@@ -193,7 +193,7 @@ def wrap_fsdp2(
 
 
 def _shard_placement(model: Any, parallel: Fsdp2) -> dict[str, Any]:
-    """Give the argument that says along which dimension each parameter is sharded; none where it is the first."""
+    """Return the argument that says along which dimension each parameter is sharded; none where it is the first."""
     if not parallel.shard_dim:
         return {}
     dims = {id(one): find_shard_dim(plain_fqn(name), parallel) for name, one in model.named_parameters()}
@@ -222,7 +222,7 @@ def _set_prefetch(sharded: ShardedModel, parallel: Fsdp2) -> None:
 
 
 def _mixed_precision_policy(model: Any, settings: Fsdp2MixedPrecision) -> MixedPrecisionPolicy:
-    """Give torch's policy; raises MissingError where it has no dtypes of single parameters."""
+    """Return torch's policy; raises MissingError where it has no dtypes of single parameters."""
     own: dict[str, Any] = {}
     if settings.keep_dtype:
         methods = [("keep_dtype", "param_dtype_override_fn")]

@@ -103,14 +103,14 @@ class Parallelized:
 
 
 def whole_gradients(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Give FQN and gradient of every parameter that has one; ``prefix`` is what a wrapper puts before each FQN."""
+    """Yield FQN and gradient of every parameter that has one; ``prefix`` is what a wrapper puts before each FQN."""
     for name, parameter in module.named_parameters():
         if parameter.grad is not None:
             yield plain_fqn(name.removeprefix(prefix)), parameter.grad
 
 
 def plain_fqn(name: str) -> str:
-    """Give an FQN without what wrappers put into it: activation checkpointing, ``torch.compile``, FSDP1."""
+    """Return an FQN without what wrappers put into it: activation checkpointing, ``torch.compile``, FSDP1."""
     for inserted in ("_checkpoint_wrapped_module.", "_orig_mod.", "_fsdp_wrapped_module."):
         name = name.replace(inserted, "")
     return name
@@ -132,7 +132,7 @@ def clip_gradients(parameters: tuple[nn.Parameter, ...], max_norm: float) -> Ten
 
 
 def total_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """Give the 2-norm of all gradients, whole on every rank, whatever meshes they are of."""
+    """Return the 2-norm of all gradients, whole on every rank, whatever meshes they are of."""
     of_mesh = _group_by_mesh((gradient, gradient) for gradient in gradients)
     norms = [torch.nn.utils.get_total_norm([gradient for gradient, _ in some]) for some in of_mesh.values()]
     whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
@@ -152,7 +152,7 @@ def _group_by_mesh(
 
 
 def leave_alone(module: nn.Module) -> Parallelized:
-    """Give the plain module of a single process the same face."""
+    """Return the plain module of a single process the same face."""
     parameters = tuple(module.parameters())
     return Parallelized(
         model=module,

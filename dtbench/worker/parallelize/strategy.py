@@ -86,7 +86,7 @@ def _parallelize_ddp(scenario: Scenario, wrapped: WrappedDdp) -> Parallelized:
 
 
 def _leave_unwrapped(built: BuiltModel, mesh: DeviceMesh, parallel: Ddp) -> Parallelized:
-    """Give the plain model of one rank."""
+    """Return the plain model of one rank."""
     cut_model(built, mesh, parallel)
     built.materialize(built.module)
     return replace(
@@ -153,7 +153,7 @@ def _leave_unmarked() -> None:
 
 
 def narrow(asked: Parallel, kind: type[_Kind]) -> _Kind:
-    """Give a section as the strategy's own; receipts of one strategy cannot answer for another."""
+    """Return a section as the strategy's own; receipts of one strategy cannot answer for another."""
     assert isinstance(asked, kind)
     return asked
 

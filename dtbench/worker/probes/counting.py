@@ -61,7 +61,7 @@ class Probe:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the function that stands for the original: of the same kind, be it a generator or a context manager."""
+        """Return the function that stands for the original: of its kind, be it a generator or a context manager."""
         if inspect.isgeneratorfunction(original):
             return self._wrap_generator(original)
         if inspect.isgeneratorfunction(inspect.unwrap(original)):
@@ -69,7 +69,7 @@ class Probe:
         return self._wrap_plain(original)
 
     def read(self) -> ProbedFunction:
-        """Give what was seen so far."""
+        """Return what was seen so far."""
         return ProbedFunction(
             file=self.function.file,
             name=self.function.name,
@@ -188,7 +188,7 @@ class Probe:
             self._end(started, branch)
 
     def _begin(self, parameter: str | None = None) -> tuple[int, Any]:
-        """Give when the call begins, and the range that is open around it; None: there is none.
+        """Return when the call begins, and the range that is open around it; None: there is none.
 
         Args:
             parameter: whose the call is; None: it is the unit's that asks.

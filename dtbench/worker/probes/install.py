@@ -28,7 +28,7 @@ _SETTER: Final = ".setter"
 
 
 class InstalledProbes:
-    """Probes on the chosen functions for as long as the context lasts; nothing is touched when none is chosen."""
+    """Probes on the chosen functions for as long as the context lasts."""
 
     def __init__(self, chosen: Sequence[StudiedFunction], recorder: Recorder) -> None:
         self._chosen, self._recorder = chosen, recorder
@@ -36,11 +36,9 @@ class InstalledProbes:
         self._probes: list[Probe] = []
         self._unprobed: list[Unprobed] = []
         self._unlisted: list[str] = []
-        self._cost_per_call_ns = 0
+        self._cost_per_call_ns = measure_cost(recorder) if chosen else 0
 
     def __enter__(self) -> Self:
-        if self._chosen:
-            self._cost_per_call_ns = measure_cost(self._recorder)
         for file in dict.fromkeys(function.file for function in self._chosen):
             self._install_file(file)
         return self
@@ -50,10 +48,8 @@ class InstalledProbes:
     ) -> None:
         self._patches.close()
 
-    def read(self) -> Probes | None:
-        """Give what the probes saw so far; None: none was asked for."""
-        if not self._chosen:
-            return None
+    def read(self) -> Probes:
+        """Return what the probes saw so far."""
         return Probes(
             functions=tuple(probe.read() for probe in self._probes),
             unprobed=tuple(self._unprobed),
@@ -110,7 +106,7 @@ def _unprobed(function: StudiedFunction, reason: str, *, is_absent: bool = False
 
 
 def _find_home(module: ModuleType, name: str) -> Any:
-    """Give the module or class that holds a function; None: it is not there."""
+    """Return the module or class that holds a function; None: it is not there."""
     home: Any = module
     for part in name.removesuffix(_SETTER).split(".")[:-1]:
         home = vars(home).get(part)
@@ -135,7 +131,7 @@ def _rewrap(original: Any, wrap: Callable[[Any], Any], name: str) -> Any:
 
 
 def _find_importers(name: str, original: object) -> list[ModuleType]:
-    """Give the loaded modules that hold a function under its name because they imported it."""
+    """Return the loaded modules that hold a function under its name because they imported it."""
     modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
     return [module for module in modules if vars(module).get(name) is original]
 

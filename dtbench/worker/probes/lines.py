@@ -57,7 +57,7 @@ class LineWitness:
             self._keep()
 
     def read(self) -> LineRecord:
-        """Give what ran so far."""
+        """Return what ran so far."""
         return LineRecord(
             rank=self._rank,
             python=platform.python_version(),

@@ -24,7 +24,7 @@ _NAME: Final = "dtbench parameter"
 
 
 def place_of(part: Tensor) -> tuple[int, int]:
-    """Give what tells a local part from all others: the tensor that holds it, by ``id``, and its first element."""
+    """Return what tells a local part from all others: the tensor that holds it, by ``id``, and its first element."""
     whole = part if part._base is None else part._base
     return id(whole), int(part.storage_offset())
 

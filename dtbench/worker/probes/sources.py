@@ -44,13 +44,13 @@ def import_file(file: str) -> ModuleType:
 
 
 def path_of(module: ModuleType) -> Path:
-    """Give the file of a module, as its code objects name it."""
+    """Return the file of a module, as its code objects name it."""
     assert module.__file__ is not None
     return Path(module.__file__)
 
 
 def read_functions(path: Path) -> tuple[SourceFunction, ...]:
-    """Give every function of a file, methods and nested ones included, in the order of the file."""
+    """Return every function of a file, methods and nested ones included, in the order of the file."""
     source = path.read_text(encoding="utf-8")
     codes = {code.co_firstlineno: code for code in _function_codes(compile(source, str(path), "exec"))}
     return tuple(
@@ -97,7 +97,7 @@ def _lines_of(code: CodeType) -> Iterator[int]:
 
 
 def _function_codes(code: CodeType) -> Iterator[CodeType]:
-    """Give the code of all functions; that of lambdas and comprehensions belongs to others."""
+    """Yield the code of all functions; that of lambdas and comprehensions belongs to others."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             if not constant.co_name.startswith("<"):

@@ -41,7 +41,7 @@ class Tracer(Protocol):
 
 
 def make_tracer(modules: Sequence[ModuleType]) -> Tracer:
-    """Give the tracer that this interpreter is best at."""
+    """Return the tracer that this interpreter is best at."""
     if sys.version_info >= (3, 12):
         return MonitoringTracer(modules)
     return SettraceTracer(modules)
@@ -124,7 +124,7 @@ class MonitoringTracer:
 
 
 def find_codes(module: ModuleType) -> list[CodeType]:
-    """Give the code of every function that stands in a module's file, nested ones and what decorators hide too."""
+    """Return the code of every function that stands in a module's file, nested ones and what decorators hide too."""
     found: dict[int, CodeType] = {}
     for function in _find_functions(vars(module).values(), module, set()):
         for code in _unnest(function.__code__):
@@ -134,7 +134,7 @@ def find_codes(module: ModuleType) -> list[CodeType]:
 
 
 def _find_functions(values: Iterable[object], module: ModuleType, seen: set[int]) -> Iterator[FunctionType]:
-    """Give functions and methods; ``seen`` classes may hold each other."""
+    """Yield functions and methods; ``seen`` classes may hold each other."""
     for value in values:
         match value:
             case FunctionType():

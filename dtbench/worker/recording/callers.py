@@ -64,7 +64,7 @@ def _is_script(frame: FrameType) -> bool:
 
 
 def _name_module(frame: FrameType) -> str:
-    """Give the module that a frame is of: of what was started with ``python -m`` its own name, of a script its stem."""
+    """Return the module that a frame is of: of what ``python -m`` started its own name, of a script its stem."""
     name = str(frame.f_globals.get("__name__", ""))
     if _is_script(frame):
         return Path(frame.f_globals.get("__file__", name)).stem

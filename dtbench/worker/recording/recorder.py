@@ -144,21 +144,21 @@ class Recorder:
             self._reducing.reset(before)
 
     def count_shared(self, groups: Iterable[ProcessGroupInfo]) -> int:
-        """Give how many collectives this process has issued in all, those of groups of one rank left out."""
+        """Return how many collectives this process has issued in all, those of groups of one rank left out."""
         alone = {group.name for group in groups if len(group.ranks) < 2}
         return sum(count for group, count in self._sequence.items() if group not in alone)
 
     def step_regions(self) -> dict[Region, int]:
-        """Give how long the host was in each region of the current step, ns; of all its micro-batches together."""
+        """Return how long the host was in each region of the current step, ns; of all its micro-batches together."""
         return dict(self._region_ns)
 
     def step_issues(self) -> tuple[Issue, ...]:
-        """Give the current step's collectives in order of issue: the signature of what was communicated."""
+        """Return the current step's collectives in order of issue: the signature of what was communicated."""
         return tuple(self._step)
 
 
 def find_medians(regions: Sequence[dict[Region, int]]) -> dict[Region, int]:
-    """Give the median of each region over steps, ns, of those steps that have it."""
+    """Return the median of each region over steps, ns, of those steps that have it."""
     return {
         region: round(median(step[region] for step in regions if region in step))
         for region in Region
@@ -180,5 +180,5 @@ def summarize_issues(issues: tuple[Issue, ...]) -> tuple[Traffic, ...]:
 
 
 def bucket_bytes(issues: tuple[Issue, ...]) -> tuple[int, ...]:
-    """Give the bytes of each gradient collective of a step in order of issue: DDP's buckets, FSDP2's units."""
+    """Return the bytes of each gradient collective of a step in order of issue: DDP's buckets, FSDP2's units."""
     return tuple(issue.size_bytes for issue in issues if issue.purpose is Purpose.GRAD_REDUCE)

@@ -18,7 +18,7 @@ from dtbench.worker.user_loop.peers import list_groups
 
 
 def read_axes(mesh: Any) -> dict[str, str]:
-    """Give the name of the mesh axis of each group, by torch's name of the group, as a person gave them.
+    """Return the name of the mesh axis of each group, by torch's name of the group, as a person gave them.
 
     Raises:
         CaptureError: it is no mesh, or one without names.
@@ -39,7 +39,7 @@ def read_axes(mesh: Any) -> dict[str, str]:
 
 
 def find_names(given: Mapping[str, str]) -> dict[str, str]:
-    """Give the name of the mesh axis of each group that has one: as given, else as a mesh or a wrapped model says.
+    """Return the name of the mesh axis of each group that has one: as given, else as a mesh or a wrapped model says.
 
     A mesh that is gone has left its names to its groups; the others are looked for among all live objects (a tenth of a
     second): whoever made them need not pass them on. A name that dtbench knows goes before one that it does not, a mesh
@@ -63,7 +63,7 @@ _TELLING: Final = (DeviceMesh, FSDPModule, FullyShardedDataParallel, Distributed
 
 
 def _say(thing: Any) -> Iterator[tuple[str, dist.ProcessGroup]]:
-    """Give the axes that a mesh or a model tells, and the group of each."""
+    """Yield the axes that a mesh or a model tells, and the group of each."""
     match thing:
         case DeviceMesh():
             with suppress(RuntimeError):  # a mesh without process groups
@@ -83,7 +83,7 @@ def _say(thing: Any) -> Iterator[tuple[str, dist.ProcessGroup]]:
 
 
 def _made_with(mesh: DeviceMesh, group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """Give the group that a mesh was made with, where it keeps that: its ``get_group`` looks for one of the name."""
+    """Return the group that a mesh was made with, where it keeps that: its ``get_group`` looks for one of the name."""
     root: Any = mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else mesh
     return getattr(root, "_pg_registry", {}).get(group.group_name, group)
 
@@ -96,12 +96,12 @@ def _present(thing: Any, **attributes: str) -> Iterator[tuple[str, dist.ProcessG
 
 
 def known_axes(names: Mapping[str, str]) -> dict[str, Axis]:
-    """Give the axis of each group whose name tells one."""
+    """Return the axis of each group whose name tells one."""
     return {group: axis for group, name in names.items() if (axis := axis_described(name)) is not None}
 
 
 def name_mesh(names: Mapping[str, str]) -> tuple[OwnAxis, ...]:
-    """Give the axes of this rank's groups; of several that have one name the largest."""
+    """Return the axes of this rank's groups; of several that have one name the largest."""
     sizes = {group.group_name: group.size() for _, group in list_groups()}
     found = {
         name: OwnAxis(name=name, axis=axis_described(name), size=sizes[group])

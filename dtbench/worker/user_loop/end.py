@@ -15,7 +15,7 @@ PATIENCE: Final = timedelta(minutes=5)
 
 
 def hear_reasons(peers: Peers, launch: LaunchFolder) -> Iterator[str]:
-    """Give what each rank but 0 says of its end, in their order; empty: it saw all its steps."""
+    """Yield what each rank but 0 says of its end, in their order; empty: it saw all its steps."""
     for rank in range(1, peers.size):
         said = peers.hear_left(rank, PATIENCE)
         silent = f"said nothing for {PATIENCE.seconds} s; it was last in {_find_place(launch, rank)}"

@@ -5,7 +5,7 @@
     with capture(...) as step:        step()   step() ...            step() ...    step()    step() ...    more steps
                                       |-- WARMUP until settled --|-- MEASURED --|-untimed-|-- PROFILED --|  untouched
 
-The loop belongs to the person; ``OwnSteps`` is a coroutine beside it that is resumed when a step begins and when it
+The loop belongs to the person; ``StepContext`` is a coroutine beside it that is resumed when a step begins and when it
 ends. After the last PROFILED step everything is on disk, the hooks are gone, and training may go on. Nothing that is
 trained depends on being measured: not the number of batches, nor their order, nor a bit of a loss.
 
@@ -51,11 +51,18 @@ from dtbench.worker.recording.events import Events
 from dtbench.worker.recording.recorder import Issue, Recorder, bucket_bytes, summarize_issues
 from dtbench.worker.user_loop.axes import find_names, known_axes, name_mesh, read_axes, read_overlap
 from dtbench.worker.user_loop.end import hear_reasons, join_reasons
+from dtbench.worker.user_loop.options import (
+    LONGEST_PERIOD,
+    CaptureOptions,
+    check,
+    describe,
+    read_profiler,
+    take_periods,
+)
 from dtbench.worker.user_loop.peers import Peers, count_collectives, describe_groups, find_peers
 from dtbench.worker.user_loop.regions import RegionMarks, find_marks, watch_regions
 from dtbench.worker.user_loop.run import OwnRun, begin_run
 from dtbench.worker.user_loop.stages import name_stages
-from dtbench.worker.user_loop.wanted import LONGEST_PERIOD, Wanted, check, describe, read_profiler, take_periods
 
 _Batch = TypeVar("_Batch")
 
@@ -66,23 +73,23 @@ NAME_YOUR_GLOO: Final = (
 
 
 @contextmanager
-def capture_loop(wanted: Wanted) -> Iterator["OwnSteps"]:
+def capture_loop(options: CaptureOptions) -> Iterator["StepContext"]:
     """Measure the steps of the loop inside; see ``dtbench.capture``.
 
     Raises:
         CaptureError: this program cannot be measured as it is written.
         StoreError: a rank cannot write its results.
     """
-    check(wanted)
-    settings = read_profiler(wanted)
+    check(options)
+    settings = read_profiler(options)
     peers = find_peers()
     if find_marks() is not None:
         raise CaptureError("dtbench.capture is open already; leave the first, or let it see all its steps")
-    names = read_axes(wanted.mesh)
-    run = begin_run(wanted.results, wanted.name, describe(wanted, peers), peers)
-    capacity = wanted.max_warmup_steps + wanted.measured_steps + wanted.profiled_steps + 1
+    names = read_axes(options.mesh)
+    run = begin_run(options.results, options.name, describe(options, peers), peers)
+    capacity = options.max_warmup_steps + options.measured_steps + options.profiled_steps + 1
     with _open_journal(run, peers, capacity) as journal:
-        steps = OwnSteps(run, peers, journal, names, settings)
+        steps = StepContext(run, peers, journal, names, settings)
         try:
             yield steps
         except BaseException as error:
@@ -92,7 +99,7 @@ def capture_loop(wanted: Wanted) -> Iterator["OwnSteps"]:
             steps.leave()
 
 
-def start_capture(loop: AbstractContextManager["OwnSteps"]) -> "OwnSteps":
+def start_capture(loop: AbstractContextManager["StepContext"]) -> "StepContext":
     """Enter what ``capture_loop`` gives until ``stop_capture`` or the end of the program; see ``dtbench.start``.
 
     Raises:
@@ -125,7 +132,7 @@ def name_gloo() -> str:
     return BACKEND_NAME if is_registered() else register_named_gloo(Recorder(is_recording=False))
 
 
-class OwnSteps:
+class StepContext:
     """The steps of a person's loop: ``with step(): ...`` around each, until ``step.is_done``."""
 
     def __init__(
@@ -176,7 +183,7 @@ class OwnSteps:
         return self._step()
 
     def batches(self, loader: Iterable[_Batch]) -> Iterator[_Batch]:
-        """Give all of the loader's batches, the body of the loop being one step each, as long as steps are measured.
+        """Yield all of the loader's batches, the body of the loop being one step each, as long as steps are measured.
 
         Fetching a batch lies between steps and is in no number. A ``break`` ends the step that it leaves; where nothing
         was trained in it before, it was none.
@@ -375,7 +382,7 @@ class OwnSteps:
         return False
 
     def _sign(self, issues: tuple[Issue, ...], counts: dict[str, int]) -> Hashable:
-        """Give what tells kinds of steps apart: collectives, where nobody names them their numbers, and regions."""
+        """Return what tells kinds of steps apart: collectives, where nobody names them their numbers, and regions."""
         grown = ((name, count - counts.get(name, 0)) for name, count in count_collectives().items())
         return issues, tuple(grown), frozenset(self._recorder.step_regions())
 

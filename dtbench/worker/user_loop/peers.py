@@ -23,7 +23,7 @@ from dtbench.worker.network.named_gloo import BACKEND_NAME, find_recorder
 from dtbench.worker.recording.recorder import Recorder
 
 
-class Said(Record):
+class RankHello(Record):
     """What one rank says at a meeting.
 
     Attributes:
@@ -56,10 +56,10 @@ class Peers:
     backend: str | None
     recorder: Recorder | None
 
-    def meet(self, mine: Said) -> tuple[Said, ...]:
+    def meet(self, mine: RankHello) -> tuple[RankHello, ...]:
         """Say something and hear what every rank says there, in order of rank."""
         self.store.set(f"said/{self.rank}", mine.model_dump_json())
-        return tuple(Said.model_validate_json(self.hear(f"said/{rank}", rank)) for rank in range(self.size))
+        return tuple(RankHello.model_validate_json(self.hear(f"said/{rank}", rank)) for rank in range(self.size))
 
     def hear(self, key: str, rank: int) -> str:
         """Wait, as long as the process group would, for what a rank says as it enters.
@@ -79,7 +79,7 @@ class Peers:
         self.store.set(f"left/{self.rank}", reason)
 
     def hear_left(self, rank: int, patience: timedelta) -> str | None:
-        """Give what a rank said when it left; None when it said nothing for so long."""
+        """Return what a rank said when it left; None when it said nothing for so long."""
         try:
             self.store.wait([f"left/{rank}"], patience)
         except dist.DistStoreError:
@@ -129,7 +129,7 @@ def _name_backend(config: str, device: DeviceKind) -> str:
 
 
 def list_groups() -> Iterator[tuple[str, dist.ProcessGroup]]:
-    """Give every process group of this rank with the name of its mesh axis; empty where no device mesh made it."""
+    """Yield every process group of this rank with the name of its mesh axis; empty where no device mesh made it."""
     if not (dist.is_available() and dist.is_initialized()):
         return
     for group in dist.distributed_c10d._world.pg_map:
@@ -138,7 +138,7 @@ def list_groups() -> Iterator[tuple[str, dist.ProcessGroup]]:
 
 
 def count_collectives() -> dict[str, int]:
-    """Give how many collectives each group has issued whose backend tells no recorder, by torch's name of the group."""
+    """Return how many collectives each group has issued whose backend tells no recorder, by torch's name of it."""
     counts = {}
     for _, group in list_groups():
         if find_recorder(group) is None:

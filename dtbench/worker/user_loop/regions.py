@@ -91,7 +91,7 @@ class RegionMarks:
 
     @keep_uncompiled
     def name(self, name: str | None) -> str | None:
-        """Give the name of the range around something, in a step that is traced; None: nothing has one."""
+        """Return the name of the range around something, in a step that is traced; None: nothing has one."""
         return name if self._recorder.is_naming and self._recorder.region is not None else None
 
     @keep_uncompiled
@@ -122,7 +122,7 @@ class RegionMarks:
             self._lingering = (begin_range(self.name(CLIPPING_RANGE)), before)
 
     def _end_lingering(self) -> Region | None:
-        """Give the region that lingering is in place of; None: nothing lingers."""
+        """Return the region that lingering is in place of; None: nothing lingers."""
         if self._lingering is None or threading.get_ident() != self._thread:
             return None
         (opened, before), self._lingering = self._lingering, None
@@ -218,7 +218,7 @@ class _MarkedSteps:
 
 
 def find_marks() -> RegionMarks | None:
-    """Give who watches regions now, None: nobody does; two at once would see each other."""
+    """Return who watches regions now, None: nobody does; two at once would see each other."""
     calls = (getattr(_find_home(path), name, None) for path, name, _, _ in _LOOKED_UP)
     return next((call.marks for call in calls if isinstance(call, _MarkedCall)), None)
 
@@ -251,7 +251,7 @@ def watch_regions(marks: RegionMarks) -> Iterator[tuple[str, ...]]:
 
 
 def _find_home(path: str) -> Any:
-    """Give a module by its path, or a class by that of its module and its name; None: there is none."""
+    """Return a module by its path, or a class by that of its module and its name; None: there is none."""
     try:
         return importlib.import_module(path)
     except ImportError:
@@ -260,7 +260,7 @@ def _find_home(path: str) -> Any:
 
 
 def _find_inner(function: Any) -> Any:
-    """Give the cell in which a wrapper of ``functools`` keeps the function that it wraps; None: it keeps none."""
+    """Return the cell in which a wrapper of ``functools`` keeps the function that it wraps; None: it keeps none."""
     wrapped = getattr(function, "__wrapped__", None)
     cells = getattr(function, "__closure__", None) or ()
     return next((cell for cell in cells if wrapped is not None and cell.cell_contents is wrapped), None)

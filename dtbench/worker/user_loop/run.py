@@ -16,7 +16,7 @@ from dtbench.store.write import write_record
 from dtbench.worker.machine.accelerator import find_device_problem
 from dtbench.worker.machine.environment import read_environment
 from dtbench.worker.machine.look import RankProcess
-from dtbench.worker.user_loop.peers import Peers, Said
+from dtbench.worker.user_loop.peers import Peers, RankHello
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class OwnRun:
         return self.folder.launch(self.name, 0)
 
     def with_loop(self, loop: OwnLoop) -> "OwnRun":
-        """Give the same run, knowing more about its loop."""
+        """Return the same run, knowing more about its loop."""
         return replace(self, loop=loop)
 
     def write(self, status: RunStatus, reason: str | None) -> None:
@@ -108,7 +108,7 @@ def begin_run(results: Path, name: str | None, loop: OwnLoop, peers: Peers) -> O
         problem = _find_problem(run)
     wants = (loop.max_warmup_steps, loop.measured_steps, loop.profiled_steps)
     said = peers.meet(
-        Said(
+        RankHello(
             host=socket.gethostname(),
             process=RankProcess.find(),
             wants=wants,
@@ -126,7 +126,7 @@ def begin_run(results: Path, name: str | None, loop: OwnLoop, peers: Peers) -> O
 
 
 def default_name() -> str:
-    """Give the script's name where it can name a folder."""
+    """Return the script's name where it can name a folder."""
     stem = Path(sys.argv[0]).stem
     return stem if can_name_runs(stem) else "own_loop"
 
@@ -160,7 +160,7 @@ def _fail(run: OwnRun, peers: Peers, problems: str) -> None:
     raise StoreError(f"dtbench.capture cannot record:\n{problems}")
 
 
-def _machine_notes(loop: OwnLoop, said: Sequence[Said]) -> tuple[str, ...]:
+def _machine_notes(loop: OwnLoop, said: Sequence[RankHello]) -> tuple[str, ...]:
     on_one_host = len({one.host for one in said}) == 1
     if loop.device == "cpu" and loop.ranks > 1 and on_one_host:
         return ("loopback communication takes cores from compute; trust the step time, not the ratio",)

@@ -10,6 +10,7 @@ import pytest
 from dtbench.base.vocabulary import Arm, Axis, Operation, Purpose
 from dtbench.runs.exposure.summarize import LaunchExposure
 from dtbench.store.records.arms import ArmBlock, ArmCount, ArmSteps
+from dtbench.store.records.extras import RankExtras
 from dtbench.store.records.rank import Memory, RankRecord, WarmupEnd
 from dtbench.store.records.traffic import Traffic
 from dtbench.traces.rows.collective_table import COLLECTIVES
@@ -84,7 +85,7 @@ def make_record(rank: int, arms: ArmSteps | None) -> RankRecord:
         process_groups=(),
         bucket_bytes_per_step=(),
         fsdp_units=(),
-        arms=arms,
+        extras=RankExtras(exposure=arms),
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ import pytest
 
 from dtbench.base.vocabulary import Cause, MissingInput, Operation
 from dtbench.report.page.trace_words import advise_traces
+from dtbench.traces.causes.split import CausePart, CauseSplit
+from dtbench.traces.causes.unwaited import _Stood, _withhold
 from dtbench.traces.job.foreign import analyze_traces
 
 if TYPE_CHECKING:
@@ -154,3 +157,11 @@ def test_a_call_that_blocks_is_a_consumer_of_its_own(find: Callable[..., Found])
     said = {"async": 0}
     assert find(never, **said)[0] == {"sync_op": 800}
     assert find(never, 240, **said)[0] == {"skew": 240, "sync_op": 160 + 160}
+
+
+def test_causes_take_what_was_waited_for_in_their_order_whatever_that_of_the_parts() -> None:
+    parts = (CausePart(Cause.SKEW, 100), CausePart(Cause.QUEUED, 300), CausePart(Cause.TAIL, 200))
+    stood = _Stood(for_last_ns=40, for_all_ns=350, alone_ns=0)
+    for mixed in permutations(parts):
+        found = [(part.cause, part.exposed_ns) for part in _withhold(CauseSplit(mixed), stood, MissingInput.HOST)]
+        assert found == [(Cause.SKEW, 40), (Cause.QUEUED, 300), (Cause.TAIL, 50), (Cause.UNKNOWN, 210)]

@@ -7,7 +7,7 @@
                          no delay  |---------|  results come when somebody waits, poison until then
 
 The ordinary check of the first steps cannot see a wait that is missing where the collective happens to be faster than
-whoever reads its result. Here it never is: see ``dtbench.worker.network.withheld``. All steps are the same step: the
+whoever reads its result. Here it never is: see ``dtbench.worker.network.deferred``. All steps are the same step: the
 same batch, weights and random numbers, and a learning rate of 0. They are in no phase and in no table.
 """
 
@@ -28,15 +28,14 @@ from dtbench.base.vocabulary import DeviceKind
 from dtbench.plan.plan import Plan
 from dtbench.store.records.canary import CanaryResult, MissedWait
 from dtbench.worker.extras.canary.narrow import Group, describe_group, find_smallest
-from dtbench.worker.extras.canary.still_state import StillState
 from dtbench.worker.extras.canary.trial import Difference, Trial, compare_trials, read_gradients, read_part, worst_of
-from dtbench.worker.extras.exposure.estimate import Bench
-from dtbench.worker.extras.exposure.still_weights import hold_weights
+from dtbench.worker.extras.extra import Finding, Trained
+from dtbench.worker.extras.still_steps import StillState, hold_weights
 from dtbench.worker.loop.correctness import find_tolerances
 from dtbench.worker.loop.train import TrainStep
 from dtbench.worker.models.batches import Batch
 from dtbench.worker.network.carrier import carry_objects
-from dtbench.worker.network.withheld import Poison, Suspect, Withheld
+from dtbench.worker.network.deferred import CollectiveKey, DeferredResults, Poison
 from dtbench.worker.recording.recorder import Recorder
 
 DELAY_STEPS: Final = 2
@@ -51,23 +50,24 @@ def find_obstacle(plan: Plan) -> str | None:
     return "a single rank has nobody to wait for" if plan.ranks < 2 else None
 
 
-def look_for_missing_waits(bench: Bench, step: TrainStep) -> CanaryResult | None:
+def look_for_missing_waits(trained: Trained) -> Finding | None:
     """Run the steps; None where nobody asked for them. Collective; weights and buffers stay as they are.
 
     Raises:
         CheckError: a step could not compute with poison, as when an index was read too early.
     """
-    if not bench.scenario.wants_canary:
+    at, step = trained.at, trained.step
+    if not at.scenario.wants_canary:
         return None
-    obstacle = find_obstacle(bench.plan)
+    obstacle = find_obstacle(at.plan)
     if obstacle is not None:
-        return _untold(obstacle)
-    bench.say("looking for missing waits", f"{1 + len(Poison)} steps")
+        return Finding(_untold(obstacle))
+    at.say("looking for missing waits", f"{1 + len(Poison)} steps")
     state = StillState(step)
-    canary = _Canary(bench, step, bench.batches.make(bench.first), state, find_tolerances(bench.scenario))
-    with hold_weights(step), carry_objects(bench.carrier), _naming(step, bench.recorder):
+    canary = _Canary(trained, trained.batches.make(trained.first), state, find_tolerances(at.scenario))
+    with hold_weights(step), carry_objects(at.carrier), _naming(step, at.recorder):
         try:
-            return canary.run()
+            return Finding(canary.run())
         finally:
             state.restore()
 
@@ -101,12 +101,11 @@ class _Canary:
         forgotten: collectives of all trials that nobody ever waited for.
     """
 
-    bench: Bench
-    step: TrainStep
+    trained: Trained
     batch: Batch
     state: StillState
     tolerances: tuple[float, float]
-    forgotten: set[Suspect] = field(default_factory=set)
+    forgotten: set[CollectiveKey] = field(default_factory=set)
 
     def run(self) -> CanaryResult:
         """Compare poisoned steps with a plain one; where they differ find out by what."""
@@ -114,7 +113,7 @@ class _Canary:
         if self._is_true_anywhere(not plain.is_finite):
             return _untold("a step without any delay has numbers that are none: training has diverged")
         delay_ns = max(LEAST_DELAY_NS, DELAY_STEPS * plain.duration_ns)
-        trials = [self._try(self._withhold(poison, delay_ns)) for poison in Poison]
+        trials = [self._try(self._defer(poison, delay_ns)) for poison in Poison]
         seen = trials[0].seen
         if not self._is_true_anywhere(bool(seen)):
             return _untold("nothing is exchanged between ranks")
@@ -141,35 +140,35 @@ class _Canary:
         dist.broadcast_object_list(shared, src=0, device=torch.device("cpu"))
 
         def fails(group: Group) -> bool:
-            trial = self._try(self._withhold(Poison.NAN, delay_ns, frozenset(group).__contains__))
+            trial = self._try(self._defer(Poison.NAN, delay_ns, frozenset(group).__contains__))
             return self._is_true_anywhere(not compare_trials(trial, plain).is_within(self.tolerances))
 
         groups = find_smallest(shared[0], fails) if shared[0] else []
         return tuple(describe_group(group, frozenset(self.forgotten)) for group in groups)
 
-    def _withhold(
-        self, poison: Poison, delay_ns: int, is_suspected: Callable[[Suspect], bool] | None = None
-    ) -> Withheld:
-        recorder = self.bench.recorder
-        withheld = Withheld(poison, delay_ns, find_unit=lambda: recorder.unit)
-        return withheld if is_suspected is None else replace(withheld, is_suspected=is_suspected)
+    def _defer(
+        self, poison: Poison, delay_ns: int, is_deferred: Callable[[CollectiveKey], bool] | None = None
+    ) -> DeferredResults:
+        recorder = self.trained.at.recorder
+        deferred = DeferredResults(poison, delay_ns, find_unit=lambda: recorder.unit)
+        return deferred if is_deferred is None else replace(deferred, is_deferred=is_deferred)
 
-    def _try(self, withheld: Withheld | None) -> Trial:
-        """Run the step from its state, its collectives withheld or as ever, and see how it ends."""
-        bench, gradients = self.bench, list[Tensor | None]()
+    def _try(self, deferred: DeferredResults | None) -> Trial:
+        """Run the step from its state, its collectives deferred or as ever, and see how it ends."""
+        at, gradients = self.trained.at, list[Tensor | None]()
         self.state.restore()
-        bench.journal.enter_step(None, bench.first, time.time_ns())
-        bench.recorder.begin_step()
+        at.journal.enter_step(None, self.trained.first, time.time_ns())
+        at.recorder.begin_step()
         dist.barrier()
-        bench.carrier.poison = None if withheld is None else withheld.carry
+        at.carrier.poison = None if deferred is None else deferred.carry
         start_ns = time.perf_counter_ns()
         try:
             loss = float(self._watched(gradients).run(self.batch, lambda: gradients.extend(self._read_gradients())))
-            gradients += [read_part(norm) for norm in (self.step.observed.gradient_norm,) if norm is not None]
+            gradients += [read_part(norm) for norm in (self.trained.step.observed.gradient_norm,) if norm is not None]
         except DtbenchError:
             raise
         except Exception as error:
-            if withheld is None:
+            if deferred is None:
                 raise
             raise CheckError(
                 f"with poison in place of results that have not arrived, a step raised {error!r}: something reads a "
@@ -177,31 +176,31 @@ class _Canary:
                 "steps out"
             ) from error
         finally:
-            bench.carrier.poison = None
+            at.carrier.poison = None
         duration_ns = time.perf_counter_ns() - start_ns
-        forgotten = () if withheld is None else withheld.finish()
+        forgotten = () if deferred is None else deferred.finish()
         self.forgotten.update(forgotten)
         return Trial(
             loss=loss,
             gradients=tuple(gradients),
             duration_ns=duration_ns,
-            seen=() if withheld is None else tuple(withheld.seen),
+            seen=() if deferred is None else tuple(deferred.seen),
             forgotten=frozenset(forgotten),
         )
 
     def _read_gradients(self) -> Iterator[Tensor | None]:
-        return read_gradients(self.step.parallel.parameters)
+        return read_gradients(self.trained.step.parallel.parameters)
 
     def _watched(self, gradients: list[Tensor | None]) -> TrainStep:
-        """Give the step with gradients read again after clipping: with a learning rate of 0 nobody else shows them."""
-        parallel = self.step.parallel
+        """Return the step with gradients read again after clipping: at a learning rate of 0 nothing else shows them."""
+        parallel = self.trained.step.parallel
 
         def clip(max_norm: float) -> Tensor:
             norm = parallel.clip(max_norm)
             gradients.extend(self._read_gradients())
             return norm
 
-        return replace(self.step, parallel=replace(parallel, clip=clip))
+        return replace(self.trained.step, parallel=replace(parallel, clip=clip))
 
     @staticmethod
     def _is_true_anywhere(fact: bool) -> bool:  # noqa: FBT001 - a fact, not a mode

@@ -5,54 +5,54 @@ from typing import Final
 
 from dtbench.base.vocabulary import Operation, Purpose, Region
 from dtbench.store.records.canary import MissedWait
-from dtbench.worker.network.withheld import Suspect
+from dtbench.worker.network.deferred import CollectiveKey
 
 MOST_TRIED: Final = 24
 """Groups of one level, each of which costs a step; where there are more the search ends at the level above."""
 
-Group = tuple[Suspect, ...]
+Group = tuple[CollectiveKey, ...]
 
 
-def _purpose(suspect: Suspect) -> Hashable:
-    return suspect.purpose
+def _purpose(key: CollectiveKey) -> Hashable:
+    return key.purpose
 
 
-def _kind(suspect: Suspect) -> Hashable:
-    return (suspect.purpose, suspect.operation, suspect.region, suspect.owner)
+def _kind(key: CollectiveKey) -> Hashable:
+    return (key.purpose, key.operation, key.region, key.owner)
 
 
-def _itself(suspect: Suspect) -> Hashable:
-    return suspect
+def _itself(key: CollectiveKey) -> Hashable:
+    return key
 
 
-_LEVELS: Final[tuple[Callable[[Suspect], Hashable], ...]] = (_purpose, _kind, _itself)
+_LEVELS: Final[tuple[Callable[[CollectiveKey], Hashable], ...]] = (_purpose, _kind, _itself)
 
 
 def find_smallest(
-    suspects: Group, fails: Callable[[Group], bool], levels: Sequence[Callable[[Suspect], Hashable]] = _LEVELS
+    keys: Group, fails: Callable[[Group], bool], levels: Sequence[Callable[[CollectiveKey], Hashable]] = _LEVELS
 ) -> list[Group]:
-    """Give the smallest groups that fail when they alone are poisoned.
+    """Return the smallest groups that fail when they alone are poisoned.
 
     Args:
-        suspects: that fail together.
+        keys: that fail together.
         fails: tries a group; the same answer on every rank.
         levels: how to divide them, coarsest first.
     """
     if not levels:
-        return [suspects]
-    parts: dict[Hashable, list[Suspect]] = {}
-    for suspect in suspects:
-        parts.setdefault(levels[0](suspect), []).append(suspect)
+        return [keys]
+    parts: dict[Hashable, list[CollectiveKey]] = {}
+    for key in keys:
+        parts.setdefault(levels[0](key), []).append(key)
     groups = [tuple(part) for part in parts.values()]
     if len(groups) > MOST_TRIED:
-        return [suspects]
+        return [keys]
     failing = groups if len(groups) == 1 else [group for group in groups if fails(group)]
     smallest = [smaller for group in failing for smaller in find_smallest(group, fails, levels[1:])]
-    return smallest or [suspects]
+    return smallest or [keys]
 
 
-def describe_group(group: Group, forgotten: frozenset[Suspect]) -> MissedWait:
-    """Give what all of a group have in common; ``forgotten`` are those that nobody ever waited for."""
+def describe_group(group: Group, forgotten: frozenset[CollectiveKey]) -> MissedWait:
+    """Return what all of a group have in common; ``forgotten`` are those that nobody ever waited for."""
     first = group[0]
     purpose: Purpose | None = first.purpose if len({one.purpose for one in group}) == 1 else None
     operation: Operation | None = first.operation if len({one.operation for one in group}) == 1 else None

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from dtbench.worker.loop.correctness import relative_difference, relative_distance
-from dtbench.worker.network.withheld import Suspect
+from dtbench.worker.network.deferred import CollectiveKey
 
 
 @dataclass(frozen=True)
@@ -18,15 +18,15 @@ class Trial:
 
     Attributes:
         gradients: of each parameter this rank's part after backward, then after clipping, then the total norm.
-        seen: collectives that were withheld, in order of issue.
+        seen: collectives that were deferred, in order of issue.
         forgotten: those of them that nobody had waited for when the step was over.
     """
 
     loss: float
     gradients: tuple[Tensor | None, ...]
     duration_ns: int
-    seen: tuple[Suspect, ...] = ()
-    forgotten: frozenset[Suspect] = frozenset()
+    seen: tuple[CollectiveKey, ...] = ()
+    forgotten: frozenset[CollectiveKey] = frozenset()
 
     @property
     def is_finite(self) -> bool:
@@ -59,7 +59,7 @@ def compare_trials(found: Trial, expected: Trial) -> Difference:
 
 
 def worst_of(differences: Iterable[Difference]) -> Difference:
-    """Give the worst of everything."""
+    """Return the worst of everything."""
     differences = tuple(differences)
     return Difference(
         loss=_worst([one.loss for one in differences]),

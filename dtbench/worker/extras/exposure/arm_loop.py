@@ -36,7 +36,7 @@ BLOCK_STEPS: Final = 3
 
 
 def order_blocks(arms: Sequence[Arm], measured_steps: int) -> tuple[Arm, ...]:
-    """Give the arm of each block in turn: each arm gets about ``measured_steps`` timed steps, in four blocks at least.
+    """Return the arm of each block in turn: each gets about ``measured_steps`` timed steps, in four blocks at least.
 
     >>> [arm.value for arm in order_blocks((Arm.FULL, Arm.REMOVED), 6)][:4]
     ['full', 'removed', 'removed', 'full']

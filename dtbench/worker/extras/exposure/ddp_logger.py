@@ -43,7 +43,7 @@ class LoggedBackwards:
         loss.backward()
 
     def exposed_ns(self, steps: int) -> tuple[int, ...]:
-        """Give the exposed communication of each step but the last, whose own nobody has read; all were sampled.
+        """Return the exposed communication of each step but the last, whose own nobody has read; all were sampled.
 
         Args:
             steps: that this has run; each reduced its gradients equally often.
@@ -55,7 +55,7 @@ class LoggedBackwards:
         return tuple(sum(values) for values in sampled if values and len(values) == each)
 
     def _read_last(self) -> int | None:
-        """Give the backward before, or None if it was not sampled."""
+        """Return the backward before, or None if it was not sampled."""
         data: dict[str, Any] = self._model._get_ddp_logging_data()
         iteration, self._iteration = self._iteration, data.get("iteration")
         comm_ns = data.get("backward_comm_time", 0)

@@ -16,129 +16,105 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dtbench.base.vocabulary import Arm, DeviceKind, Purpose
 from dtbench.machine.disturbance import add_lost
-from dtbench.plan.plan import Plan
-from dtbench.scenario.schema.scenario import Scenario
-from dtbench.store.journal import JournalWriter
 from dtbench.store.records.arms import ArmBlock, ArmSteps
 from dtbench.store.records.rank import Receipt
 from dtbench.worker.extras.exposure.arm_loop import BLOCK_STEPS, ArmLoop, Block, Witness, order_blocks
 from dtbench.worker.extras.exposure.arm_receipt import Evidence, make_arm_receipt
 from dtbench.worker.extras.exposure.backward_end import BackwardEnd
 from dtbench.worker.extras.exposure.ddp_logger import LoggedBackwards, sampling_every_step
-from dtbench.worker.extras.exposure.still_weights import hold_weights, sum_weights
 from dtbench.worker.extras.exposure.wait_clock import WaitClock
+from dtbench.worker.extras.extra import Finding, Trained
+from dtbench.worker.extras.still_steps import hold_weights, sum_weights
 from dtbench.worker.loop.clock import StepClock
-from dtbench.worker.loop.steps import FindTaken, know_nothing_taken
-from dtbench.worker.loop.train import TrainStep
-from dtbench.worker.models.batches import Batches
-from dtbench.worker.network.carrier import Carrier, carry_objects
-from dtbench.worker.recording.recorder import Recorder
+from dtbench.worker.network.carrier import carry_objects
 
 LOGGED_STEPS = 10
 """At most, for DDP's own logger."""
 
 
-@dataclass(frozen=True)
-class Estimated:
-    """What came of it; ``receipts`` is empty where no arms ran."""
+def estimate_exposure(trained: Trained) -> Finding | None:
+    """Run the arms that the scenario asks for, and DDP's logger; None where it wants nothing but the trace.
 
-    steps: ArmSteps
-    receipts: tuple[Receipt, ...]
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What a rank has for these steps.
-
-    Attributes:
-        first: number of the first of them, past all other steps.
-        say: told of the milestone and its detail.
-        wants_again: told what others had of the machine in each step of a block, and how long all took, ns; says
-            whether to run it again. Collective.
-        find_taken: as ``steps.Phases`` has it.
+    Collective: every rank runs the same blocks. The weights stay as they are.
     """
+    if set(trained.at.scenario.measure.exposure) <= {"trace"}:
+        return None
+    return ArmRunner(trained, trained.at.make_clock(1 + BLOCK_STEPS)).run()
 
-    scenario: Scenario
-    plan: Plan
-    batches: Batches
-    first: int
-    recorder: Recorder
-    journal: JournalWriter
+
+@dataclass(frozen=True)
+class ArmRunner:
+    """Runs a rank's steps in arms."""
+
+    trained: Trained
     clock: StepClock
-    carrier: Carrier
-    say: Callable[[str, str], None]
-    wants_again: Callable[[Sequence[float], int], bool]
-    find_taken: FindTaken = know_nothing_taken
 
-    def estimate(self, step: TrainStep) -> Estimated | None:
-        """Run the arms that the scenario asks for, and DDP's logger; None where it wants nothing but the trace.
-
-        Collective: every rank runs the same blocks. The weights stay as they are.
-        """
-        exposure = self.scenario.measure.exposure
-        if set(exposure) <= {"trace"}:
-            return None
-        model = step.parallel.model
-        arms = choose_arms(exposure, self.plan.device, waits_in_cpp=isinstance(model, DistributedDataParallel))
-        numbers = itertools.count(self.first)
+    def run(self) -> Finding:
+        """Let arms take turns as far as estimates need them, then read DDP's logger."""
+        at, step = self.trained.at, self.trained.step
+        exposure, model = at.scenario.measure.exposure, step.parallel.model
+        waits_in_cpp = isinstance(model, DistributedDataParallel)
+        arms = choose_arms(exposure, at.plan.device, waits_in_cpp=waits_in_cpp)
+        numbers = itertools.count(self.trained.first)
         before = sum_weights(step.parallel.parameters)
-        estimated = Estimated(ArmSteps(blocks=(), counts=()), ())
+        steps, receipts = ArmSteps(blocks=(), counts=()), tuple[Receipt, ...]()
         with hold_weights(step):
             if arms:
-                loop = self._make_loop(step, numbers)
-                estimated = self._compare(loop, arms, lambda: sum_weights(step.parallel.parameters) == before)
+                steps, receipt = self._compare(
+                    self._make_loop(numbers), arms, lambda: sum_weights(step.parallel.parameters) == before
+                )
+                receipts = (receipt,)
             if "wait" in exposure and isinstance(model, DistributedDataParallel):
-                logged_ns = self._run_logged(step, model, numbers)
-                estimated = replace(estimated, steps=estimated.steps.model_copy(update={"logged_ns": logged_ns}))
-        return estimated
+                steps = steps.model_copy(update={"logged_ns": self._run_logged(model, numbers)})
+        return Finding(steps, receipts)
 
-    def _make_loop(self, step: TrainStep, numbers: "itertools.count[int]") -> ArmLoop:
-        waits, end = WaitClock(), None
+    def _make_loop(self, numbers: "itertools.count[int]") -> ArmLoop:
+        at, step, waits, end = self.trained.at, self.trained.step, WaitClock(), None
         waits_in_cpp = isinstance(step.parallel.model, DistributedDataParallel)
-        if waits_in_cpp and self.plan.device is DeviceKind.CPU:
+        if waits_in_cpp and at.plan.device is DeviceKind.CPU:
             end = BackwardEnd(waits, step.parallel.read_sync)
             step = replace(step, run_backward=end.run_backward)
         return ArmLoop(
             step=step,
-            batches=[self.batches.make(self.first + place) for place in range(1 + BLOCK_STEPS)],
+            batches=[self.trained.batches.make(self.trained.first + place) for place in range(1 + BLOCK_STEPS)],
             numbers=numbers,
-            recorder=self.recorder,
-            journal=self.journal,
+            recorder=at.recorder,
+            journal=at.journal,
             clock=self.clock,
-            carrier=self.carrier,
+            carrier=at.carrier,
             witness=Witness(waits, end),
         )
 
-    def _compare(self, loop: ArmLoop, arms: tuple[Arm, ...], has_held: Callable[[], bool]) -> Estimated:
+    def _compare(self, loop: ArmLoop, arms: tuple[Arm, ...], has_held: Callable[[], bool]) -> tuple[ArmSteps, Receipt]:
         """Count a step of each arm, then let the arms take turns."""
-        order = order_blocks(arms, self.plan.measured_steps)
-        self.say("estimating exposure", f"{len(order)} blocks of {BLOCK_STEPS} steps: {', '.join(arms)}")
-        waits = loop.witness.waits
-        if self.plan.device is DeviceKind.CPU:
-            self.carrier.tell = waits.note
+        at, waits = self.trained.at, loop.witness.waits
+        order = order_blocks(arms, at.plan.measured_steps)
+        at.say("estimating exposure", f"{len(order)} blocks of {BLOCK_STEPS} steps: {', '.join(arms)}")
+        if at.plan.device is DeviceKind.CPU:
+            at.carrier.tell = waits.note
         with ExitStack() as patches:
             patches.enter_context(waits.installed())
-            patches.enter_context(carry_objects(self.carrier))
+            patches.enter_context(carry_objects(at.carrier))
             counts = tuple(loop.count(arm) for arm in arms)
             waits.seen = waits.unseen = 0
             blocks = [self._run_block(loop, arm) for arm in order]
         evidence = Evidence(
-            exposure=self.scenario.measure.exposure,
+            exposure=at.scenario.measure.exposure,
             counts=counts,
             nan_arms=frozenset(block.arm for block in blocks if block.has_nan),
             held_weights=has_held(),
-            objects=self.carrier.objects,
+            objects=at.carrier.objects,
             seen=waits.seen,
             unseen=waits.unseen,
         )
         ends = loop.witness.end is not None
         records = self._note_taken(blocks, record_blocks(blocks, ends=ends))
-        return Estimated(ArmSteps(blocks=records, counts=counts), (make_arm_receipt(evidence),))
+        return ArmSteps(blocks=records, counts=counts), make_arm_receipt(evidence)
 
     def _note_taken(self, blocks: Sequence[Block], records: Sequence[ArmBlock]) -> tuple[ArmBlock, ...]:
         """Add what other processes had of the cores in each step, as far as it was seen."""
         starts_ns = [ns for block in blocks for ns in block.start_ns]
-        taken = iter(self.find_taken(starts_ns, [ns for block in blocks for ns in block.step_ns]))
+        taken = iter(self.trained.at.find_taken(starts_ns, [ns for block in blocks for ns in block.step_ns]))
         return tuple(
             record.model_copy(update={"taken_fraction": tuple(next(taken) for _ in record.step_ns)})
             for record in records
@@ -147,34 +123,34 @@ class Bench:
     def _run_block(self, loop: ArmLoop, arm: Arm) -> Block:
         """Run a block, and again where other guests of the machine left too little of it."""
         block = loop.run_block(arm)
-        while self.wants_again(self._find_lost(block), sum(block.step_ns)):
+        while self.trained.at.idle.wants_again(self._find_lost(block), sum(block.step_ns)):
             block = loop.run_block(arm)
         return block
 
     def _find_lost(self, block: Block) -> list[float]:
         """Return what others had in each step, as far as it is seen by now and somebody waits for them to go."""
-        if not self.scenario.measure.quiet_timeout_s:
+        at = self.trained.at
+        if not at.scenario.measure.quiet_timeout_s:
             return list(block.stolen_fraction)
-        return add_lost(block.stolen_fraction, self.find_taken(block.start_ns, block.step_ns))
+        return add_lost(block.stolen_fraction, at.find_taken(block.start_ns, block.step_ns))
 
-    def _run_logged(
-        self, step: TrainStep, model: DistributedDataParallel, numbers: "itertools.count[int]"
-    ) -> tuple[int, ...]:
+    def _run_logged(self, model: DistributedDataParallel, numbers: "itertools.count[int]") -> tuple[int, ...]:
+        at, step = self.trained.at, self.trained.step
         logged = LoggedBackwards(model, step.parallel.read_sync)
         watched = replace(step, run_backward=logged.run_backward)
-        steps = 1 + min(self.plan.measured_steps, LOGGED_STEPS)
-        self.say("reading DDP's logger", f"{steps} steps")
-        batch = self.batches.make(self.first)
+        steps = 1 + min(at.plan.measured_steps, LOGGED_STEPS)
+        at.say("reading DDP's logger", f"{steps} steps")
+        batch = self.trained.batches.make(self.trained.first)
         with sampling_every_step(model):
             for _ in range(steps):
-                self.journal.enter_step(None, next(numbers), time.time_ns())
-                self.recorder.begin_step()
+                at.journal.enter_step(None, next(numbers), time.time_ns())
+                at.recorder.begin_step()
                 watched.run(batch)
         return logged.exposed_ns(steps)
 
 
 def choose_arms(exposure: Sequence[str], device: DeviceKind, *, waits_in_cpp: bool) -> tuple[Arm, ...]:
-    """Give the arms that these estimates need, in the order in which they first take turns.
+    """Return the arms that these estimates need, in the order in which they first take turns.
 
     Where DDP waits in C++, waits need arm ``removed`` too: what its copies cost when there is nothing to wait for.
     """
@@ -186,7 +162,7 @@ def choose_arms(exposure: Sequence[str], device: DeviceKind, *, waits_in_cpp: bo
 
 
 def record_blocks(blocks: Sequence[Block], *, ends: bool) -> tuple[ArmBlock, ...]:
-    """Give blocks as recorded.
+    """Return blocks as recorded.
 
     Args:
         blocks: in the order in which they ran.

@@ -70,7 +70,7 @@ class WaitClock:
         self._outputs.clear()
 
     def end_step(self) -> dict[Purpose, int]:
-        """Give how long the step's waits took, ns."""
+        """Return how long the step's waits took, ns."""
         self.unseen += len(self._flights)
         return dict(self._stood_ns)
 

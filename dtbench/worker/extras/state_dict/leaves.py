@@ -31,7 +31,7 @@ class Leaf:
 
 
 def walk(state: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Give every value that is no container, by the dotted path to it."""
+    """Yield every value that is no container, by the dotted path to it."""
     if isinstance(state, Mapping):
         for key, value in state.items():
             yield from walk(value, (*path, str(key)))
@@ -43,7 +43,7 @@ def walk(state: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
 
 
 def read_leaf(value: Any) -> Leaf:
-    """Give what this rank holds of a value, in its own memory."""
+    """Return what this rank holds of a value, in its own memory."""
     if isinstance(value, ShardedTensor):
         return Leaf(tuple(_read_shards(value)))
     if isinstance(value, DTensor):
@@ -54,7 +54,7 @@ def read_leaf(value: Any) -> Leaf:
 
 
 def _read_shards(tensor: ShardedTensor) -> Iterator[Tensor]:
-    """Give the local shards; over a tensor axis each is a ``ShardedTensor`` of its own."""
+    """Yield the local shards; over a tensor axis each is a ``ShardedTensor`` of its own."""
     for shard in tensor.local_shards():
         if isinstance(shard.tensor, ShardedTensor):
             yield from _read_shards(shard.tensor)
@@ -63,7 +63,7 @@ def _read_shards(tensor: ShardedTensor) -> Iterator[Tensor]:
 
 
 def count_bytes(state: Any) -> int:
-    """Give the bytes of all tensors that this rank holds of a state."""
+    """Return the bytes of all tensors that this rank holds of a state."""
     return sum(part.nbytes for _, value in walk(state) for part in read_leaf(value).parts)
 
 
@@ -130,7 +130,7 @@ def _cut(whole: Tensor, shard: ShardMetadata) -> Tensor:
 
 
 def _order_cuts(tensor: DTensor) -> list[int]:
-    """Give the mesh dims that cut a tensor, in the order of the cuts.
+    """Return the mesh dims that cut a tensor, in the order of the cuts.
 
     A strided shard cuts what the mesh dims to its right have cut before: FSDP what is left of tensor parallelism.
     """

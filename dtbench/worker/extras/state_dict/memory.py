@@ -67,7 +67,7 @@ class MemoryWatch:
             trim(0)
 
     def read(self) -> StageMemory:
-        """Give what was seen."""
+        """Return what was seen."""
         return StageMemory(
             host_before_bytes=self._host_before_bytes,
             host_peak_bytes=self._host_peak_bytes,

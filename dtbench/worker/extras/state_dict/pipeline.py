@@ -14,11 +14,12 @@ runs after it.
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, Final
 from unittest import mock
 
 import torch
@@ -27,24 +28,50 @@ import torch.distributed as dist
 from dtbench.base.vocabulary import MODEL_STAGES, OPTIMIZER_STAGES, Arm, DeviceKind, Region, Stage, StatePart
 from dtbench.scenario.schema.state_dict import StateDict
 from dtbench.store.journal import JournalWriter
-from dtbench.store.records.state import StageMemory, StageMismatch, StageRecord
+from dtbench.store.records.rank import RankRecord
+from dtbench.store.records.state import ENDED_IN_STAGE, StageMemory, StageMismatch, StageRecord
+from dtbench.store.write import write_record
 from dtbench.worker.extras.exposure.wait_clock import WaitClock
-from dtbench.worker.extras.state_dict.foreseen import Foreseen
 from dtbench.worker.extras.state_dict.leaves import MOST_MISMATCHES, count_bytes
 from dtbench.worker.extras.state_dict.memory import MemoryWatch
-from dtbench.worker.extras.state_dict.objects import telling_objects
+from dtbench.worker.extras.state_dict.rank_guard import RankGuard, StageRaisedError, StageStuckError
 from dtbench.worker.extras.state_dict.stages import (
-    Holder,
     Setting,
     StageWork,
+    TrainingState,
     count_file_bytes,
     make_setting,
     make_work,
 )
-from dtbench.worker.extras.state_dict.together import StageRaisedError, StageStuckError, Together
 from dtbench.worker.machine.accelerator import settle
-from dtbench.worker.network.carrier import Carrier
+from dtbench.worker.network.carrier import OBJECT_CALLS, Carrier
 from dtbench.worker.recording.recorder import Issue, Recorder, summarize_issues
+
+_UNHEARD_OF: Final = f"{ENDED_IN_STAGE} (torch {torch.__version__})"
+
+
+@dataclass(frozen=True)
+class ProvisionalRecord:
+    """What a rank's record will be if the stage that it goes into kills it: on disk before, as nobody writes it after.
+
+    ``dtbench.launch.killed`` makes the rank's record of it.
+
+    Attributes:
+        path: where it is kept.
+        record: of a rank that trained, without any stage.
+    """
+
+    path: Path
+    record: RankRecord
+
+    def enter(self, earlier: Sequence[StageRecord], part: StatePart, stage: Stage, words: str = _UNHEARD_OF) -> None:
+        """Write down that this stage was the last, and what torch said in it, once it has."""
+        last = StageRecord(stage=stage, part=part, raised=words)
+        write_record(self.path, self.record.with_stages((*earlier, last)))
+
+    def leave(self) -> None:
+        """All stages are over, or one raised: what comes is written by the rank itself."""
+        self.path.unlink(missing_ok=True)
 
 
 @dataclass
@@ -88,22 +115,22 @@ class Pipeline:
         folder: where checkpoints go, each part's in one of its own; all ranks see it.
         device: of the model.
         say: told of each stage.
-        together: the ranks of the launch.
+        guard: the ranks of the launch.
         carrier: of this rank's collectives.
-        foreseen: told of each stage before it.
+        provisional: told of each stage before it.
         numbers: of steps: a stage's rounds follow those that trained.
     """
 
     asked: StateDict
-    holder: Holder
+    training: TrainingState
     folder: Path
     device: torch.device
     recorder: Recorder
     journal: JournalWriter
     say: Callable[[str, str], None]
-    together: Together
+    guard: RankGuard
     carrier: Carrier
-    foreseen: Foreseen
+    provisional: ProvisionalRecord
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _waits: WaitClock = field(default_factory=WaitClock)
 
@@ -116,7 +143,7 @@ class Pipeline:
                 if self.carrier.is_abandoned:
                     break
         self.recorder.enter(None)
-        self.foreseen.leave()
+        self.provisional.leave()
         return tuple(records)
 
     @contextmanager
@@ -137,7 +164,7 @@ class Pipeline:
                 self.say("state dict", f"{stage} of the {part}")
                 self._begin()
                 others = [self._make_record(one, part) for name, one in taken.items() if name is not stage]
-                self.together.do(partial(self.foreseen.enter, (*earlier, *others), part, stage))
+                self.guard.do(partial(self.provisional.enter, (*earlier, *others), part, stage))
                 try:
                     if stage in taken:
                         taken[stage].rounds.append(self._run_round(taken[stage].work))
@@ -147,15 +174,15 @@ class Pipeline:
                     self.carrier.is_abandoned = True
                     return [*others, StageRecord(stage=stage, part=part, raised=error.words)]
                 except StageStuckError as error:
-                    self.foreseen.enter((*earlier, *others), part, stage, words=str(error))
+                    self.provisional.enter((*earlier, *others), part, stage, words=str(error))
                     raise
         return [self._make_record(one, part) for one in taken.values()]
 
     def _take(self, stage: Stage, part: StatePart, before: "_Taken | None") -> "_Taken":
         """Run a stage's first rounds; all stages of a part share the setting of the first."""
-        make = partial(make_setting, self.holder, part, self.folder / part)
-        setting = self.together.do(make) if before is None else before.setting
-        work = self.together.do(partial(make_work, stage, setting))
+        make = partial(make_setting, self.training, part, self.folder / part)
+        setting = self.guard.do(make) if before is None else before.setting
+        work = self.guard.do(partial(make_work, stage, setting))
         untimed, timed = self._run_round(work), self._run_round(work)
         memory = MemoryWatch(self.device)
         last = self._run_round(work, memory)
@@ -189,18 +216,18 @@ class Pipeline:
 
     def _run_round(self, work: StageWork, memory: MemoryWatch | None = None) -> Round:
         self._begin()
-        given = self.together.do(work.prepare)
+        given = self.guard.do(work.prepare)
         if memory is not None:
             memory.return_free_memory()
         dist.barrier()
         settle(self.device)
         self.recorder.begin_step()
         self._waits.begin_step()
-        duration_ns, result = self.together.do(lambda: self._time(work, given, memory))
+        duration_ns, result = self.guard.do(lambda: self._time(work, given, memory))
         wait_ns = sum(self._waits.end_step().values())
         self.carrier.check()
         issues = self.recorder.step_issues()
-        mismatches = self.together.do(lambda: work.check(result))
+        mismatches = self.guard.do(lambda: work.check(result))
         self.recorder.enter(None)
         return Round(duration_ns, wait_ns, issues, count_bytes(given if result is None else result), mismatches)
 
@@ -214,3 +241,24 @@ class Pipeline:
 
 def _of_tensors(issues: tuple[Issue, ...]) -> tuple[Issue, ...]:
     return tuple(issue for issue in issues if not issue.is_object)
+
+
+@contextmanager
+def telling_objects(recorder: Recorder) -> Iterator[None]:
+    """Tell the recorder which collectives carry Python objects: no formula says what pickle makes of them."""
+    with ExitStack() as patches:
+        for home in (dist, dist.distributed_c10d):
+            for name in OBJECT_CALLS:
+                patches.enter_context(mock.patch.object(home, name, _marked(recorder, getattr(home, name))))
+        yield
+
+
+def _marked(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+    def exchange(*args: Any, **kwargs: Any) -> Any:
+        before, recorder.is_object = recorder.is_object, True
+        try:
+            return original(*args, **kwargs)
+        finally:
+            recorder.is_object = before
+
+    return exchange

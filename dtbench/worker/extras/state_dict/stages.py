@@ -41,7 +41,7 @@ from dtbench.worker.extras.state_dict.leaves import (
 
 
 @dataclass(frozen=True)
-class Holder:
+class TrainingState:
     """A model and its optimizer, and how torch is asked for the state of one of them.
 
     Attributes:
@@ -113,7 +113,7 @@ class Setting:
         staged: host copies that a pinned or shared stage goes on using.
     """
 
-    holder: Holder
+    training: TrainingState
     part: StatePart
     own: dict[str, Any]
     kept: Kept
@@ -123,18 +123,18 @@ class Setting:
     @cached_property
     def whole(self) -> dict[str, Any]:
         """All of the state, on every rank (collective, the first time)."""
-        whole: dict[str, Any] = copy_tensors(self.holder.take(self.part, full_state_dict=True))
+        whole: dict[str, Any] = copy_tensors(self.training.take(self.part, full_state_dict=True))
         return whole
 
 
-def make_setting(holder: Holder, part: StatePart, folder: Path) -> Setting:
+def make_setting(training: TrainingState, part: StatePart, folder: Path) -> Setting:
     """Take a part's state out (collective)."""
-    own = copy_tensors(holder.take(part))
-    return Setting(holder, part, own, keep(own), folder)
+    own = copy_tensors(training.take(part))
+    return Setting(training, part, own, keep(own), folder)
 
 
 def copy_tensors(state: Any) -> Any:
-    """Give a state of the same keys with tensors and containers of its own.
+    """Return a state of the same keys with tensors and containers of its own.
 
     What the model does later does not show in it; torch takes keys out of a state that it loads, and an optimizer goes
     on using its tensors.
@@ -149,7 +149,7 @@ def copy_tensors(state: Any) -> Any:
 
 
 def make_target(state: Any) -> Any:
-    """Give a state of the same keys and shapes to read into; a value that nobody writes is seen."""
+    """Return a state of the same keys and shapes to read into; a value that nobody writes is seen."""
     target = copy_tensors(state)
     for _, value in walk(target):
         for part in read_leaf(value).parts:
@@ -158,7 +158,7 @@ def make_target(state: Any) -> Any:
 
 
 def count_file_bytes(folder: Path) -> int:
-    """Give the bytes of all files of a checkpoint, of all ranks together."""
+    """Return the bytes of all files of a checkpoint, of all ranks together."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -180,7 +180,7 @@ class StageWork:
 
 
 def make_work(stage: Stage, at: Setting) -> StageWork:
-    """Give what a stage does."""
+    """Return what a stage does."""
     return _MAKERS[stage](stage, at)
 
 
@@ -217,7 +217,7 @@ def _take(stage: Stage, at: Setting) -> StageWork:
             case _:
                 return find_mismatches(at.kept, state)
 
-    return StageWork(_nothing, lambda _nothing: at.holder.take(at.part, **_OPTIONS[stage]), check)
+    return StageWork(_nothing, lambda _nothing: at.training.take(at.part, **_OPTIONS[stage]), check)
 
 
 def _find_flat_mismatches(kept: Kept, flat: Mapping[str, Any]) -> list[StageMismatch] | None:
@@ -232,7 +232,7 @@ def _put(stage: Stage, at: Setting) -> StageWork:
     options = _OPTIONS[stage]
 
     def prepare() -> Any:
-        at.holder.spoil(at.part)
+        at.training.spoil(at.part)
         match stage:
             case Stage.LOAD:
                 return copy_tensors(at.own)
@@ -243,15 +243,15 @@ def _put(stage: Stage, at: Setting) -> StageWork:
             case _:
                 return copy_tensors(at.whole)
 
-    has_lost = at.holder.find_spoilt() if at.part is StatePart.MODEL else []
+    has_lost = at.training.find_spoilt() if at.part is StatePart.MODEL else []
 
     if stage in (Stage.DISTRIBUTE, Stage.BROADCAST):
         _ = at.whole  # taken on every rank before the state is spoilt
     if stage is Stage.UNFLATTEN:
-        at.staged[stage] = copy_tensors(at.holder.take(at.part, **options))
+        at.staged[stage] = copy_tensors(at.training.take(at.part, **options))
     return StageWork(
         prepare,
-        lambda state: at.holder.put(at.part, state, **options),
+        lambda state: at.training.put(at.part, state, **options),
         lambda _result: _find_unloaded(at, has_lost),
     )
 
@@ -263,10 +263,10 @@ def _find_unloaded(at: Setting, has_lost: Collection[str]) -> list[StageMismatch
         at: of the stage.
         has_lost: parameters that held nothing but NaN before.
     """
-    found = find_mismatches(at.kept, at.holder.take(at.part))
+    found = find_mismatches(at.kept, at.training.take(at.part))
     if found or at.part is not StatePart.MODEL:
         return found
-    left_out = [key for key in at.holder.find_spoilt() if key not in has_lost]
+    left_out = [key for key in at.training.find_spoilt() if key not in has_lost]
     return [StageMismatch(key=key, words="not in the state that is loaded") for key in left_out]
 
 
@@ -274,9 +274,9 @@ def _stage(stage: Stage, at: Setting) -> StageWork:
     """Copy the state to host memory; a pinned or shared copy is made once and written again in each round."""
     check = lambda staged: find_mismatches(at.kept, staged)  # noqa: E731 - the same for all three
     if stage is Stage.STAGE_SHARED:
-        return StageWork(lambda: at.holder.take(at.part), lambda state: _copy_to_shared(at, state), check)
+        return StageWork(lambda: at.training.take(at.part), lambda state: _copy_to_shared(at, state), check)
     stager = BlockingAsyncStager(cache_staged_state_dict=stage is Stage.STAGE_PINNED)
-    return StageWork(lambda: at.holder.take(at.part), stager.stage, check)
+    return StageWork(lambda: at.training.take(at.part), stager.stage, check)
 
 
 def _copy_to_shared(at: Setting, state: dict[str, Any]) -> dict[str, Any]:
@@ -291,7 +291,7 @@ def _save(_stage: Stage, at: Setting) -> StageWork:
     def call(state: dict[str, Any]) -> None:
         dcp.save(state, checkpoint_id=at.folder)
 
-    return StageWork(lambda: at.holder.take(at.part), call, lambda _nothing: None, files=at.folder)
+    return StageWork(lambda: at.training.take(at.part), call, lambda _nothing: None, files=at.folder)
 
 
 def _read(_stage: Stage, at: Setting) -> StageWork:
@@ -310,7 +310,7 @@ def _pre_load(_stage: Stage, at: Setting) -> StageWork:
     """Let FSDP1's extension unpack a ``ShardedTensor`` of each parameter: this rank's part as one shard of many."""
     own = {key: part for key, value in walk(at.own) for part in read_leaf(value).parts}
     kept, sharded = keep(own), {key: _shard_over_ranks(part) for key, part in own.items()}
-    model: Any = at.holder.model
+    model: Any = at.training.model
     unpack = model._fsdp_extension.pre_load_state_dict_transform
 
     def call(_nothing: None) -> dict[str, Tensor]:
@@ -320,7 +320,7 @@ def _pre_load(_stage: Stage, at: Setting) -> StageWork:
 
 
 def _shard_over_ranks(part: Tensor) -> ShardedTensor:
-    """Give the tensor that stacks this part of every rank, one below the other (collective)."""
+    """Return the tensor that stacks this part of every rank, one below the other (collective)."""
     rank, (rows, *rest) = dist.get_rank(), part.shape
     all_rows: list[int] = [0] * dist.get_world_size()
     dist.all_gather_object(all_rows, rows)

@@ -8,10 +8,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 import torch.distributed as dist
 
-from dtbench.worker.extras.state_dict.together import (
+from dtbench.worker.extras.state_dict.rank_guard import (
+    RankGuard,
     StageRaisedError,
     StageStuckError,
-    Together,
     describe_error,
     find_patience_s,
 )
@@ -24,11 +24,11 @@ def run_ranks(
     store, ends = dist.HashStore(), [None] * len(acts)
 
     def run(rank: int) -> None:
-        together = Together(store, rank, len(acts), close, patience_s)
+        guard = RankGuard(store, rank, len(acts), close, patience_s)
         ended: list[object] = []
         for act in (acts[rank], lambda: 7):
             try:
-                ended.append(together.do(act))
+                ended.append(guard.do(act))
             except StageRaisedError as error:
                 ended.append(error.words)
         ends[rank] = ended  # type: ignore[call-overload]
@@ -68,9 +68,9 @@ def test_who_waits_in_a_collective_for_a_rank_that_raised_is_freed_when_it_close
 
 
 def test_a_rank_whose_peers_do_not_come_at_all_says_what_it_raised() -> None:
-    together = Together(dist.HashStore(), 0, 2, close=lambda: None, patience_s=0.05)
+    guard = RankGuard(dist.HashStore(), 0, 2, close=lambda: None, patience_s=0.05)
     with pytest.raises(StageStuckError, match=r"^RuntimeError: planted.*\(torch "):
-        together.do(fail)
+        guard.do(fail)
 
 
 @pytest.mark.parametrize(("stall_s", "patience_s"), [(120.0, 10.0), (40.0, 10.0), (3.0, 0.75)])

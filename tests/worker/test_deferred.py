@@ -1,4 +1,4 @@
-"""A result that is withheld: poison until somebody waits, wherever they wait, and nobody else is touched."""
+"""A result that is deferred: poison until somebody waits, wherever they wait, and nobody else is touched."""
 
 import math
 import time
@@ -17,7 +17,7 @@ from dtbench.base.ranges import CollectiveLabel
 from dtbench.base.units import NS_PER_MS
 from dtbench.base.vocabulary import Axis, Operation, Purpose, Region
 from dtbench.worker.network.carrier import Carrier, Issued, carry_objects
-from dtbench.worker.network.withheld import Poison, Suspect, Withheld, fill
+from dtbench.worker.network.deferred import CollectiveKey, DeferredResults, Poison, fill
 
 LATE_NS = 100 * NS_PER_MS
 
@@ -88,7 +88,7 @@ def test_a_result_is_poison_until_somebody_waits(poison: Poison) -> None:
     output = torch.zeros(4)
     version = output._version
     issued = make_issued(Operation.ALL_GATHER, output, torch.tensor([1.0, 2.0]))
-    work = Withheld(poison, LATE_NS).carry(issued, gather, send)
+    work = DeferredResults(poison, LATE_NS).carry(issued, gather, send)
     assert isinstance(work, dist.Work), "FSDP2 waits for nothing else"
     assert all(math.isnan(value) or value > 1e38 for value in output.tolist())
     assert work.wait()
@@ -98,7 +98,7 @@ def test_a_result_is_poison_until_somebody_waits(poison: Poison) -> None:
 
 def test_what_is_reduced_in_place_reaches_the_backend_as_it_was() -> None:
     tensors = [torch.ones(2), torch.full((3,), 5.0)]
-    work = Withheld(Poison.NAN, LATE_NS).carry(make_issued(Operation.ALL_REDUCE, tensors), double, send)
+    work = DeferredResults(Poison.NAN, LATE_NS).carry(make_issued(Operation.ALL_REDUCE, tensors), double, send)
     assert all(tensor.isnan().all() for tensor in tensors)
     work.wait()
     assert [tensor.tolist() for tensor in tensors] == [[2, 2], [10, 10, 10]]
@@ -107,7 +107,7 @@ def test_what_is_reduced_in_place_reaches_the_backend_as_it_was() -> None:
 def test_a_shard_that_lies_in_the_gathered_tensor_stays_and_is_sent() -> None:
     output = torch.tensor([0.0, 0.0, 1.0, 2.0])
     issued = make_issued(Operation.ALL_GATHER, output, output[2:])
-    work = Withheld(Poison.NAN, LATE_NS).carry(issued, gather, send)
+    work = DeferredResults(Poison.NAN, LATE_NS).carry(issued, gather, send)
     assert output[:2].isnan().all()
     assert output[2:].tolist() == [1, 2]
     work.wait()
@@ -117,7 +117,7 @@ def test_a_shard_that_lies_in_the_gathered_tensor_stays_and_is_sent() -> None:
 def test_a_wait_in_cpp_counts() -> None:
     output = torch.zeros(4)
     issued = make_issued(Operation.ALL_GATHER, output, torch.tensor([1.0, 2.0]))
-    work = Withheld(Poison.NAN, LATE_NS).carry(issued, gather, send)
+    work = DeferredResults(Poison.NAN, LATE_NS).carry(issued, gather, send)
     torch._C._distributed_c10d._register_work(output, work)
     assert torch.ops._c10d_functional.wait_tensor(output).tolist() == [1, 2, 1, 2]
 
@@ -125,7 +125,7 @@ def test_a_wait_in_cpp_counts() -> None:
 def test_who_takes_a_future_gets_the_result_when_it_is_late_not_before() -> None:
     tensor = torch.ones(2)
     begun_ns = time.monotonic_ns()
-    work = Withheld(Poison.NAN, LATE_NS).carry(make_issued(Operation.ALL_REDUCE, [tensor]), double, send)
+    work = DeferredResults(Poison.NAN, LATE_NS).carry(make_issued(Operation.ALL_REDUCE, [tensor]), double, send)
     future = work.get_future()
     assert tensor.isnan().all()
     (result,) = future.wait()
@@ -136,7 +136,7 @@ def test_who_takes_a_future_gets_the_result_when_it_is_late_not_before() -> None
 
 def test_who_asks_again_and_again_is_answered_in_the_end() -> None:
     tensor = torch.ones(2)
-    work = Withheld(Poison.NAN, LATE_NS).carry(make_issued(Operation.ALL_REDUCE, [tensor]), double, send)
+    work = DeferredResults(Poison.NAN, LATE_NS).carry(make_issued(Operation.ALL_REDUCE, [tensor]), double, send)
     assert not work.is_completed()
     deadline_ns = time.monotonic_ns() + 100 * LATE_NS
     while not work.is_completed():
@@ -146,17 +146,17 @@ def test_who_asks_again_and_again_is_answered_in_the_end() -> None:
 
 
 def test_futures_arrive_in_order_of_issue_with_what_their_callbacks_issue() -> None:
-    withheld, log = Withheld(Poison.NAN, LATE_NS // 2), list[str]()
+    deferred, log = DeferredResults(Poison.NAN, LATE_NS // 2), list[str]()
 
     def reduce(name: str) -> Any:
         tensors = [torch.ones(1)]
-        future = withheld.carry(make_issued(Operation.ALL_REDUCE, tensors), double, send).get_future()
+        future = deferred.carry(make_issued(Operation.ALL_REDUCE, tensors), double, send).get_future()
         return future.then(lambda done: log.append(f"{name} {done.value()[0].item():g}"))
 
     reduce("a").then(lambda _done: reduce("c"))
     reduce("b")
     assert log == []
-    assert withheld.finish() == ()
+    assert deferred.finish() == ()
     assert log == ["a 2", "b 2", "c 2"]
 
 
@@ -165,9 +165,9 @@ def test_a_future_fails_as_its_collective_does() -> None:
         def wait(self, _timeout: Any = None) -> bool:
             raise ValueError("planted: the peer is gone")
 
-    withheld = Withheld(Poison.NAN, 0)
+    deferred = DeferredResults(Poison.NAN, 0)
     issued = make_issued(Operation.ALL_REDUCE, [torch.ones(1)])
-    work = withheld.carry(issued, lambda *sent: Broken(sent), send)
+    work = deferred.carry(issued, lambda *sent: Broken(sent), send)
     with pytest.raises(ValueError, match="planted"):
         work.wait()
     with pytest.raises(Exception, match="planted"):
@@ -175,24 +175,26 @@ def test_a_future_fails_as_its_collective_does() -> None:
 
 
 def test_what_nobody_waited_for_is_told_and_arrives_when_the_step_is_over() -> None:
-    withheld = Withheld(Poison.NAN, LATE_NS)
+    deferred = DeferredResults(Poison.NAN, LATE_NS)
     first, second = torch.ones(1), torch.ones(1)
     for tensor in (first, second):
-        work = withheld.carry(make_issued(Operation.ALL_REDUCE, [tensor], owner="bucket 0"), double, send)
+        work = deferred.carry(make_issued(Operation.ALL_REDUCE, [tensor], owner="bucket 0"), double, send)
     work.wait()
-    (forgotten,) = withheld.finish()
-    assert forgotten == Suspect(Purpose.GRAD_REDUCE, Operation.ALL_REDUCE, Region.BACKWARD, "bucket 0", place=0)
+    (forgotten,) = deferred.finish()
+    assert forgotten == CollectiveKey(Purpose.GRAD_REDUCE, Operation.ALL_REDUCE, Region.BACKWARD, "bucket 0", place=0)
     assert (first.item(), second.item()) == (2, 2)
-    assert [suspect.place for suspect in withheld.seen] == [0, 1]
+    assert [key.place for key in deferred.seen] == [0, 1]
 
 
-def test_only_suspects_are_withheld_and_places_count_all() -> None:
-    withheld = Withheld(Poison.NAN, LATE_NS, is_suspected=lambda one: one.place == 1, find_unit=lambda: "layers.1")
+def test_only_what_is_asked_for_is_deferred_and_places_count_all() -> None:
+    deferred = DeferredResults(
+        Poison.NAN, LATE_NS, is_deferred=lambda one: one.place == 1, find_unit=lambda: "layers.1"
+    )
     tensors = [torch.ones(1) for _ in range(3)]
     for tensor in tensors:
-        withheld.carry(make_issued(Operation.ALL_REDUCE, [tensor]), lambda *sent: Sent(sent), send)
+        deferred.carry(make_issued(Operation.ALL_REDUCE, [tensor]), lambda *sent: Sent(sent), send)
     assert [tensor.isnan().item() for tensor in tensors] == [False, True, False]
-    assert [(suspect.owner, suspect.place) for suspect in withheld.seen] == [("layers.1", 1)]
+    assert [(key.owner, key.place) for key in deferred.seen] == [("layers.1", 1)]
 
 
 @pytest.mark.parametrize(
@@ -205,17 +207,17 @@ def test_only_suspects_are_withheld_and_places_count_all() -> None:
     ],
 )
 def test_what_is_only_sent_is_nobodys_result(operation: Operation, args: tuple[Any, ...]) -> None:
-    tensor, withheld, given = torch.ones(2), Withheld(Poison.NAN, LATE_NS), list[tuple[Any, ...]]()
-    withheld.carry(make_issued(operation, [tensor], *args), lambda *sent: given.append(sent), send)
+    tensor, deferred, given = torch.ones(2), DeferredResults(Poison.NAN, LATE_NS), list[tuple[Any, ...]]()
+    deferred.carry(make_issued(operation, [tensor], *args), lambda *sent: given.append(sent), send)
     assert given == [()], "started with torch's own arguments"
     assert tensor.tolist() == [1, 1]
-    assert withheld.seen == []
+    assert deferred.seen == []
 
 
 @pytest.mark.parametrize(("operation", "root"), [(Operation.BROADCAST, 0), (Operation.REDUCE, 1)])
 def test_what_is_received_from_or_at_a_root_is_a_result(operation: Operation, root: int) -> None:
     tensor = torch.ones(2)
-    work = Withheld(Poison.NAN, LATE_NS).carry(make_issued(operation, [tensor], Rooted(root)), double, send)
+    work = DeferredResults(Poison.NAN, LATE_NS).carry(make_issued(operation, [tensor], Rooted(root)), double, send)
     assert tensor.isnan().all()
     work.wait()
     assert tensor.tolist() == [2, 2]
@@ -224,7 +226,7 @@ def test_what_is_received_from_or_at_a_root_is_a_result(operation: Operation, ro
 def test_alone_in_a_group_nobody_waits_for_anybody() -> None:
     tensor = torch.ones(2)
     issued = make_issued(Operation.ALL_REDUCE, [tensor], group=Alone())
-    Withheld(Poison.NAN, LATE_NS).carry(issued, lambda *sent: double(*(sent or ([tensor],))), send)
+    DeferredResults(Poison.NAN, LATE_NS).carry(issued, lambda *sent: double(*(sent or ([tensor],))), send)
     assert tensor.tolist() == [2, 2]
 
 
@@ -235,26 +237,26 @@ def test_who_would_not_be_waited_for_is_not_here_either() -> None:
 
     tensor = torch.ones(2)
     issued = make_issued(Operation.ALL_REDUCE, [tensor])
-    work = Withheld(Poison.NAN, LATE_NS).carry(issued, lambda *_sent: LookAlike(), send)
+    work = DeferredResults(Poison.NAN, LATE_NS).carry(issued, lambda *_sent: LookAlike(), send)
     assert not isinstance(work, dist.Work), "FSDP2 must not wait for it, as in any other step"
     assert tensor.isnan().all()
 
 
 def test_memory_that_was_given_away_is_not_written() -> None:
     tensor = torch.ones(2)
-    work = Withheld(Poison.NAN, LATE_NS).carry(make_issued(Operation.ALL_REDUCE, [tensor]), double, send)
+    work = DeferredResults(Poison.NAN, LATE_NS).carry(make_issued(Operation.ALL_REDUCE, [tensor]), double, send)
     tensor.untyped_storage().resize_(0)
     work.wait()
     assert tensor.untyped_storage().nbytes() == 0
 
 
 def test_copies_go_when_they_have_been_delivered() -> None:
-    withheld, asides = Withheld(Poison.NAN, LATE_NS), list[weakref.ref[Tensor]]()
+    deferred, asides = DeferredResults(Poison.NAN, LATE_NS), list[weakref.ref[Tensor]]()
 
     def start(*sent: Any) -> None:
         asides.append(weakref.ref(sent[0][0]))
 
-    work = withheld.carry(make_issued(Operation.ALL_REDUCE, [torch.ones(2)]), start, send)
+    work = deferred.carry(make_issued(Operation.ALL_REDUCE, [torch.ones(2)]), start, send)
     assert work is None, "a call that blocks has its result at once"
     assert asides[0]() is None
 
@@ -275,7 +277,7 @@ def test_what_cannot_be_nan_is_large(tensor: Tensor, expected: float) -> None:
 
 def test_objects_pass_poison(monkeypatch: pytest.MonkeyPatch) -> None:
     carrier, seen = Carrier(), list[bool]()
-    carrier.poison = Withheld(Poison.NAN, LATE_NS).carry
+    carrier.poison = DeferredResults(Poison.NAN, LATE_NS).carry
     monkeypatch.setattr(dist, "all_gather_object", lambda *_args: seen.append(carrier.poison is None))
     with carry_objects(carrier):
         dist.all_gather_object([], 1)
@@ -286,18 +288,18 @@ def test_objects_pass_poison(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_carrier_lets_poison_carry_instead() -> None:
     tensor, carrier = torch.ones(2), Carrier()
-    carrier.poison = Withheld(Poison.NAN, LATE_NS).carry
+    carrier.poison = DeferredResults(Poison.NAN, LATE_NS).carry
     carrier.carry(make_issued(Operation.ALL_REDUCE, [tensor]), double)
     assert tensor.isnan().all()
 
 
 def test_a_callback_may_wait_for_what_it_issues() -> None:
-    withheld = Withheld(Poison.NAN, LATE_NS // 2)
+    deferred = DeferredResults(Poison.NAN, LATE_NS // 2)
 
     def reduce(value: float) -> Any:
         tensors = [torch.full((1,), value)]
-        return withheld.carry(make_issued(Operation.ALL_REDUCE, tensors), double, send).get_future()
+        return deferred.carry(make_issued(Operation.ALL_REDUCE, tensors), double, send).get_future()
 
     chained = reduce(1.0).then(lambda done: reduce(done.value()[0].item()).wait()[0].item())
     assert chained.wait() == 4
-    assert withheld.finish() == ()
+    assert deferred.finish() == ()

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("torch", reason="the worker room imports torch")
 
 from dtbench.machine.stolen_time import Look, StolenClock, look_at_machine
-from dtbench.worker.loop.meeting import Meeting
-from dtbench.worker.loop.quiet import Quiet
+from dtbench.worker.loop.idle_wait import IdleWait
+from dtbench.worker.loop.store_exchange import StoreExchange
 from tests.worker.thread_store import ThreadStore
 
 T = TypeVar("T")
@@ -29,8 +29,8 @@ class Ranks:
         self.said: list[list[str]] = [[] for _ in seen]
         self.signs_of_life = [0] * len(seen)
         self.ranks = [
-            Quiet(
-                meeting=Meeting(store, rank, len(seen)),
+            IdleWait(
+                store=StoreExchange(store, rank, len(seen)),
                 timeout_s=timeout_s,
                 say=partial(self._say, rank),
                 touch=partial(self._touch, rank),
@@ -49,12 +49,12 @@ class Ranks:
     def _touch(self, rank: int) -> None:
         self.signs_of_life[rank] += 1
 
-    def together(self, call: Callable[[int, Quiet], T]) -> list[T]:
+    def together(self, call: Callable[[int, IdleWait], T]) -> list[T]:
         with ThreadPoolExecutor(len(self.ranks)) as threads:
             return list(threads.map(call, range(len(self.ranks)), self.ranks))
 
 
-def wait(_rank: int, quiet: Quiet) -> None:
+def wait(_rank: int, quiet: IdleWait) -> None:
     quiet.wait()
 
 

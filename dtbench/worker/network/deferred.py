@@ -7,7 +7,7 @@
      backend and link fill a copy
 
 The slowest network that a correct program cannot tell from any other. Backend and link carry copies, at their own pace,
-so that no rank holds back another; what is withheld is the last step, into the consumer's tensors.
+so that no rank holds back another; what is deferred is the last step, into the consumer's tensors.
 
 Waits pass through ``Work.wait``, also those of C++ (functional collectives and compiled graphs, DDP's buffers and its
 map of unused parameters). Who takes a future instead waits where nobody sees it: DDP's reducer, and its hooks. Such
@@ -45,7 +45,7 @@ class Poison(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class CollectiveKey:
     """A collective of a step, told in words that mean the same in every such step and on every rank.
 
     Attributes:
@@ -60,7 +60,7 @@ class Suspect:
     place: int
 
 
-def _suspect_all(_suspect: Suspect) -> bool:
+def _defer_all(_key: CollectiveKey) -> bool:
     return True
 
 
@@ -69,25 +69,25 @@ def _know_no_unit() -> str | None:
 
 
 @dataclass
-class Withheld:
-    """Withholds the results of one step's collectives; its ``carry`` is a ``Carrier.poison``.
+class DeferredResults:
+    """Defers the results of one step's collectives; its ``carry`` is a ``Carrier.poison``.
 
     Attributes:
         delay_ns: after its issue, until the result of a collective arrives whose future was taken.
-        is_suspected: which ones to withhold; the others are carried as ever.
+        is_deferred: which ones to defer; the others are carried as ever.
         find_unit: FQN of the FSDP unit that asks for what is issued now; None: nobody knows.
-        seen: what was withheld, in order of issue.
+        seen: what was deferred, in order of issue.
     """
 
     poison: Poison
     delay_ns: int
-    is_suspected: Callable[[Suspect], bool] = _suspect_all
+    is_deferred: Callable[[CollectiveKey], bool] = _defer_all
     find_unit: Callable[[], str | None] = _know_no_unit
-    seen: list[Suspect] = field(default_factory=list)
+    seen: list[CollectiveKey] = field(default_factory=list)
     _places: Counter[tuple[Purpose, Operation, Region | None, str]] = field(default_factory=Counter)
-    _closed: dict[int, "_Parcel"] = field(default_factory=dict)
+    _closed: dict[int, "_Pending"] = field(default_factory=dict)
     _works: list[Any] = field(default_factory=list)
-    _couriers: dict[str, "_Courier"] = field(default_factory=dict)
+    _deliverers: dict[str, "_Deliverer"] = field(default_factory=dict)
 
     def carry(self, issued: Issued, start: Start, send: Send) -> Any:
         """Send a collective with copies in place of what it fills, and give a ``Work`` that fills them when waited for.
@@ -99,10 +99,10 @@ class Withheld:
         """
         if not (issued.is_shared and is_filled(issued)):
             return send(issued, start)
-        suspect = self._name(issued)
-        if not self.is_suspected(suspect):
+        key = self._name(issued)
+        if not self.is_deferred(key):
             return send(issued, start)
-        self.seen.append(suspect)
+        self.seen.append(key)
         with _quietly():
             sent, outputs, aliases = set_aside(issued.args)
             for copy in outputs:
@@ -110,44 +110,44 @@ class Withheld:
             if issued.label.operation is Operation.ALL_GATHER:  # a rank's own shard may lie in the output already
                 for copy in aliases:
                     copy.deliver()
-        parcel = _Parcel(suspect, outputs, time.monotonic_ns() + self.delay_ns)
-        self._closed[id(parcel)] = parcel
-        parcel.inner = send(issued, partial(start, *sent))
-        work = _wrap(_Late(parcel, issued.outputs, self._open, partial(self._post, issued.label.group)))
+        pending = _Pending(key, outputs, time.monotonic_ns() + self.delay_ns)
+        self._closed[id(pending)] = pending
+        pending.inner = send(issued, partial(start, *sent))
+        work = _wrap(_Late(pending, issued.outputs, self._open, partial(self._post, issued.label.group)))
         self._works.append(work)  # C++ may keep its half only (DDP under join), which without ours waits for ever
-        if parcel.inner is None:  # a call that blocks
+        if pending.inner is None:  # a call that blocks
             work.wait()
             return None
         return work
 
-    def finish(self) -> tuple[Suspect, ...]:
+    def finish(self) -> tuple[CollectiveKey, ...]:
         """Let every result arrive; gives those that nobody had asked for by now.
 
         Raises:
             RuntimeError: a collective failed.
         """
-        for courier in self._couriers.values():
-            courier.finish()
-        forgotten = tuple(parcel.suspect for parcel in self._closed.values())
-        for parcel in tuple(self._closed.values()):
-            self._open(parcel)
+        for deliverer in self._deliverers.values():
+            deliverer.finish()
+        forgotten = tuple(pending.key for pending in self._closed.values())
+        for pending in tuple(self._closed.values()):
+            self._open(pending)
         self._works.clear()
         return forgotten
 
-    def _name(self, issued: Issued) -> Suspect:
+    def _name(self, issued: Issued) -> CollectiveKey:
         key = (issued.purpose, issued.label.operation, issued.region, issued.label.owner or self.find_unit() or "")
         self._places[key] += 1
-        return Suspect(*key, place=self._places[key] - 1)
+        return CollectiveKey(*key, place=self._places[key] - 1)
 
-    def _open(self, parcel: "_Parcel") -> None:
-        parcel.open()
-        self._closed.pop(id(parcel), None)
+    def _open(self, pending: "_Pending") -> None:
+        pending.open()
+        self._closed.pop(id(pending), None)
 
     def _post(self, group: str, late: "_Late") -> None:
         """Let the result arrive by itself when it is due, after those that were posted before."""
-        if group not in self._couriers:
-            self._couriers[group] = _Courier()
-        self._couriers[group].take(late)
+        if group not in self._deliverers:
+            self._deliverers[group] = _Deliverer()
+        self._deliverers[group].take(late)
 
 
 def is_filled(issued: Issued) -> bool:
@@ -180,7 +180,7 @@ class _Copy:
 
 
 def set_aside(args: Sequence[Any]) -> tuple[tuple[Any, ...], list[_Copy], list[_Copy]]:
-    """Give a backend method's arguments with copies of its outputs, and of inputs that lie in an output's memory.
+    """Return a backend method's arguments with copies of its outputs, and of inputs that lie in an output's memory.
 
     Returns:
         the arguments; the copies of outputs, the first argument's tensors; those of such inputs.
@@ -223,7 +223,7 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-class _Parcel:
+class _Pending:
     """A result that is ready, or will be, and is not where it belongs yet.
 
     Attributes:
@@ -231,8 +231,8 @@ class _Parcel:
         due_ns: when it arrives by itself, on the monotonic clock, if somebody took its future.
     """
 
-    def __init__(self, suspect: Suspect, copies: Sequence[_Copy], due_ns: int) -> None:
-        self.suspect, self.due_ns = suspect, due_ns
+    def __init__(self, key: CollectiveKey, copies: Sequence[_Copy], due_ns: int) -> None:
+        self.key, self.due_ns = key, due_ns
         self.inner: Any = None
         self._copies = copies
         self._lock = threading.Lock()
@@ -248,28 +248,28 @@ class _Parcel:
 
 
 class _Late:
-    """What a ``Work`` does, for a parcel: waiting opens it."""
+    """What a ``Work`` does, for a pending result: waiting opens it."""
 
     def __init__(
         self,
-        parcel: _Parcel,
+        pending: _Pending,
         outputs: list[Tensor],
-        open_parcel: Callable[[_Parcel], None],
+        open_pending: Callable[[_Pending], None],
         post: Callable[["_Late"], None],
     ) -> None:
-        self.parcel = parcel
-        self._outputs, self._open, self._post = outputs, open_parcel, post
+        self.pending = pending
+        self._outputs, self._open, self._post = outputs, open_pending, post
         self._promise: Promise | None = None
         self._has_waited = False
 
     def wait(self, _timeout: Any = None) -> bool:
         """Come back when the outputs hold the result."""
-        self._open(self.parcel)
+        self._open(self.pending)
         self._has_waited = True
         return True
 
     def get_future(self) -> Any:
-        """Give a future of the outputs; it is set when the parcel is due, or by now for who has waited before."""
+        """Return a future of the outputs; it is set when the result is due, or by now for who has waited before."""
         if self._promise is None:
             self._promise = Promise()
             if self._has_waited:
@@ -285,9 +285,9 @@ class _Late:
     def arrive(self) -> None:
         """Be done, or fail as the collective did; somebody has taken the future."""
         assert self._promise is not None
-        sleep_until(self.parcel.due_ns)
+        sleep_until(self.pending.due_ns)
         try:
-            self._open(self.parcel)
+            self._open(self.pending)
         except Exception as error:  # noqa: BLE001  whatever the backend raised is the waiter's
             self._promise.break_with(error)
         else:
@@ -312,15 +312,15 @@ class _LateWork(dist.Work):
 
 
 def _wrap(late: _Late) -> Any:
-    """Give a ``Work`` for a ``Work``; who carries collectives with something else is taken at its word.
+    """Return a ``Work`` for a ``Work``; who carries collectives with something else is taken at its word.
 
     FSDP2, for one, never waits for what is none (``dtbench.worker.network.carrier``).
     """
-    inner = late.parcel.inner
+    inner = late.pending.inner
     return _LateWork(late) if inner is None or isinstance(inner, dist.Work) else late
 
 
-class _Courier:
+class _Deliverer:
     """Lets results of one process group arrive, one after another, on one thread at a time."""
 
     def __init__(self) -> None:
@@ -334,7 +334,7 @@ class _Courier:
         with self._lock:
             self._posted.append(late)
             if self._server is None or self._server is threading.current_thread():
-                self._server = threading.Thread(target=self._serve, name="dtbench courier", daemon=True)
+                self._server = threading.Thread(target=self._serve, name="dtbench deliverer", daemon=True)
                 self._threads.append(self._server)
                 self._server.start()
 
@@ -348,7 +348,7 @@ class _Courier:
             late.arrive()
 
     def _next(self) -> _Late | None:
-        """Give what to let arrive next; None: nothing is left, or another thread serves."""
+        """Return what to let arrive next; None: nothing is left, or another thread serves."""
         with self._lock:
             if self._server is not threading.current_thread():
                 return None

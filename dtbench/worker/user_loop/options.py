@@ -20,7 +20,7 @@ _FEWEST_MEASURED: Final = 4
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CaptureOptions:
     """What a person asked for, see ``dtbench.capture``."""
 
     results: Path
@@ -33,8 +33,8 @@ class Wanted:
     profiler: Mapping[str, bool] | None
 
 
-def describe(wanted: Wanted, peers: Peers) -> OwnLoop:
-    """Give the loop as its run records it."""
+def describe(options: CaptureOptions, peers: Peers) -> OwnLoop:
+    """Return the loop as its run records it."""
     return OwnLoop(
         script=Path(sys.argv[0]).name or "python",
         device=peers.device,
@@ -42,16 +42,16 @@ def describe(wanted: Wanted, peers: Peers) -> OwnLoop:
         mesh=(),
         ranks=peers.size,
         min_warmup_steps=MIN_WARMUP_STEPS,
-        max_warmup_steps=wanted.max_warmup_steps,
-        measured_steps=wanted.measured_steps,
-        profiled_steps=wanted.profiled_steps,
-        tokens_per_step=wanted.tokens_per_step,
+        max_warmup_steps=options.max_warmup_steps,
+        measured_steps=options.measured_steps,
+        profiled_steps=options.profiled_steps,
+        tokens_per_step=options.tokens_per_step,
         notes=(),
     )
 
 
 def take_periods(loop: OwnLoop, period: int) -> OwnLoop:
-    """Give the loop as it is when so many of its steps, which take turns, are measured as one: of these fewer will do.
+    """Return the loop when so many of its steps, which take turns, are measured as one: of these fewer will do.
 
     Args:
         loop: as it was asked for, in steps of its own.
@@ -70,7 +70,7 @@ def take_periods(loop: OwnLoop, period: int) -> OwnLoop:
     )
 
 
-def check(wanted: Wanted) -> None:
+def check(options: CaptureOptions) -> None:
     """Raise ``CaptureError`` where a number of steps or tokens is none that a loop can have."""
     least = {
         "max_warmup_steps": MIN_WARMUP_STEPS,
@@ -79,15 +79,15 @@ def check(wanted: Wanted) -> None:
         "tokens_per_step": 1,
     }
     for name, minimum in least.items():
-        value = getattr(wanted, name)
+        value = getattr(options, name)
         if value is not None and (not isinstance(value, int) or value < minimum):
             raise CaptureError(f"dtbench.capture: {name}={value!r} must be a whole number of at least {minimum}")
 
 
-def read_profiler(wanted: Wanted) -> Profiler:
-    """Give the profiler's options; raises ``CaptureError`` where one is unknown or wrong."""
+def read_profiler(options: CaptureOptions) -> Profiler:
+    """Return the profiler's options; raises ``CaptureError`` where one is unknown or wrong."""
     try:
-        return Profiler.model_validate(dict(wanted.profiler or {}))
+        return Profiler.model_validate(dict(options.profiler or {}))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "its options"

@@ -25,7 +25,7 @@ from dtbench.base.vocabulary import DeviceKind
 from dtbench.scenario.schema.state_dict import StateDict
 from dtbench.store.records.state import StateStepsRecord
 from dtbench.worker.extras.state_dict.leaves import Kept, find_mismatches, keep
-from dtbench.worker.extras.state_dict.stages import Holder, copy_tensors, count_file_bytes, make_target
+from dtbench.worker.extras.state_dict.stages import TrainingState, copy_tensors, count_file_bytes, make_target
 from dtbench.worker.machine.accelerator import settle
 
 
@@ -41,7 +41,7 @@ class _Save:
 
 
 @dataclass(frozen=True)
-class Beside:
+class AsyncSaveCost:
     """A rank that trains around loads and saves.
 
     Attributes:
@@ -50,7 +50,7 @@ class Beside:
     """
 
     asked: StateDict
-    holder: Holder
+    training: TrainingState
     train: Callable[[], object]
     folder: Path
     device: torch.device
@@ -82,7 +82,7 @@ class Beside:
 
     def _load(self) -> None:
         for part in self.asked.parts:
-            self.holder.put(part, copy_tensors(self.holder.take(part)))
+            self.training.put(part, copy_tensors(self.training.take(part)))
 
     def _train_steps(self) -> list[int]:
         dist.barrier()
@@ -97,7 +97,7 @@ class Beside:
 
     def _save(self, folder: Path, group: Any) -> _Save:
         """Save all parts on a group of their own, so that no collective of a save comes between those of a step."""
-        state = {str(part): self.holder.take(part) for part in self.asked.parts}
+        state = {str(part): self.training.take(part) for part in self.asked.parts}
         kept = keep(state)
         dist.barrier()
         start_ns = time.perf_counter_ns()

@@ -49,7 +49,7 @@ class StageStuckError(Exception):
 
 
 @dataclass(frozen=True)
-class Together:
+class RankGuard:
     """The ranks of a launch, at the same place of the same stage.
 
     Attributes:
@@ -101,7 +101,7 @@ class Together:
 
 
 def find_patience_s(stall_timeout_s: float) -> float:
-    """Give how long a rank that raised may wait for the others before the launcher takes them all for hung."""
+    """Return how long a rank that raised may wait for the others before the launcher takes them all for hung."""
     return min(_PATIENCE_S, _PART_OF_STALL * stall_timeout_s)
 
 
@@ -116,7 +116,7 @@ def close_groups() -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Give what torch said in one line, with its version."""
+    """Return what torch said in one line, with its version."""
     words = " ".join(str(error).split())
     shown = words if len(words) <= _MOST_LETTERS else f"{words[:_MOST_LETTERS]}..."
     return f"{type(error).__name__}: {shown} (torch {torch.__version__})"

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from dtbench.base.units import NS_PER_S
 from dtbench.machine.disturbance import DISTURBED, LEAST_STEPS
 from dtbench.machine.stolen_time import Look, look_at_machine
-from dtbench.worker.loop.meeting import Meeting
+from dtbench.worker.loop.store_exchange import StoreExchange
 
 
 @dataclass
-class Quiet:
+class IdleWait:
     """One rank's part; every method is collective, and every rank comes to the same answer.
 
     Attributes:
@@ -25,7 +25,7 @@ class Quiet:
         look: at this rank's machine.
     """
 
-    meeting: Meeting
+    store: StoreExchange
     timeout_s: float
     say: Callable[[str, str], None]
     touch: Callable[[], None]
@@ -70,6 +70,6 @@ class Quiet:
         self._asked += 1
         mine = json.dumps([is_disturbed, self._spent_s])
         said: list[tuple[bool, float]] = [
-            json.loads(text) for text in self.meeting.exchange(f"quiet/{self._asked}", mine)
+            json.loads(text) for text in self.store.exchange(f"quiet/{self._asked}", mine)
         ]
         return any(one for one, _ in said) and all(spent_s < self.timeout_s for _, spent_s in said)

@@ -6,14 +6,14 @@ from dtbench.worker.loop.warmup import Store
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """One rank's seat."""
+class StoreExchange:
+    """One rank's end of it."""
 
     store: Store
     rank: int
     ranks: int
 
     def exchange(self, topic: str, text: str) -> list[str]:
-        """Say something on a topic and give what every rank says, once all have."""
+        """Say something on a topic and return what every rank says, once all have."""
         self.store.set(f"{topic}/{self.rank}", text)
         return [bytes(self.store.get(f"{topic}/{rank}")).decode() for rank in range(self.ranks)]
