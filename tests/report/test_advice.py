@@ -15,8 +15,8 @@ from dtbench.plan.rules.newer_knobs import NEWER
 from dtbench.plan.traffic.ddp import fill_buckets
 from dtbench.plan.traffic.parameters import known_parameters
 from dtbench.report.words.advice import Loss, advise, advise_loss
-from dtbench.report.words.knobs import FIRST, OF_PRECISION, Knob, Library, Ran, describe_traces, read_releases
 from dtbench.report.words.cell_knobs import describe_scenario
+from dtbench.report.words.knobs import FIRST, OF_PRECISION, Knob, Library, Ran, describe_traces, read_releases
 from dtbench.report.words.trace_words import advise_traces
 from dtbench.scenario.load import load_scenario_file
 from dtbench.scenario.schema.network import BetweenNodes, EmulatedNetwork, RealNetwork

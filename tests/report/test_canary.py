@@ -8,8 +8,8 @@ from rich.console import Console, RenderableType
 
 from dtbench.base.vocabulary import Operation, Purpose, Region
 from dtbench.comparison.reading.measure import _find_doubt
-from dtbench.report.words.canary import canary_words
 from dtbench.report.page.page import Tone
+from dtbench.report.words.canary import canary_words
 from dtbench.report.words.sentences import check_word, is_trusted
 from dtbench.runs.summary import CellSummary
 from dtbench.store.records.canary import CanaryResult, MissedWait

@@ -14,6 +14,7 @@ from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import sweep
 from dtbench.report.page.page import Chart, Tiles
 from dtbench.report.page.run_tables import tabulate_run_owners
+from dtbench.report.tb_plugin.overview import make_overview
 from dtbench.report.words.sentences import (
     advice_sentences,
     answer_sentence,
@@ -24,7 +25,6 @@ from dtbench.report.words.sentences import (
     throughput_words,
     wait_word,
 )
-from dtbench.report.tb_plugin.overview import make_overview
 from dtbench.runs.cell.summarize_cell import summarize_cell
 from dtbench.runs.judge_checks import judge_checklist
 from dtbench.runs.reading.cell_data import CellData, LaunchData

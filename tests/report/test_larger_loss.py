@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtbench.report.words.sentences import answer_sentence
 from dtbench.report.page.trace_page import gap_table, purpose_table
+from dtbench.report.words.sentences import answer_sentence
 from dtbench.report.words.trace_words import answer_lines
 from dtbench.runs.cell.summarize_waits import summarize_idle
 from dtbench.runs.summary import CellSummary, DeviceIdle

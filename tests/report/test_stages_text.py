@@ -8,9 +8,9 @@ from rich.console import Console, Group
 
 from dtbench.base.vocabulary import Operation, Stage, StageOutcome, StatePart
 from dtbench.plan.traffic.state import StageTraffic
-from dtbench.report.words.sentences import check_word, is_trusted
 from dtbench.report.page.stages import stage_blocks
 from dtbench.report.render.terminal import render_block
+from dtbench.report.words.sentences import check_word, is_trusted
 from dtbench.runs.stage_summary import RaisedOnRank, StageSummary, WrongKey
 from dtbench.runs.summary import CellSummary
 

@@ -12,6 +12,7 @@ from dtbench.comparison.reading.measure import _find_doubt
 from dtbench.report.page.checklist import answer_line
 from dtbench.report.page.page import Chart
 from dtbench.report.page.run_page import answer_words, note_words
+from dtbench.report.plots.names import plot_step_breakdown
 from dtbench.report.words.sentences import (
     advice_sentences,
     answer_sentence,
@@ -21,7 +22,6 @@ from dtbench.report.words.sentences import (
     lead_waits,
     wait_word,
 )
-from dtbench.report.plots.names import plot_step_breakdown
 from dtbench.runs.cell.cell_notes import name_takers
 from dtbench.runs.summary import CellSummary, Disturbed, OwnerSummary, RunSummary
 from dtbench.store.records.checks import CORES_KIND, CheckOutcome, CheckResult, ChecksSummary

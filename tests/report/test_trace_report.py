@@ -13,7 +13,6 @@ import pytest
 from dtbench.base.units import format_ns
 from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.cli.console import print_table
-from dtbench.report.words.causes import describe_cause
 from dtbench.report.page.page import Table, words_of
 from dtbench.report.page.trace_page import (
     MOST_OWNERS,
@@ -24,6 +23,7 @@ from dtbench.report.page.trace_page import (
     traces_page,
     waiting_table,
 )
+from dtbench.report.words.causes import describe_cause
 from dtbench.report.words.trace_words import MOST_NAMES, answer_lines, remark_lines
 from dtbench.traces.causes.exposed_owners import ExposedOwner
 from dtbench.traces.host.correlate import Uncorrelated

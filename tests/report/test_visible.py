@@ -17,11 +17,11 @@ import dtbench
 from dtbench.cli.console import print_aside, print_error, print_line, print_prose, print_table
 from dtbench.cli.main import main
 from dtbench.report.page.page import Column
-from dtbench.report.words.visible import spell_controls, spell_controls_of_json
 from dtbench.report.plots.drawing import literal
 from dtbench.report.render.html import escape_html
 from dtbench.report.render.markdown import environment_markdown, escape_markdown
 from dtbench.report.render.plain_text import Plain
+from dtbench.report.words.visible import spell_controls, spell_controls_of_json
 from dtbench.runs.run import summarize_run
 from dtbench.store.read import read_environment
 from tests.report.shown import markdown_run, terminal_run

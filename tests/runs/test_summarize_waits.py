@@ -25,8 +25,9 @@ def collectives(*rows: dict[str, object]) -> pd.DataFrame:
         for name, dtype in COLLECTIVES.dtypes.items()
     }
     awaited = {"step": 1, "owner": "up", "awaited_by": HOOK, "issue_ns": 100, "first_wait_ns": 130, "wait_ns": 10}
-    table = pd.DataFrame([{**blank, **awaited, **row} for row in rows], columns=list(COLLECTIVES.dtypes))
-    return table.astype(COLLECTIVES.dtypes)
+    return pd.DataFrame([{**blank, **awaited, **row} for row in rows], columns=list(COLLECTIVES.dtypes)).astype(
+        COLLECTIVES.dtypes
+    )
 
 
 def make_cell(waits: tuple[GradientWait, ...]) -> CellSummary:

@@ -26,11 +26,9 @@ from dtbench.base.vocabulary import Phase, Purpose
 from dtbench.report.event_files.files import Tagged, image, replace_folder, scalar, text, write_events
 from dtbench.report.event_files.hparams import METRICS, experiment, session
 from dtbench.report.page import sweep
-from dtbench.report.words import causes, sentences
 from dtbench.report.page.cell_page import cell_part
 from dtbench.report.page.estimates import estimate_numbers
 from dtbench.report.page.run_page import run_page
-from dtbench.report.words.settings import Settings, find_settings
 from dtbench.report.plots.names import (
     MOST_CELLS,
     figure_png,
@@ -38,6 +36,8 @@ from dtbench.report.plots.names import (
 )
 from dtbench.report.plots.pictures import draw_pictures
 from dtbench.report.render.markdown import block_markdown, environment_markdown, page_markdown, receipts_markdown
+from dtbench.report.words import causes, sentences
+from dtbench.report.words.settings import Settings, find_settings
 from dtbench.runs.reading.undisturbed import keep_finished, keep_steps
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.store.records.run import Environment

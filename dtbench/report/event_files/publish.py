@@ -5,9 +5,9 @@ from pathlib import Path
 from dtbench.base.commands import spell_word
 from dtbench.base.errors import StoreError
 from dtbench.report.event_files.dashboards import write_cell, write_tensorboard
-from dtbench.report.words.settings import find_settings
 from dtbench.report.plots.names import save_picture
 from dtbench.report.plots.pictures import draw_pictures
+from dtbench.report.words.settings import find_settings
 from dtbench.runs.reading.cell_data import RunData, stack, stack_all_steps
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_only_cell

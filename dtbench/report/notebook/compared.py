@@ -13,8 +13,8 @@ from dtbench.comparison.comparison import CollectiveChange, Comparison, Mechanis
 from dtbench.comparison.run import compare_paths
 from dtbench.report.notebook.loaded import RunReport
 from dtbench.report.page.comparison_page import basis_lines, comparisons_page, remark_lines
-from dtbench.report.words.visible import spell_controls
 from dtbench.report.render.html import page_html
+from dtbench.report.words.visible import spell_controls
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,9 +13,9 @@ from dtbench.base.errors import StoreError
 from dtbench.report.notebook.trace_report import plot_step_of
 from dtbench.report.page import run_page
 from dtbench.report.page.run_tables import ESTIMATES, tabulate_run_owners
+from dtbench.report.render.html import page_html
 from dtbench.report.words.sentences import doubts_of_cells, mistrusted
 from dtbench.report.words.visible import spell_controls
-from dtbench.report.render.html import page_html
 from dtbench.runs.reading.cell_data import STEPS_NAME, RunData, stack, stack_left_out
 from dtbench.runs.reading.many_runs import NOTES, load_run_steps
 from dtbench.runs.reading.run_data import read_run_data

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from dtbench.base.errors import TraceError
-from dtbench.report.words.doubts import say_doubts
 from dtbench.report.page.run_tables import OWNERS, OwnedRows
 from dtbench.report.page.trace_page import traces_page
+from dtbench.report.render.html import page_html
+from dtbench.report.words.doubts import say_doubts
 from dtbench.report.words.trace_words import answer_lines, answer_notes, remark_lines
 from dtbench.report.words.visible import spell_controls
-from dtbench.report.render.html import page_html
 from dtbench.runs.cell.summarize_overlap import keep_known
 from dtbench.runs.representative import doubt_steps, read_steps_of_traces
 from dtbench.traces.job.means import average

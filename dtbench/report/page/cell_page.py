@@ -7,8 +7,6 @@ from typing import Final
 from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import estimates, stages
-from dtbench.report.words import sentences
-from dtbench.report.words.canary import canary_words
 from dtbench.report.page.cell_rows import (
     mark_owners,
     mark_purposes,
@@ -18,7 +16,6 @@ from dtbench.report.page.cell_rows import (
     rest_of_owners,
     sum_causes,
 )
-from dtbench.report.words.marks import Marks
 from dtbench.report.page.page import (
     Bar,
     BarPart,
@@ -37,6 +34,9 @@ from dtbench.report.page.page import (
     Tone,
     lines,
 )
+from dtbench.report.words import sentences
+from dtbench.report.words.canary import canary_words
+from dtbench.report.words.marks import Marks
 from dtbench.runs.summary import CellSummary, PurposeSummary, RankBreakdown
 from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.run import RunStatus

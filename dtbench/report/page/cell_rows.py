@@ -6,9 +6,9 @@ See ``marks.py`` for the marks.
 from collections.abc import Sequence
 
 from dtbench.base.units import format_fraction
+from dtbench.report.page.page import Cell, Row
 from dtbench.report.words import causes, sentences
 from dtbench.report.words.marks import Marks
-from dtbench.report.page.page import Cell, Row
 from dtbench.runs.summary import CellSummary, OwnerSummary, PurposeSummary, RankBreakdown
 from dtbench.traces.known_part import KnownPart, name_part
 

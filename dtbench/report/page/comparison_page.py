@@ -13,8 +13,8 @@ from dtbench.comparison.gate import spell_number
 from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
 from dtbench.comparison.sentence import percent, spell_interval
-from dtbench.report.words.causes import UNATTRIBUTED, name_operation, spell_owner
 from dtbench.report.page.page import Cell, Column, Fact, Line, Page, Part, Prose, Table, Tone, lines
+from dtbench.report.words.causes import UNATTRIBUTED, name_operation, spell_owner
 from dtbench.report.words.sentences import decimals_for, format_ms
 
 MOST_ROWS: Final = 12

@@ -10,8 +10,8 @@ from typing import Final
 
 from dtbench.base.units import NS_PER_MS, format_fraction, format_ns
 from dtbench.base.vocabulary import ESTIMATE_PHRASES, Estimate
-from dtbench.report.words import sentences
 from dtbench.report.page.page import Cell, Column, Table, Tone, lines
+from dtbench.report.words import sentences
 from dtbench.runs.exposure.agreement import ERRORS, LEAST_NS, SHARE, Agreement, judge, known_votes, leans_on_errors
 from dtbench.runs.summary import CellSummary, Estimated, ExposureRow, ExposureSummary
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import estimates, sweep
-from dtbench.report.words import sentences
 from dtbench.report.page.cell_page import cell_part
 from dtbench.report.page.checklist import answer_line, checks_part
 from dtbench.report.page.page import Fact, Facts, Line, Page, Part, Prose, Tone, lines
+from dtbench.report.words import sentences
 from dtbench.runs.summary import CellSummary, RunSummary
 
 

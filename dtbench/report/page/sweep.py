@@ -13,9 +13,9 @@ from typing import Final
 from dtbench.base.units import NS_PER_MS, format_fraction, format_ns
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import estimates
+from dtbench.report.page.page import Cell, Column, Line, Part, Prose, Table, Tone, lines, words_of
 from dtbench.report.words import sentences
 from dtbench.report.words.marks import Marks
-from dtbench.report.page.page import Cell, Column, Line, Part, Prose, Table, Tone, lines, words_of
 from dtbench.report.words.sentences import NAN, WAIT_EXPLAINED
 from dtbench.runs.representative import UNSURE
 from dtbench.runs.summary import CellSummary, RunSummary

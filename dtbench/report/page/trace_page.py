@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns, name_ranks, three_digits
+from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines, words_of
 from dtbench.report.words.causes import (
     UNATTRIBUTED,
     describe_cause,
@@ -14,7 +15,6 @@ from dtbench.report.words.causes import (
     spell_owner,
 )
 from dtbench.report.words.marks import Marks, format_least
-from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines, words_of
 from dtbench.report.words.trace_words import advise_traces, answer_lines, bandwidth_notes, find_gaps, remark_lines
 from dtbench.traces.account.gaps import GapTime
 from dtbench.traces.account.overlap_tax import CAVEAT

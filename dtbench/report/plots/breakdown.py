@@ -7,7 +7,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtbench.base.units import NS_PER_MS, format_fraction
-from dtbench.report.words import sentences
 from dtbench.report.plots.drawing import (
     Part,
     absent_words,
@@ -20,6 +19,7 @@ from dtbench.report.plots.drawing import (
     set_finding,
     shorten_middle,
 )
+from dtbench.report.words import sentences
 from dtbench.runs.plan_notes import is_linked
 from dtbench.runs.summary import CellSummary, RankBreakdown, RunSummary
 

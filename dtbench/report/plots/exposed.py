@@ -11,8 +11,6 @@ from matplotlib.lines import Line2D
 
 from dtbench.base.units import NS_PER_MS, count_things, format_fraction, format_ns, is_or_are
 from dtbench.base.vocabulary import Cause, Operation
-from dtbench.report.words.causes import UNATTRIBUTED, describe_cause, name_collective, name_operation, spell_owner
-from dtbench.report.words.sentences import fraction_of
 from dtbench.report.plots.breakdown import HIDDEN_COMM, MOST_CELLS
 from dtbench.report.plots.drawing import (
     EDGE,
@@ -27,6 +25,8 @@ from dtbench.report.plots.drawing import (
     set_finding,
     shorten_middle,
 )
+from dtbench.report.words.causes import UNATTRIBUTED, describe_cause, name_collective, name_operation, spell_owner
+from dtbench.report.words.sentences import fraction_of
 from dtbench.runs.cell.summarize_overlap import keep_known
 
 MOST_OWNERS = 14

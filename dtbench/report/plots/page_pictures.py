@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from dtbench.report.page import sweep
 from dtbench.report.page.page import Picture
 from dtbench.report.page.run_tables import tabulate_run_owners
-from dtbench.report.words.sentences import doubts_of_cells, mistrusted
 from dtbench.report.plots.drawing import literal
 from dtbench.report.plots.names import (
     MOST_CELLS,
@@ -22,6 +21,7 @@ from dtbench.report.plots.names import (
 )
 from dtbench.report.plots.pictures import MOST_STAGE_CELLS
 from dtbench.report.plots.vector import draw_svg
+from dtbench.report.words.sentences import doubts_of_cells, mistrusted
 from dtbench.runs.summary import RunSummary
 
 

@@ -1,7 +1,6 @@
 """The pictures of a whole run, drawn once for its folder and for TensorBoard."""
 
 from dtbench.report.page.run_tables import tabulate_run_owners
-from dtbench.report.words.sentences import doubts_of_cells
 from dtbench.report.plots.names import (
     MOST_CELLS,
     figure_png,
@@ -11,6 +10,7 @@ from dtbench.report.plots.names import (
     plot_step_breakdown,
 )
 from dtbench.report.plots.sweep import plot_sweep
+from dtbench.report.words.sentences import doubts_of_cells
 from dtbench.runs.summary import RunSummary
 
 MOST_STAGE_CELLS = 5

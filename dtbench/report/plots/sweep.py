@@ -15,7 +15,6 @@ from matplotlib.patches import Patch
 from dtbench.base.units import NS_PER_MS, count_things, is_or_are
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import sweep
-from dtbench.report.words import sentences
 from dtbench.report.page.sweep import SweepAxis
 from dtbench.report.plots.drawing import (
     LINE_COLOURS,
@@ -28,6 +27,7 @@ from dtbench.report.plots.drawing import (
     set_heading,
 )
 from dtbench.report.plots.sweep_map import fits_map, plot_sweep_map
+from dtbench.report.words import sentences
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.sweeps.axes import UNSET
 from dtbench.scenario.sweeps.sweep import name_some

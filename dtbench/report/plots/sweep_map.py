@@ -8,9 +8,9 @@ from matplotlib.patches import Rectangle
 
 from dtbench.base.units import NS_PER_MS, format_ns
 from dtbench.report.page import sweep
-from dtbench.report.words import sentences
 from dtbench.report.page.sweep import SweepAxis
 from dtbench.report.plots.drawing import add_axes, literal, new_figure, say, set_finding
+from dtbench.report.words import sentences
 from dtbench.runs.summary import CellSummary, RunSummary
 
 _COLOURS = "cividis_r"

@@ -19,7 +19,6 @@ from matplotlib.figure import Figure
 
 from dtbench.base.units import NS_PER_MS, format_ns, name_ranks
 from dtbench.base.vocabulary import Kind, Operation
-from dtbench.report.words.causes import name_collective, spell_owner
 from dtbench.report.plots.drawing import (
     EDGE,
     Part,
@@ -31,6 +30,7 @@ from dtbench.report.plots.drawing import (
     set_finding,
     shorten_middle,
 )
+from dtbench.report.words.causes import name_collective, spell_owner
 
 MOST_RANKS = 8
 MOST_LANES = 6

@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 from dtbench.base.units import NS_PER_S, count_things, format_ns
 from dtbench.report.page.checklist import answer_line, failure_words
 from dtbench.report.page.page import Column, Table
+from dtbench.report.render.markdown import escape_markdown
 from dtbench.report.words.sentences import check_word, is_trusted
 from dtbench.report.words.settings import find_written_settings
-from dtbench.report.render.markdown import escape_markdown
 from dtbench.runs.summary import RunSummary
 from dtbench.scenario.checks.check_words import describe_check
 from dtbench.scenario.load import ScenarioFile, digest_words

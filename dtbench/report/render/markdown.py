@@ -18,8 +18,8 @@ from dtbench.report.page.page import (
     Tiles,
     Tone,
 )
-from dtbench.report.words.visible import spell_controls
 from dtbench.report.render.html import escape_html
+from dtbench.report.words.visible import spell_controls
 from dtbench.runs.summary import CellSummary
 from dtbench.store.records.run import Environment
 

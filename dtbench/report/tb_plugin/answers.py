@@ -15,8 +15,8 @@ from dtbench.report.tb_plugin.runs import FoundRun, LogDirectory
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtbench.report.words.knobs import Ran
     from dtbench.report.tb_plugin.collectives import Query
+    from dtbench.report.words.knobs import Ran
 
 Words = Mapping[str, str]
 """A request's parameters."""

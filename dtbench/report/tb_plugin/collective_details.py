@@ -7,14 +7,14 @@ import pandas as pd
 
 from dtbench.base.units import format_bandwidth, format_bytes, format_ns
 from dtbench.base.vocabulary import Cause, Purpose
-from dtbench.report.words import causes
-from dtbench.report.words.advice import Loss, advise_loss
-from dtbench.report.words.knobs import Ran
 from dtbench.report.page.page import Bar, Chart, Column, Fact, Table
 from dtbench.report.tb_plugin.collectives import spell_number
 from dtbench.report.tb_plugin.overlap import cause_parts
 from dtbench.report.tb_plugin.refusal import NOT_FOUND, Refusal
 from dtbench.report.tb_plugin.rows import Row, plain_rows
+from dtbench.report.words import causes
+from dtbench.report.words.advice import Loss, advise_loss
+from dtbench.report.words.knobs import Ran
 from dtbench.traces.causes.exposed_owners import Carried
 
 

@@ -9,9 +9,9 @@ import pandas as pd
 from dtbench.base.columns import Unit
 from dtbench.base.units import format_bandwidth, format_bytes, format_ns
 from dtbench.base.vocabulary import Cause
-from dtbench.report.words import causes
 from dtbench.report.tb_plugin.refusal import NOT_ASKED_WELL, Refusal
 from dtbench.report.tb_plugin.rows import Row, plain_rows
+from dtbench.report.words import causes
 from dtbench.traces.rows.collective_table import COLLECTIVES
 
 PAGE: Final = 100

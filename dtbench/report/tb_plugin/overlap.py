@@ -9,9 +9,9 @@ import pandas as pd
 
 from dtbench.base.units import format_bytes, format_fraction, format_ns
 from dtbench.base.vocabulary import Cause
-from dtbench.report.words import causes, sentences
 from dtbench.report.page.cell_page import HIDDEN, step_bar, step_parts
 from dtbench.report.page.page import Bar, BarPart, Chart, Column, Table
+from dtbench.report.words import causes, sentences
 from dtbench.runs.cell.summarize_overlap import fill_waits, keep_known, keep_of_steps, mean_step
 from dtbench.runs.cell.summarize_owners import summarize_owners
 from dtbench.traces.time.overlap import divide

@@ -16,11 +16,11 @@ from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response
 
-from dtbench.report.words.visible import spell_controls, spell_controls_of_json
 from dtbench.report.tb_plugin.answers import ROUTES, Answers
 from dtbench.report.tb_plugin.refusal import BROKEN, EXPECTED, NOT_FOUND, Refusal
 from dtbench.report.tb_plugin.run_list import RunList
 from dtbench.report.tb_plugin.runs import open_log_directory
+from dtbench.report.words.visible import spell_controls, spell_controls_of_json
 
 _ENTRY: Final = "/static/index.js"
 _STATIC: Final = "/static/*"

@@ -14,9 +14,9 @@ from dtbench.plan.plan import Plan
 from dtbench.plan.traffic.formula import find_own_purposes
 from dtbench.report.words.advice import advise, of_run
 from dtbench.report.words.causes import describe_cause, describe_leading, name_collective
+from dtbench.report.words.cell_knobs import describe_cell
 from dtbench.report.words.doubts import NO_FINDING, NOT_SEEN, NOT_WHOLE, UNSEEN_CONSUMER, say_doubts
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
-from dtbench.report.words.cell_knobs import describe_cell
 from dtbench.runs.cell.cell_notes import describe_disturbed, say_taken
 from dtbench.runs.doubt_words import describe_doubt
 from dtbench.runs.plan_notes import is_linked, planned_notes

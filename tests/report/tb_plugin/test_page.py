@@ -15,8 +15,8 @@ import pytest
 import dtbench
 from dtbench.base.units import format_ns
 from dtbench.base.vocabulary import Phase
-from dtbench.report.words import sentences
 from dtbench.report.page.estimates import agreement_sentence, dispute_sentences, estimates_table
+from dtbench.report.words import sentences
 from dtbench.runs.run import summarize_run
 from dtbench.store.journal import JournalWriter
 from dtbench.store.layout import RunFolder

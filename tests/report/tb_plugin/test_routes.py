@@ -18,10 +18,10 @@ import pytest
 import dtbench
 from dtbench.base.units import format_fraction, format_ns
 from dtbench.base.vocabulary import Cause, Phase
-from dtbench.report.words import sentences
 from dtbench.report.tb_plugin.plugin import BoardPlugin
 from dtbench.report.tb_plugin.run_list import RunList
 from dtbench.report.tb_plugin.runs import LogDirectory
+from dtbench.report.words import sentences
 from dtbench.runs.run import summarize_run
 from dtbench.store.journal import JournalWriter, RankState, StepTiming
 from dtbench.store.layout import LaunchFolder, RunFolder
