@@ -185,7 +185,7 @@ def read_trace(
 
 
 def load_run(path: str | PathLike[str]) -> "RunReport":
-    """Give a run's numbers as DataFrames: ``steps``, ``overlap``, ``purposes``, ``collectives``, ``owners``. ::
+    """Return a run's numbers as DataFrames: ``steps``, ``overlap``, ``purposes``, ``collectives``, ``owners``. ::
 
         run = dtbench.load_run("results/quickstart")  # the latest of these; or one run's folder
         run  # a notebook shows the answer; print(run) says it
@@ -211,7 +211,7 @@ def load_run(path: str | PathLike[str]) -> "RunReport":
 
 
 def load_runs(path: str | PathLike[str] = "results", *, all_steps: bool = False) -> "pd.DataFrame":
-    """Give every step of every rank of many runs as one DataFrame, a row each. ::
+    """Return every step of every rank of many runs as one DataFrame, a row each. ::
 
         steps = dtbench.load_runs("results")
         measured = steps[steps["phase"] == "MEASURED"]
@@ -275,7 +275,7 @@ def compare(
 
 
 def trace_handler(folder: str | PathLike[str]) -> Callable[[Any], None]:
-    """Give what your own profiler needs to write traces that ``dtbench analyze`` reads, and nothing else. ::
+    """Return what your own profiler needs to write traces that ``dtbench analyze`` reads, and nothing else. ::
 
         with torch.profiler.profile(schedule=..., on_trace_ready=dtbench.trace_handler("traces")) as profiler:
             for batch in loader:

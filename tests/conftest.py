@@ -164,7 +164,7 @@ SMALL: dict[str, Any] = {
 
 
 def make_scenario(**sections: Any) -> Scenario:
-    """Give the small scenario with sections replaced, or merged where both are mappings without a kind."""
+    """Return the small scenario with sections replaced, or merged where both are mappings without a kind."""
     fields = dict(SMALL)
     for name, section in sections.items():
         before = fields.get(name)
@@ -217,13 +217,13 @@ class Launched:
 
 @pytest.fixture(scope="session")
 def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the folder of single-process results; scenarios that train the same share one."""
+    """Return the folder of single-process results; scenarios that train the same share one."""
     return tmp_path_factory.mktemp("references")
 
 
 @pytest.fixture(scope="session")
 def forked() -> Iterator[tuple[str, ...]]:
-    """Give what goes before a rank's command for it to be forked; see ``dtbench/launch/forked/server.py``."""
+    """Yield what goes before a rank's command for it to be forked; see ``dtbench/launch/forked/server.py``."""
     pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
     from dtbench.launch.forked.servers import can_fork, serve_forks
 

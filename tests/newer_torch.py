@@ -17,7 +17,7 @@ FSDP1_OFFLOADS_WHAT_IT_GATHERS: Final = (2, 14)
 
 
 def torch_version() -> tuple[int, int]:
-    """Give major and minor version of the installed torch."""
+    """Return major and minor version of the installed torch."""
     import torch
 
     return read_torch_release(torch.__version__)

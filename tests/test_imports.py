@@ -12,7 +12,7 @@ _HEAVY = {"torch", "pandas", "numpy", "matplotlib", "scipy", "tensorboard", "pya
 
 
 def loaded_by(statement: str) -> set[str]:
-    """Give the names of all modules that a statement loads in a new interpreter."""
+    """Return the names of all modules that a statement loads in a new interpreter."""
     tail = "except SystemExit:\n    pass\nprint()\nprint(json.dumps(sorted(sys.modules)))"
     script = f"import sys, json\ntry:\n    {statement}\n{tail}"
     finished = subprocess.run(

@@ -36,7 +36,7 @@ EXPECTED = {
 
 
 def uses(path: Path) -> Iterator[str]:
-    """Give what a module uses of what can run code."""
+    """Yield what a module uses of what can run code."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute):
             owner = node.value.id if isinstance(node.value, ast.Name) else ""

@@ -251,7 +251,7 @@ _UNIT: Final = re.compile(rf"{UNIT_PREFIX}(?: \(.*\))?", re.DOTALL)
 
 
 def find_unknown_words(name: str) -> tuple[str, ...]:
-    """Give what of a range of dtbench's this version cannot read; nothing of any other name.
+    """Return what of a range of dtbench's this version cannot read; nothing of any other name.
 
     >>> find_unknown_words("dtbench::wait group=0 seq=1 device=2"), find_unknown_words("dtbench::wait group=0 seq=1")
     (('device=2',), ())

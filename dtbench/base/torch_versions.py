@@ -26,6 +26,6 @@ def spell_tested_torch() -> str:
 
 
 def read_torch_release(version: str) -> tuple[int, int]:
-    """Give major and minor number of a version such as ``2.13.0+cpu``."""
+    """Return major and minor number of a version such as ``2.13.0+cpu``."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)

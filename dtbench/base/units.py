@@ -14,7 +14,7 @@ _MOST_RANGES = 16
 
 
 def format_ns(duration_ns: float | None) -> str:
-    """Give three significant digits in the largest unit that keeps the value at or above one; ``n/a``: not known.
+    """Return three significant digits in the largest unit that keeps the value at or above one; ``n/a``: not known.
 
     >>> format_ns(1_234_567)
     '1.23 ms'
@@ -32,7 +32,7 @@ def format_ns(duration_ns: float | None) -> str:
 
 
 def format_bytes(size_bytes: float | None) -> str:
-    """Give three significant digits in binary units; ``n/a``: not known.
+    """Return three significant digits in binary units; ``n/a``: not known.
 
     >>> format_bytes(3 * 1024 * 1024)
     '3.00 MiB'
@@ -50,7 +50,7 @@ def format_bytes(size_bytes: float | None) -> str:
 
 
 def format_fraction(fraction: float) -> str:
-    """Give a fraction as a percentage with one decimal.
+    """Return a fraction as a percentage with one decimal.
 
     >>> format_fraction(0.1234)
     '12.3 %'
@@ -59,7 +59,7 @@ def format_fraction(fraction: float) -> str:
 
 
 def format_count(value: float) -> str:
-    """Give a large count with a metric suffix.
+    """Return a large count with a metric suffix.
 
     >>> format_count(5_243_136)
     '5.24 M'
@@ -75,7 +75,7 @@ def format_count(value: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Give three significant digits without an exponent; zero stays ``0``.
+    """Return three significant digits without an exponent; zero stays ``0``.
 
     >>> three_digits(99.96)
     '100'
@@ -140,7 +140,7 @@ def count_in(runs: Iterable[range]) -> int:
 
 
 def find_absent(numbers: Iterable[int], size: int) -> list[range]:
-    """Give the runs of 0 ... ``size`` - 1 that are not among some numbers; ``size`` may be whatever a file claims.
+    """Return the runs of 0 ... ``size`` - 1 that are not among some numbers; ``size`` may be whatever a file claims.
 
     >>> find_absent([1, 4], 8)
     [range(0, 1), range(2, 4), range(5, 8)]
@@ -179,7 +179,7 @@ def name_ranks(ranks: Iterable[int]) -> str:
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
-    """Give GB/s (10^9 bytes), as nccl-tests does.
+    """Return GB/s (10^9 bytes), as nccl-tests does.
 
     >>> format_bandwidth(1.234e9)
     '1.23 GB/s'

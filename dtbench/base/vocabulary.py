@@ -188,7 +188,7 @@ _SAYS_NOTHING = ("undefined", "default_pg")
 
 
 def axis_word(description: str | None) -> str:
-    """Give what people call the axis that a process group's description names, also if it is no ``Axis`` of ours.
+    """Return what people call the axis that a process group's description names, also if it is no ``Axis`` of ours.
 
     >>> axis_word("mesh_tp"), axis_word("EXPERT_MODEL_PARALLEL_GROUP"), axis_word("default_pg")
     ('tp', 'ep', '')
@@ -200,7 +200,7 @@ def axis_word(description: str | None) -> str:
 
 
 def axis_named(name: str) -> Axis | None:
-    """Give the axis of dtbench's own meshes that people mean by a name; None for any other.
+    """Return the axis of dtbench's own meshes that people mean by a name; None for any other.
 
     Also for ``dp``, which says not which.
     """
@@ -208,7 +208,7 @@ def axis_named(name: str) -> Axis | None:
 
 
 def axis_described(description: str | None) -> Axis | None:
-    """Give the axis that a process group's description names, whoever made the mesh; None: it names none.
+    """Return the axis that a process group's description names, whoever made the mesh; None: it names none.
 
     >>> axis_described("mesh_dp_shard_cp"), axis_described("CONTEXT_PARALLEL_GROUP"), axis_described("default_pg")
     (<Axis.SHARD: 'shard'>, <Axis.CONTEXT: 'context'>, None)
@@ -401,7 +401,7 @@ _DECIDING = {
 
 
 def purpose_of(axis: Axis | None, operation: Operation | None, region: Region | None) -> Purpose:
-    """Give the purpose of a collective from the mesh axis that carries it and the region that issued it.
+    """Return the purpose of a collective from the mesh axis that carries it and the region that issued it.
 
     The region comes first where it is state dict or optimizer, then the axes that decide alone; None is unknown.
     ``tensor`` is every collective on the tensor axis inside forward and backward, also the all-reduce that completes

@@ -13,7 +13,7 @@ _Results = Annotated[Path, typer.Option(help="Folder of all runs and baselines."
 
 
 def make_group() -> typer.Typer:
-    """Give the verbs of ``dtbench baseline``."""
+    """Return the verbs of ``dtbench baseline``."""
     group = typer.Typer(
         no_args_is_help=True,
         help="Keep the numbers of a run under a name: `dtbench compare NAME RUN` works when the run is gone.",

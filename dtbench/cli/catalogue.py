@@ -79,7 +79,7 @@ class _Chosen:
 
 
 def _choose(names: "Sequence[str]", repeat: int | None) -> "list[_Chosen]":
-    """Give the scenarios that were named, or all that have checks; broken ones with what is wrong.
+    """Return the scenarios that were named, or all that have checks; broken ones with what is wrong.
 
     Raises:
         ScenarioError: one that was named is unknown, wrong, or has no checks.
@@ -128,7 +128,7 @@ def _list(chosen: "Sequence[_Chosen]") -> "list[CatalogueRow]":
 
 
 def _spell_command(names: "Sequence[str] | None", results: Path, repeat: int | None, write: Path | None) -> str:
-    """Give the command that goes on with this catalogue."""
+    """Return the command that goes on with this catalogue."""
     where = [] if results == Path("results") else ["--results", str(results)]
     often = [] if repeat is None else ["--repeat", str(repeat)]
     recorded = [] if write is None else ["--write", str(write)]
@@ -186,7 +186,7 @@ def _without(state: "CatalogueRecord", name: str) -> "tuple[FinishedScenario, ..
 
 
 def _find_before(results: Path) -> "CatalogueRecord":
-    """Give how far the catalogue came that is to be gone on with.
+    """Return how far the catalogue came that is to be gone on with.
 
     Raises:
         StoreError: there was none, or its file is broken.
@@ -201,7 +201,7 @@ def _find_before(results: Path) -> "CatalogueRecord":
 
 
 def _find_finished(state: "CatalogueRecord", file: "ScenarioFile") -> "FinishedScenario | None":
-    """Give the run of a scenario that this catalogue finished; None also where the file has changed since."""
+    """Return the run of a scenario that this catalogue finished; None also where the file has changed since."""
     from dtbench.launch.resume import is_same_experiment
 
     found = next((one for one in state.finished if one.scenario == file.name), None)
@@ -234,7 +234,7 @@ def _run_one(
 
 
 def _find_stopped(file: "ScenarioFile", results: Path, state: "CatalogueRecord") -> Path | None:
-    """Give the run of a scenario that this catalogue began and did not finish."""
+    """Return the run of a scenario that this catalogue began and did not finish."""
     from dtbench.launch.resume import find_unfinished, is_same_experiment
     from dtbench.store.read import read_run
 
@@ -245,7 +245,7 @@ def _find_stopped(file: "ScenarioFile", results: Path, state: "CatalogueRecord")
 
 
 def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
-    """Give the row of a scenario, and write down what became of its checks."""
+    """Return the row of a scenario, and write down what became of its checks."""
     from dtbench.base.errors import StoreError
     from dtbench.report.event_files.publish import publish_checks
     from dtbench.report.render.catalogue import CatalogueRow, judge_run

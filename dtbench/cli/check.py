@@ -39,7 +39,7 @@ def check(
 
 
 def _plan_cells(file: "ScenarioFile") -> "dict[str, Plan]":
-    """Give the plan of every cell, or one error that tells what is wrong with each."""
+    """Return the plan of every cell, or one error that tells what is wrong with each."""
     from dtbench.base.errors import PlanError
     from dtbench.plan.plan import plan_for_check
     from dtbench.scenario.schema.repeat import find_mixed_repeat
@@ -87,7 +87,7 @@ def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
 
 
 def _wire_bytes(scenario: "Scenario", plan: "Plan") -> int | None:
-    """Give what each device sends in a step; None: known only once the model is built, or by a person's function."""
+    """Return what each device sends in a step; None: known only once the model is built, or by a person's function."""
     from dtbench.plan.traffic.formula import find_own_purposes
     from dtbench.plan.traffic.planned import wire_bytes
 
@@ -208,5 +208,5 @@ def _print_traffic(plans: "dict[str, Plan]") -> None:
 
 
 def _describe_mesh(plan: "Plan") -> str:
-    """Give the axes as ``shard 2 x tensor 2``."""
+    """Return the axes as ``shard 2 x tensor 2``."""
     return " x ".join(f"{axis.name.value} {axis.size}" for axis in plan.mesh)

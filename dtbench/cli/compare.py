@@ -125,7 +125,7 @@ def _read_bounds(typed: Sequence[str]) -> "list[Bound]":
 
 
 def _find_asked(bounds: "Sequence[Bound]") -> "frozenset[str]":
-    """Give the owners that bounds may be on."""
+    """Return the owners that bounds may be on."""
     return frozenset(bound.subject for bound in bounds)
 
 
@@ -142,7 +142,7 @@ def _judge(bounds: "Sequence[Bound]", comparisons: "Sequence[Comparison]") -> "l
 
 
 def _choose_passes(*, pass_unestablished: bool) -> "tuple[Kept, ...]":
-    """Give what becomes of a bound that passes."""
+    """Return what becomes of a bound that passes."""
     from dtbench.comparison.gate import Kept
 
     return (Kept.KEPT, Kept.NOT_ESTABLISHED) if pass_unestablished else (Kept.KEPT,)

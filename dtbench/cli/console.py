@@ -35,7 +35,7 @@ def print_long_json(document: Mapping[str, object], name: str, rows: Iterable[Ma
 
 
 def make_console() -> "Console":
-    """Give what prints tables and reports: as wide as the terminal, as ``COLUMNS`` says, or as a log may be."""
+    """Return what prints tables and reports: as wide as the terminal, as ``COLUMNS`` says, or as a log may be."""
     from rich.console import Console
 
     console = Console(highlight=False)

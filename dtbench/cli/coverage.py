@@ -141,7 +141,7 @@ def _run_one(
 
 
 def to_document(found: "FunctionCoverage", paths: "Sequence[Path]") -> object:
-    """Give everything as plain values for JSON."""
+    """Return everything as plain values for JSON."""
     return {
         "format_version": FORMAT_VERSION,
         "runs": [str(path) for path in paths],

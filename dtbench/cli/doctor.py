@@ -217,7 +217,7 @@ def judge_scenario(listed: "ListedScenario", torch: "Torch | NoTorch", machine: 
 def to_document(
     findings: list[Finding], abilities: list[Ability], torch: "Torch | NoTorch", machine: "Machine"
 ) -> dict[str, object]:
-    """Give everything as plain values for JSON; ``torch`` is null where there is none."""
+    """Return everything as plain values for JSON; ``torch`` is null where there is none."""
     from dtbench.cli.torch_probe import NoTorch
 
     return {

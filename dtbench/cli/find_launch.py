@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def find_launch(run: Path, *, cell: str | None, launch: int | None) -> "LaunchFolder":
-    """Give the one launch of a run that a person means and that has traces.
+    """Return the one launch of a run that a person means and that has traces.
 
     Args:
         run: folder of the run.
@@ -41,7 +41,7 @@ def find_launch(run: Path, *, cell: str | None, launch: int | None) -> "LaunchFo
 
 
 def _choose(what: str, wished: str | None, there_are: "Iterable[str]") -> str:
-    """Give the wished one, or the only one."""
+    """Return the wished one, or the only one."""
     from dtbench.scenario.mistakes import find_nearest
     from dtbench.scenario.sweeps.sweep import name_some
 

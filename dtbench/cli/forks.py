@@ -16,7 +16,7 @@ class Forks(ExitStack):
     _prefix: tuple[str, ...] | None = None
 
     def find_prefix(self, file: "ScenarioFile") -> tuple[str, ...]:
-        """Give what goes before a rank's command for it to be forked; empty where ranks must be started afresh."""
+        """Return what goes before a rank's command for it to be forked; empty where ranks must be started afresh."""
         if not _may_fork(file):
             return ()
         if self._prefix is None:

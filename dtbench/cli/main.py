@@ -77,7 +77,7 @@ class _GlobalOptions:
 
 
 def make_app(verbs: Sequence[tuple[str, Callable[..., None]]]) -> typer.Typer:
-    """Give the command line with these verbs; each function's docstring is its help."""
+    """Return the command line with these verbs; each function's docstring is its help."""
     app = typer.Typer(
         cls=_Verbs,
         no_args_is_help=True,

@@ -34,7 +34,7 @@ class Screen(Protocol):
 
 @contextmanager
 def observe(on_folder: "Callable[[Path], None]", *, most_launches: int | None = None) -> "Iterator[Observer]":
-    """Give an observer that shows progress on standard error for as long as the context lasts.
+    """Yield an observer that shows progress on standard error for as long as the context lasts.
 
     Args:
         on_folder: told the run's folder, too, when it exists.
@@ -142,6 +142,6 @@ def rank_line(rank: int, view: "JournalView | None", plan: "Plan") -> str:
 
 
 def _short(path: Path) -> str:
-    """Give a path below the current folder without what everybody knows."""
+    """Return a path below the current folder without what everybody knows."""
     current = Path.cwd()
     return str(path.relative_to(current)) if path.is_relative_to(current) else str(path)

@@ -45,7 +45,7 @@ def _summarize(folder: Path, cell: str | None) -> "RunSummary":
 
 
 def _write_summary(folder: Path, cell: str | None, html: Path) -> "RunSummary":
-    """Give the same, of what was read once for the page and for what is printed."""
+    """Return the same, of what was read once for the page and for what is printed."""
     from dtbench.runs.reading.run_data import read_run_data
     from dtbench.runs.run import summarize_data
 
@@ -58,14 +58,14 @@ def _write_summary(folder: Path, cell: str | None, html: Path) -> "RunSummary":
 
 
 def make_run_document(data: "RunData", summary: "RunSummary") -> str:
-    """Give a run as one HTML file."""
+    """Return a run as one HTML file."""
     from dtbench.report.notebook.page_file import run_document
 
     return run_document(data, summary)
 
 
 def choose_cell(summary: "RunSummary", name: str) -> "RunSummary":
-    """Give a run with one of its cells only.
+    """Return a run with one of its cells only.
 
     Raises:
         BadParameter: it has no such cell.
@@ -83,7 +83,7 @@ def choose_cell(summary: "RunSummary", name: str) -> "RunSummary":
 
 
 def to_document(summary: "RunSummary") -> object:
-    """Give a summary as a JSON document in which NaN is a string."""
+    """Return a summary as a JSON document in which NaN is a string."""
     import json
 
     document: object = json.loads(summary.model_dump_json())

@@ -152,7 +152,7 @@ def _publish_cell(folder: Path, cell: str) -> None:
 
 
 def _find_unfinished(request: RunRequest) -> Path:
-    """Give the run to go on with.
+    """Return the run to go on with.
 
     Raises:
         StoreError: there is none.
@@ -256,7 +256,7 @@ _GPUS_PER_NODE = 8
 
 
 def _describe_nodes(devices: int, ranks: int) -> str:
-    """Give torchrun's options: this machine alone, or nodes that meet at ``$HEAD_NODE``."""
+    """Return torchrun's options: this machine alone, or nodes that meet at ``$HEAD_NODE``."""
     if devices <= _GPUS_PER_NODE:
         return f"--standalone --nproc-per-node {ranks}"
     nodes = -(-devices // _GPUS_PER_NODE)
@@ -265,7 +265,7 @@ def _describe_nodes(devices: int, ranks: int) -> str:
 
 
 def _torchrun(order: "WorkerOrder", path: Path) -> str:
-    """Give the command that starts the ranks of one order, with the scenario's variables and interpreter."""
+    """Return the command that starts the ranks of one order, with the scenario's variables and interpreter."""
     from dtbench.base.vocabulary import DeviceKind
 
     variables = [f"{name}={spell_word(value)}" for name, value in order.scenario.env.items()]

@@ -33,7 +33,7 @@ def tensorboard(
 
 
 def find_folder(named: str | None, results: Path) -> Path:
-    """Give the folder that TensorBoard shall read: of one run its whole folder, so that its tab ``dtbench`` sees it.
+    """Return the folder that TensorBoard shall read: of one run its whole folder, so that its tab ``dtbench`` sees it.
 
     Raises:
         StoreError: there is no such folder, or neither a run nor an event file in it.

@@ -54,7 +54,7 @@ class Torch:
         return is_tested_torch(self.version)
 
     def to_document(self) -> dict[str, object]:
-        """Give what there is as plain values for JSON."""
+        """Return what there is as plain values for JSON."""
         return asdict(self) | {"is_tested": self.is_tested}
 
 

@@ -183,7 +183,7 @@ class CoreWatch:
         return None if seen is None else seen.identity.name
 
     def _read_processes(self) -> Iterator[tuple[int, int]]:
-        """Give what each process had since the last look; one that began since had all of it since."""
+        """Yield what each process had since the last look; one that began since had all of it since."""
         is_first, seen = self._last_ns is None, {}
         for pid in self.processes.find():
             cpu_ns = self.processes.read_cpu_ns(pid)

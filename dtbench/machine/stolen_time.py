@@ -29,7 +29,7 @@ class StolenTime:
         self._before = self._read()
 
     def read_fraction(self) -> float | None:
-        """Give the share of all cores' time that others had; None where the system does not say, or says nothing yet.
+        """Return the share of all cores' time that others had; None where the system does not say, or says nothing yet.
 
         A machine that is nobody's guest gives 0; what a container may use is not looked at.
         """
@@ -66,7 +66,7 @@ class StolenClock:
         self._file = file if ticks is not None else None
 
     def read_ns(self) -> int | None:
-        """Give the time of all cores together that others have had; None where the system does not say."""
+        """Return the time of all cores together that others have had; None where the system does not say."""
         if self._file is None:
             return None
         if not self._was_stolen:
@@ -75,7 +75,7 @@ class StolenClock:
         return None if ticks is None else ticks * self._core_ticks_ns
 
     def give_fraction(self, before_ns: int | None, after_ns: int | None, duration_ns: int) -> float:
-        """Give the share of all cores that others had between two readings, at most 1; NaN where nobody knows.
+        """Return the share of all cores that others had between two readings, at most 1; NaN where nobody knows.
 
         The kernel counts in ticks, of 10 ms mostly: in a step shorter than that it is all or nothing.
         """
@@ -94,7 +94,7 @@ def _read_stolen_ticks(file: int) -> int | None:
 
 
 def _give_ticks(stat: bytes) -> Sequence[int]:
-    """Give what all cores together spent on what, shape ``(_LOOKED_AT,)``; empty where the first line is another."""
+    """Return what all cores together spent on what, shape ``(_LOOKED_AT,)``; empty where the first line is another."""
     first, *ticks = stat.partition(b"\n")[0].split()[: 1 + _LOOKED_AT] or (b"",)
     if first != b"cpu" or len(ticks) != _LOOKED_AT or not all(map(bytes.isdigit, ticks)):
         return ()

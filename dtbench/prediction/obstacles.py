@@ -69,7 +69,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "model.running_statistics": _BESIDE,
     "model.unused_layers": _BESIDE,
     "model.sparse_embedding": (
-        "model.sparse_embedding: what gloo sends of it hangs on the rows of each rank; leave it out"
+        "model.sparse_embedding: what gloo sends of it depends on the rows of each rank; leave it out"
     ),
     "model.backward_at": (
         "model.backward_at=entry: what hides behind it nobody has written down; exit has a closed form"

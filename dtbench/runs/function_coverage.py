@@ -213,7 +213,7 @@ def cover(evidence: Sequence[Evidence]) -> FunctionCoverage:
 
 
 def _leave_out_copies(evidence: Sequence[Evidence]) -> tuple[list[Evidence], list[str]]:
-    """Give each launch once, and for its copies a sentence."""
+    """Return each launch once, and for its copies a sentence."""
     copies = find_copies(one.marks for one in evidence)
     pairs = ((evidence[at].folder, evidence[first].folder) for at, first in copies.items())
     said = [say_copy(copy, original) for copy, original in pairs if copy is not None and original is not None]
@@ -355,7 +355,7 @@ def _probed(key: tuple[str, str], evidence: Evidence) -> Iterator[ProbedFunction
 
 
 def _gather(key: tuple[str, str], evidence: Sequence[Evidence]) -> dict[str, _Seen]:
-    """Give what launches that finished saw of a function, by scenario."""
+    """Return what launches that finished saw of a function, by scenario."""
     found: dict[str, _Seen] = {}
     for one in evidence:
         if not one.finished:

@@ -77,7 +77,7 @@ def summarize_only_cell(data: RunData) -> CellSummary:
 
 
 def _summarize(data: CellData, device: str, environment: Environment | None) -> CellSummary:
-    """Return the numbers of a cell, and what hangs on the machine that it ran on."""
+    """Return the numbers of a cell, and what depends on the machine that it ran on."""
     cell = summarize_cell(data, device)
     prediction = bound_cell(cell, None if environment is None else environment.cores)
     notes = (*cell.notes, *_name_elsewhere(data, environment))

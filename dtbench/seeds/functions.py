@@ -67,7 +67,7 @@ class StudiedFunction:
 
 
 def stem_of(file: str) -> str:
-    """Give the file's name without folders and ending; those of the files under study differ."""
+    """Return the file's name without folders and ending; those of the files under study differ."""
     return PurePosixPath(file).stem
 
 
@@ -376,7 +376,7 @@ FUNCTIONS: Final[tuple[StudiedFunction, ...]] = (
 
 
 def choose(names: Iterable[str]) -> tuple[StudiedFunction, ...]:
-    """Give the functions that a scenario asks to probe, each once, in the order of the list.
+    """Return the functions that a scenario asks to probe, each once, in the order of the list.
 
     Args:
         names: each ``all``, a file without ending (``fsdp``) or a function's label

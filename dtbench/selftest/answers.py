@@ -17,7 +17,7 @@ machine three standard errors were 4 to 6 ms; where others had most of it up to 
 
 
 def find_answer(summary: CellSummary, purpose: Purpose | None) -> Answer:
-    """Give whose communication of a purpose is exposed most, and why; None: of all purposes.
+    """Return whose communication of a purpose is exposed most, and why; None: of all purposes.
 
     The cause is the one with most exposed time over all owners, the owner the one that has most of it.
     """
@@ -45,14 +45,14 @@ def _exposed_of(row: OwnerSummary) -> int:
 
 
 def find_exposed_ns(summary: CellSummary) -> int | None:
-    """Give what a PROFILED step exposes, mean over steps and ranks; None where none was profiled."""
+    """Return what a PROFILED step exposes, mean over steps and ranks; None where none was profiled."""
     if not summary.ranks:
         return None
     return round(sum(rank.exposed_comm_ns for rank in summary.ranks) / len(summary.ranks))
 
 
 def find_estimates(summary: CellSummary) -> tuple[EstimateRow, ...]:
-    """Give every estimate of exposed communication, mean over ranks; empty where only the trace was asked."""
+    """Return every estimate of exposed communication, mean over ranks; empty where only the trace was asked."""
     rows = () if summary.exposure is None else summary.exposure.rows
     return tuple(
         EstimateRow(
@@ -65,13 +65,13 @@ def find_estimates(summary: CellSummary) -> tuple[EstimateRow, ...]:
 
 
 def find_disputes(summary: CellSummary) -> tuple[str, ...]:
-    """Give a sentence for each two estimates that differ, of the mean over ranks first, then of each rank."""
+    """Return a sentence for each two estimates that differ, of the mean over ranks first, then of each rank."""
     rows = () if summary.exposure is None else summary.exposure.rows
     return tuple(sentence for row in rows for sentence in row.disputes)
 
 
 def find_unsure(summary: CellSummary) -> tuple[str, ...]:
-    """Give a sentence for each two estimates, means over ranks, whose agreement says nothing: they are too unsure."""
+    """Return a sentence for each two estimates, means over ranks, whose agreement says nothing: they are too unsure."""
     rows = () if summary.exposure is None else summary.exposure.rows[:1]
     return tuple(told for row in rows for told in find_doubts(row, sure_ns=_SURE_NS, sure_share=_SURE_SHARE))
 
@@ -79,7 +79,7 @@ def find_unsure(summary: CellSummary) -> tuple[str, ...]:
 def do_agree(summary: CellSummary) -> bool | None:
     """Tell whether no two estimates differ, of the mean over ranks; None: no two can be compared, or are sure enough.
 
-    That mean is what a closed form speaks of; a single rank's steps also hang on how ranks share the cores. DDP's own
+    That mean is what a closed form speaks of; a single rank's steps also depend on how ranks share the cores. DDP's own
     logger has no vote: it checks one of the others (MEASUREMENT.md, section 3). Both are told among the disputes.
     """
     rows = () if summary.exposure is None else summary.exposure.rows[:1]

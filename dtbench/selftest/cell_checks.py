@@ -16,7 +16,7 @@ _LINK_KNOB = "network.kind"
 
 
 def make_check(cell: str, what: str, expected: str, got: str, *, reason: str | None = None) -> Check:
-    """Give a check, which passed where there is no reason for which it failed."""
+    """Return a check, which passed where there is no reason for which it failed."""
     return Check(cell=cell, what=what, expected=expected, got=got, passed=reason is None, reason=reason or "")
 
 

@@ -44,7 +44,7 @@ def _draw_cell(draw: Draw, layers: tuple[int, int], backward_ms: float, service_
 
 
 def inject_hidden(draw: Draw) -> Row:
-    """Give buckets that take next to nothing beside much backward.
+    """Return buckets that take next to nothing beside much backward.
 
     They are few: the host's time between an issue and the next compute is exposed in the trace, and part of no wait.
     """
@@ -64,7 +64,7 @@ def _draw_tail(draw: Draw) -> _Drawn:
 
 
 def inject_tail(draw: Draw) -> Row:
-    """Give buckets that backward hides, and after the last no backward is left."""
+    """Return buckets that backward hides, and after the last no backward is left."""
     blocks, service_ms, replicas, cell = _draw_tail(draw)
     return Row(
         name="tail",
@@ -76,7 +76,7 @@ def inject_tail(draw: Draw) -> Row:
 
 
 def inject_clock(draw: Draw) -> Row:
-    """Give the same, and look at the clocks of its ranks."""
+    """Return the same, and look at the clocks of its ranks."""
     return Row(
         name="clock",
         claim="ranks of one machine have one clock, and the ends of their collectives say so",
@@ -92,7 +92,7 @@ def _draw_queued(draw: Draw) -> _Drawn:
 
 
 def inject_queued(draw: Draw) -> Row:
-    """Give buckets that come faster than the link serves them."""
+    """Return buckets that come faster than the link serves them."""
     blocks, service_ms, replicas, cell = _draw_queued(draw)
     return Row(
         name="queued",
@@ -103,7 +103,7 @@ def inject_queued(draw: Draw) -> Row:
 
 
 def inject_rebuild(draw: Draw) -> Row:
-    """Give the same, and look at the buckets of its first step."""
+    """Return the same, and look at the buckets of its first step."""
     blocks, _, _, cell = _draw_queued(draw)
     return Row(
         name="rebuild",
@@ -114,7 +114,7 @@ def inject_rebuild(draw: Draw) -> Row:
 
 
 def inject_straggler(draw: Draw) -> Row:
-    """Give a rank that is late for every bucket, so much that the host's time between blocks is little beside it."""
+    """Return a rank that is late for every bucket, so much that the host's time between blocks is little beside it."""
     replicas = draw.one_of(_REPLICAS)
     slow, factor = draw.whole(0, replicas - 1), draw.tenths(1.6, 2.0)
     blocks, _, _, cell = _draw_cell(draw, (3, 3), draw.whole(44, 50), draw.tenths(4.0, 8.0), replicas)
@@ -128,7 +128,7 @@ def inject_straggler(draw: Draw) -> Row:
 
 
 def inject_compressed(draw: Draw) -> Row:
-    """Give buckets that only the fp16 hook makes small enough to hide."""
+    """Return buckets that only the fp16 hook makes small enough to hide."""
     blocks = Blocks(3, draw.one_of(SMALL_MIB), 0.0, draw.whole(64, 72))
     service_ms = blocks.backward_ms - draw.whole(6, 9)
     half = Message(Operation.ALL_REDUCE, blocks.block_bytes // 2)
@@ -145,7 +145,7 @@ def inject_compressed(draw: Draw) -> Row:
 
 
 def inject_no_sync(draw: Draw) -> Row:
-    """Give two micro-batches of which only the last reduces."""
+    """Return two micro-batches of which only the last reduces."""
     service_ms = draw.tenths(34.0, 40.0)
     blocks, _, _, cell = _draw_cell(draw, (3, 3), round(service_ms) + draw.whole(8, 14), service_ms)
     return Row(
@@ -160,7 +160,7 @@ def inject_no_sync(draw: Draw) -> Row:
 
 
 def inject_late_ready(draw: Draw) -> Row:
-    """Give DDP over a tensor axis, where every bucket is ready only when backward is over.
+    """Return DDP over a tensor axis, where every bucket is ready only when backward is over.
 
     One bucket holds all blocks but the first, so that what it takes outweighs what then queues behind it. The blocks
     are few and long: between the issue of a block's tensor-parallel collective and its wait lies host time, which the
@@ -182,7 +182,7 @@ def inject_late_ready(draw: Draw) -> Row:
 
 
 def inject_caps(_draw: Draw) -> Row:
-    """Give the sweep of bucket caps of MEASUREMENT.md, section 6; its numbers are not drawn.
+    """Return the sweep of bucket caps of MEASUREMENT.md, section 6; its numbers are not drawn.
 
     Before and after it the blocks run without a link: what slows one of these launches alone would make all others
     look too fast.

@@ -19,17 +19,17 @@ class Draw:
 
     @classmethod
     def of(cls, seed: int, row: str) -> "Draw":
-        """Give the draws of a row."""
+        """Return the draws of a row."""
         return cls(random.Random(f"dtbench selftest {seed} {row}"))
 
     def whole(self, least: int, most: int) -> int:
-        """Give a whole number, both ends included."""
+        """Return a whole number, both ends included."""
         return least + int(self._source.random() * (most - least + 1))
 
     def tenths(self, least: float, most: float) -> float:
-        """Give a multiple of a tenth, both ends included."""
+        """Return a multiple of a tenth, both ends included."""
         return self.whole(round(least * 10), round(most * 10)) / 10
 
     def one_of(self, choices: Sequence[_T]) -> _T:
-        """Give one of several."""
+        """Return one of several."""
         return choices[self.whole(0, len(choices) - 1)]

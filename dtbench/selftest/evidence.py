@@ -112,7 +112,7 @@ def _find_arm_disturbance(ranks: Sequence[RankRecord]) -> float:
 
 
 def _read_timelines(folder: LaunchFolder) -> list[RankTimeline]:
-    """Give every rank's; none where no trace can be used, which the summary's notes tell."""
+    """Return every rank's; none where no trace can be used, which the summary's notes tell."""
     try:
         return [one.timeline for one in read_launch_traces(folder).analyses]
     except StoreError:
@@ -140,7 +140,7 @@ def _read_traced(timelines: Sequence[RankTimeline], left_out: Container[int]) ->
 
 
 def _regions_in(timeline: RankTimeline, step: int) -> Iterator[tuple[Region, int, int]]:
-    """Give the regions that begin in a step with start and end, from the step's start."""
+    """Yield the regions that begin in a step with start and end, from the step's start."""
     window, regions = timeline.steps[step], timeline.regions
     starts_ns, ends_ns = regions.starts_ns.tolist(), regions.ends_ns.tolist()
     for region, start_ns, end_ns in zip(regions.regions, starts_ns, ends_ns, strict=True):
@@ -174,7 +174,7 @@ def _buckets_in(timeline: RankTimeline, step: int) -> list[Bucket]:
 
 
 def find_clocks(timelines: Sequence[RankTimeline]) -> dict[int, tuple[int, int]]:
-    """Give by rank how far its clock is ahead as the analyser estimates it, and the doubt about that, ns.
+    """Return by rank how far its clock is ahead as the analyser estimates it, and the doubt about that, ns.
 
     Ranks are taken for those of different machines: of one machine the analyser takes clocks to be equal.
     """

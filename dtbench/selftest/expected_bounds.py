@@ -61,7 +61,7 @@ class Feed:
 def find_expected_bounds(
     row: Row, cells: Mapping[str, CellRecord], evidence: Mapping[str, Evidence]
 ) -> dict[str, ExpectedBounds]:
-    """Give the closed form of each cell of a row that has one.
+    """Return the closed form of each cell of a row that has one.
 
     Args:
         row: its cells.
@@ -79,7 +79,7 @@ def find_expected_bounds(
 
 
 def find_feed(unlinked: Sequence[Evidence]) -> Feed | None:
-    """Give what feeds closed forms: the run without a link with the shortest MEASURED step; None: there is none."""
+    """Return what feeds closed forms: the run without a link with the shortest MEASURED step; None: there is none."""
     feeds = [
         Feed(one.traced, round(one.summary.step_time.median))
         for one in unlinked
@@ -97,7 +97,7 @@ def _find_bounds(cell: CellRecord, evidence: Evidence, feed: Feed | None) -> Exp
 
 
 def bounds_from_known(cell: CellRecord, *, host_ns: int, turns: float = 1.0) -> ExpectedBounds:
-    """Give the closed form from costs as injected, and the host's time of a step.
+    """Return the closed form from costs as injected, and the host's time of a step.
 
     Args:
         cell: as planned.
@@ -130,7 +130,7 @@ def _exposed_with_host_ns(cell: CellRecord, known: RankCosts, host_ns: int) -> i
 
 
 def bounds_from_measured(cell: CellRecord, feed: Feed) -> ExpectedBounds:
-    """Give the closed form from what a run without a link measured, with a bucket for each block.
+    """Return the closed form from what a run without a link measured, with a bucket for each block.
 
     Raises:
         PredictionError: there is none, or the run does not fit the cell.
@@ -161,14 +161,14 @@ def bounds_from_measured(cell: CellRecord, feed: Feed) -> ExpectedBounds:
 
 
 def _host_ratio(known: Costs, feed: Feed) -> float:
-    """Give the host's time in MEASURED steps over that in PROFILED ones: all that no block is known to take."""
+    """Return the host's time in MEASURED steps over that in PROFILED ones: all that no block is known to take."""
     known_ns = sum(unit.forward_ns + unit.backward_ns for unit in known.units)
     profiled_ns = feed.traced.step_ns - known_ns
     return max(0, feed.step_ns - known_ns) / profiled_ns if profiled_ns > 0 else 1.0
 
 
 def _take_host_for_compute(costs: Costs) -> Costs:
-    """Give costs whose blocks have no host's time: what they took beside the known cost is operators, for the most."""
+    """Return costs of blocks without host time: what they took beside the known cost is operators, for the most."""
     units = tuple(
         UnitCosts(unit.forward_ns + unit.forward_host_ns, unit.backward_ns + unit.backward_host_ns)
         for unit in costs.units

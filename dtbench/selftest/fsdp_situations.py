@@ -34,7 +34,7 @@ def _draw_exposed(draw: Draw) -> tuple[Blocks, float, Words]:
 
 
 def inject_exposed(draw: Draw) -> Row:
-    """Give collectives that block, all of them."""
+    """Return collectives that block, all of them."""
     blocks, service_ms, cell = _draw_exposed(draw)
     return Row(
         name="exposed",
@@ -45,7 +45,7 @@ def inject_exposed(draw: Draw) -> Row:
 
 
 def inject_forward_prefetch(draw: Draw) -> Row:
-    """Give the same, and look at what its prefetch is said to do."""
+    """Return the same, and look at what its prefetch is said to do."""
     return Row(
         name="forward_prefetch",
         claim="where gathers block, forward_prefetch only moves them: it has no effect, and a receipt says so",
@@ -66,7 +66,7 @@ def _draw_prefetch(draw: Draw) -> tuple[Blocks, float, dict[str, Words]]:
 
 
 def inject_late_issue(draw: Draw) -> Row:
-    """Give asynchronous gathers that are issued when they are needed."""
+    """Return asynchronous gathers that are issued when they are needed."""
     blocks, service_ms, cells = _draw_prefetch(draw)
     return Row(
         name="late_issue",
@@ -77,7 +77,7 @@ def inject_late_issue(draw: Draw) -> Row:
 
 
 def inject_prefetch(draw: Draw) -> Row:
-    """Give the same with none, one and two units gathered ahead.
+    """Return the same with none, one and two units gathered ahead.
 
     With two ahead no cause is expected: beside the first gather the host copies the second unit's shards in, which is
     about 1 % of it, and the analyser may or may not call that something to hide behind.
@@ -96,7 +96,7 @@ def inject_prefetch(draw: Draw) -> Row:
 
 
 def inject_hsdp(draw: Draw) -> Row:
-    """Give two nodes of two ranks: shards inside, replicas between."""
+    """Return two nodes of two ranks: shards inside, replicas between."""
     blocks = Blocks(3, draw.one_of(SMALL_MIB), draw.whole(20, 26), draw.whole(20, 26))
     inside_ms, between_ms, share = draw.tenths(6.0, 8.0), draw.tenths(36.0, 44.0), draw.tenths(0.2, 0.8)
     reduced = Message(Operation.ALL_REDUCE, blocks.block_bytes // 2)
@@ -117,7 +117,7 @@ def inject_hsdp(draw: Draw) -> Row:
 
 
 def inject_forward(_draw: Draw) -> Row:
-    """Give the forward of MEASUREMENT.md, section 6; its numbers are not drawn, and each unit is one parameter."""
+    """Return the forward of MEASUREMENT.md, section 6; its numbers are not drawn, and each unit is one parameter."""
     blocks = Blocks(5, 1 / 64, 20.0, 0.0, matrices=1)
     link = emulate(tier(12.0, _gather(blocks), latency_share=0.5))
     ahead: Words = {"unshard_async_op": True, "forward_prefetch": 1}

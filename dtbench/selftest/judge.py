@@ -36,7 +36,7 @@ def judge_row(row: Row, found: Found) -> RowOutcome:
 
 
 def _find_disturbed(row: Row, found: Found) -> dict[str, float]:
-    """Give the cells of which no step can be gone by, with what other guests had of the machine in those that count."""
+    """Return cells of which no step can be gone by, with what other guests had of the machine in those that count."""
     shares = {cell: found.evidence[cell].disturbance for cell in row.cells if cell in found.evidence}
     return {cell: share for cell, share in shares.items() if share >= DISTURBED}
 
@@ -81,6 +81,6 @@ def _describe_cell(cell: str, row: Row, found: Found) -> CellOutcome:
 
 
 def _purpose_of(cell: str, row: Row) -> Purpose | None:
-    """Give the purpose of what was injected into a cell; None where it is none, or several."""
+    """Return the purpose of what was injected into a cell; None where it is none, or several."""
     purposes = {one.purpose for one in row.expectations if isinstance(one, Named) and one.cell == cell}
     return purposes.pop() if len(purposes) == 1 else None

@@ -97,7 +97,7 @@ class Message:
 
 
 def ddp(blocks: Blocks, network: Words, *, blocks_per_bucket: int = 1, replicas: int = 2, **more: Value) -> Words:
-    """Give a cell whose buckets hold so many blocks each; each replica has the same part of the batch, however many."""
+    """Return a cell of buckets of so many blocks each; each replica has the same part of the batch, however many."""
     cap_mib = float(blocks.mib * blocks_per_bucket)
     parallel: Words = {"kind": "ddp", "replicas": replicas, "bucket_cap_mb": cap_mib, **more}
     data: Words = {"data": {"global_batch": _ROWS_PER_REPLICA * replicas}} if replicas != 2 else {}
@@ -105,13 +105,13 @@ def ddp(blocks: Blocks, network: Words, *, blocks_per_bucket: int = 1, replicas:
 
 
 def fsdp2(blocks: Blocks, network: Words, **more: Value) -> Words:
-    """Give a cell of two shards, a unit for each block."""
+    """Return a cell of two shards, a unit for each block."""
     parallel: Words = {"kind": "fsdp2", "shards": 2, **more}
     return {"model": blocks.words(), "parallel": parallel, "network": network}
 
 
 def tier(service_ms: float, message: Message, *, latency_share: float, algorithm: Algorithm = "direct") -> Words:
-    """Give latency and bandwidth with which the link serves a message in so many ms.
+    """Return latency and bandwidth with which the link serves a message in so many ms.
 
     Args:
         service_ms: what it is to take.
@@ -128,12 +128,12 @@ def tier(service_ms: float, message: Message, *, latency_share: float, algorithm
 
 
 def emulate(costs: Words, **more: Value) -> Words:
-    """Give the section ``network`` of a link that costs this."""
+    """Return the section ``network`` of a link that costs this."""
     return {"kind": "emulated", **costs, **more}
 
 
 def draw_link(draw: Draw, service_ms: float, message: Message) -> Words:
-    """Give the section ``network``: a link that takes so many ms for a message, of any latency, algorithm and lanes."""
+    """Return the section ``network``: a link that takes so many ms a message, of any latency, algorithm and lanes."""
     algorithm = draw.one_of(_ALGORITHMS)
     costs = tier(service_ms, message, latency_share=draw.tenths(0.2, 0.8), algorithm=algorithm)
     return emulate(costs, algorithm=algorithm, lanes=draw.one_of(("per_group", "shared")))

@@ -57,7 +57,7 @@ ROW_NAMES: Final = tuple(_ROWS)
 
 
 def draw_rows(seed: int, only: Sequence[str] = ()) -> tuple[Row, ...]:
-    """Give the rows of a seed.
+    """Return the rows of a seed.
 
     Args:
         seed: of the numbers.

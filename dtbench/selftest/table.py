@@ -24,7 +24,7 @@ _NOTHING: Final = "-"
 
 
 def tabulate_rows(rows: Sequence[RowOutcome]) -> Table:
-    """Give a line for each cell of each row, and below them why rows failed."""
+    """Return a line for each cell of each row, and below them why rows failed."""
     lines = [line for row in rows for line in _lines_of(row)]
     earlier = tuple(f"{row.row} failed before: {reason}" for row in rows for reason in row.earlier)
     reasons = tuple(f"{row.row} FAILED: {reason}" for row in rows for reason in row.reasons)
@@ -42,13 +42,13 @@ def _describe_disturbance(row: RowOutcome) -> str:
 
 
 def result_word(row: RowOutcome) -> str:
-    """Give the word that a row ends with, and that it is not its first try."""
+    """Return the word that a row ends with, and that it is not its first try."""
     word = "PASS" if row.passed else "FAIL"
     return f"{word}, tried again" if row.earlier else word
 
 
 def _lines_of(row: RowOutcome) -> Iterator[list[str]]:
-    """Give a line for each cell below one for the row; the only cell of a row of the same name is one line with it."""
+    """Yield a line for each cell below one for the row; the only cell of a row of the same name is one line with it."""
     if [cell.cell for cell in row.cells] == [row.row]:
         (cell,) = row.cells
         yield [f"{row.row}  {_name_cause(cell)}", *_give_numbers(cell), result_word(row)]

@@ -14,7 +14,7 @@ NAME: Final = "selftest"
 
 
 def write_scenario(question: str, shared: Words, cells: Mapping[str, Words]) -> ScenarioFile:
-    """Give the scenario of some cells.
+    """Return the scenario of some cells.
 
     Args:
         question: line 1.

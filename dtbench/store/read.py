@@ -250,7 +250,7 @@ def read_baseline(results: Path, name: str) -> MeasuredSide:
 
 
 def find_baselines(results: Path) -> list[str]:
-    """Give the names of all saved baselines, sorted."""
+    """Return the names of all saved baselines, sorted."""
     return sorted(path.stem for path in baselines_folder(results).glob("*.json") if not path.name.startswith("."))
 
 
@@ -309,7 +309,7 @@ def read_columns(path: Path) -> tuple[str, ...]:
 
 
 def find_runs(results: Path) -> list[Path]:
-    """Give the folders of all runs, oldest first: their names begin with the time."""
+    """Return the folders of all runs, oldest first: their names begin with the time."""
     found = [path for path in results.glob("*/*") if _holds_run(path)]
     return sorted(found, key=lambda path: (path.name, str(path)))
 
@@ -323,7 +323,7 @@ def _holds_run(path: Path) -> bool:
 
 
 def latest_run(results: Path, tell: Callable[[str], None] = lambda _sentence: None) -> Path:
-    """Give the folder of the latest run that this dtbench can read; of the latest where it can read none.
+    """Return the folder of the latest run that this dtbench can read; of the latest where it can read none.
 
     Args:
         results: folder of all runs.

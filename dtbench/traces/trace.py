@@ -52,14 +52,14 @@ class Sparse:
         return Sparse(places[self.events[stays]], self.values[stays])
 
     def dense(self, length: int, missing: int) -> Ints:
-        """Give the column in full, shape ``(length,)``, with ``missing`` where there is no value."""
+        """Return the column in full, shape ``(length,)``, with ``missing`` where there is no value."""
         column = np.full(length, missing, dtype=np.int64)
         column[self.events] = self.values
         return column
 
 
 def no_values() -> Sparse:
-    """Give a column that no event has."""
+    """Return a column that no event has."""
     return Sparse(np.array([], dtype=np.int64), np.array([], dtype=np.int64))
 
 

@@ -39,7 +39,7 @@ NOT_SHOWN = {"selftest/draw.py": "what numbers are drawn by"}
 
 
 def read_words(command: str, folder: Path) -> list[bytes]:
-    """Give what a shell makes of a command."""
+    """Return what a shell makes of a command."""
     script = f"printf '%s\\0' {command}"
     done = subprocess.run([str(BASH), "-c", os.fsencode(script)], capture_output=True, check=True, cwd=folder)
     assert list(folder.iterdir()) == []
@@ -75,7 +75,7 @@ def test_what_prepare_prints_can_be_pasted(
 
 
 def find_unquoted(path: Path) -> Iterator[int]:
-    """Give lines where a command is shown with a value that is not spelled for a shell."""
+    """Yield lines where a command is shown with a value that is not spelled for a shell."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.JoinedStr):
             continue

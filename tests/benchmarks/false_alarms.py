@@ -40,7 +40,7 @@ STEPS, STEP_SPREAD = 20, 1.5 * SPREAD
 
 
 def _alike(draw: Callable[[np.random.Generator, tuple[int, int]], Values]) -> Noise:
-    """Give both sides independent launches."""
+    """Return both sides independent launches."""
 
     def draw_sides(rng: np.random.Generator, launches: int) -> tuple[Values, Values]:
         first, second = draw(rng, (2, launches))
@@ -85,7 +85,7 @@ INTERLEAVED: dict[str, Noise] = {
 
 
 def count_found(noise: str, launches: int, change: float, tries: int) -> float:
-    """Give the share of tries in which a difference was found; ``change``: the candidate's, relative."""
+    """Return the share of tries in which a difference was found; ``change``: the candidate's, relative."""
     draw = {**INDEPENDENT, **INTERLEAVED}[noise]
     rng = np.random.default_rng([SEED, launches, *noise.encode()])
     found = 0
@@ -99,7 +99,7 @@ def count_found(noise: str, launches: int, change: float, tries: int) -> float:
 
 
 def count_pooled(launches: int, tries: int) -> float:
-    """Give the share of false alarms where all steps of all launches are tested as independent."""
+    """Return the share of false alarms where all steps of all launches are tested as independent."""
     rng = np.random.default_rng([SEED, launches])
     levels = rng.normal(0, SPREAD, (tries, 2, launches, 1))
     steps = (levels + rng.normal(0, STEP_SPREAD, (tries, 2, launches, STEPS))).reshape(tries, 2, -1)
@@ -107,7 +107,7 @@ def count_pooled(launches: int, tries: int) -> float:
 
 
 def count_in_sequence(launches: int, tries: int) -> float:
-    """Give the share of false alarms where the drift of ``drift`` hits the one side first, then the other."""
+    """Return the share of false alarms where the drift of ``drift`` hits the one side first, then the other."""
     rng = np.random.default_rng([SEED, launches, 1])
     course = np.linspace(0, 0.1, 2 * launches) + rng.normal(0, SPREAD / 2, (tries, 2 * launches))
     return _welch_alarms(course.reshape(tries, 2, launches))
@@ -122,7 +122,7 @@ def _welch_alarms(sides: Values) -> float:
 
 
 def simulate(tries: int, launches: Sequence[int], changes: Sequence[float]) -> list[dict[str, object]]:
-    """Give a row for each noise, number of launches and change; change 0: the share found is that of false alarms."""
+    """Return a row for each noise, number of launches and change; change 0: the share found is that of false alarms."""
     return [
         {"noise": noise, "launches": count, "change": change, "found": count_found(noise, count, change, tries)}
         for noise in (*INDEPENDENT, *INTERLEAVED)
@@ -132,7 +132,7 @@ def simulate(tries: int, launches: Sequence[int], changes: Sequence[float]) -> l
 
 
 def show_table(title: str, rows: list[dict[str, object]], launches: Sequence[int]) -> str:
-    """Give rows of one change as a Markdown table: a line for each noise, a column for each number of launches."""
+    """Return rows of one change as a Markdown table: a line for each noise, a column for each number of launches."""
     found = {(row["noise"], row["launches"]): row["found"] for row in rows}
     lines = [
         f"| {title} | {' | '.join(f'{count} launches' for count in launches)} |",

@@ -27,7 +27,7 @@ LIMIT_US = 50
 
 
 def measure_loop(folder: Path) -> float:
-    """Give CPU ns per step of the whole loop: clock, journal, recorder, region marks, keeping the loss."""
+    """Return CPU ns per step of the whole loop: clock, journal, recorder, region marks, keeping the loss."""
     module = torch.cuda if torch.cuda.is_available() else None
     loss, clock = torch.zeros(()), make_clock(module, capacity=STEPS)
     with JournalWriter(folder / "journal", rank=0, pid=0, capacity=STEPS) as journal:
@@ -45,7 +45,7 @@ def measure_loop(folder: Path) -> float:
 
 
 def measure_own_loop(folder: Path) -> float:
-    """Give CPU ns per MEASURED step of a person's own empty loop, ``with step(): pass``, between two of its steps."""
+    """Return CPU ns per MEASURED step of a person's own empty loop, ``with step(): pass``, between two of its steps."""
     first, count = 8, 0  # warm-up ends there at the latest
     start_ns = end_ns = 0
     with dtbench.capture(folder, name="cost", max_warmup_steps=8, measured_steps=STEPS, profiled_steps=1) as step:
@@ -61,7 +61,7 @@ def measure_own_loop(folder: Path) -> float:
 
 
 def measure_bare() -> float:
-    """Give CPU ns per iteration of a loop that does nothing."""
+    """Return CPU ns per iteration of a loop that does nothing."""
     start_ns = time.process_time_ns()
     for _ in range(STEPS):
         pass
@@ -69,7 +69,7 @@ def measure_bare() -> float:
 
 
 def read_quickstart_step_ms() -> float | None:
-    """Give the median step of the latest quickstart run in ./results; None where there is none."""
+    """Return the median step of the latest quickstart run in ./results; None where there is none."""
     import pandas as pd
 
     tables = sorted(Path("results/quickstart").glob("*/cells/ddp/launch0/steps.parquet"))

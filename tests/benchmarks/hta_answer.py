@@ -10,7 +10,7 @@ import sys
 
 
 def find_version() -> str:
-    """Give name and version; it was renamed in 2025."""
+    """Return name and version; it was renamed in 2025."""
     for name in ("traceinsight", "HolisticTraceAnalysis"):
         try:
             return f"{name} {importlib.metadata.version(name)}"

@@ -54,7 +54,7 @@ def launch_all(results: Path, *overrides: str) -> Path:
 
 
 def read_steps(run: Path, cell: str) -> list[list[float]]:
-    """Give the slowest rank's MEASURED step times of each launch of a cell, ns."""
+    """Return the slowest rank's MEASURED step times of each launch of a cell, ns."""
     from dtbench.base.vocabulary import Phase
     from dtbench.runs.cell.summarize_cell import job_step_times
     from dtbench.store.layout import RunFolder
@@ -67,7 +67,7 @@ def read_steps(run: Path, cell: str) -> list[list[float]]:
 
 
 def calibrate(folder: Path) -> dict[str, float]:
-    """Give the step time of the first cell in ms, and the sleep that is 5 % of it; once for all tries."""
+    """Return the step time of the first cell in ms, and the sleep that is 5 % of it; once for all tries."""
     kept = folder / "calibration.json"
     if not kept.exists():
         run = launch_all(folder / "calibration", "repeat=1")
@@ -78,7 +78,7 @@ def calibrate(folder: Path) -> dict[str, float]:
 
 
 def compare(run: Path) -> dict[str, dict[str, Any]]:
-    """Give what is said of the step time of ``again`` and ``slower``, each against ``first``."""
+    """Return what is said of the step time of ``again`` and ``slower``, each against ``first``."""
     from dtbench.comparison.run import compare_all
 
     found = {}
@@ -101,7 +101,7 @@ def compare(run: Path) -> dict[str, dict[str, Any]]:
 
 
 def pool(run: Path, cell: str) -> float:
-    """Give the p-value of all steps of all launches, tested as if they were independent."""
+    """Return the p-value of all steps of all launches, tested as if they were independent."""
     import numpy as np
 
     from dtbench.runs.cell.shift import shift_of_means
@@ -129,7 +129,7 @@ def run_try(folder: Path, number: int, overrides: Sequence[str]) -> dict[str, An
 
 
 def count(tries: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Give how often what was found; a false alarm is a p-value below 5 %, whatever the threshold says."""
+    """Return how often what was found; a false alarm is a p-value below 5 %, whatever the threshold says."""
     return {
         "tries": len(tries),
         "false_alarms": sum(one[AGAIN]["p_value"] < LEVEL for one in tries),
@@ -140,7 +140,7 @@ def count(tries: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def show_table(counts: dict[str, int], calibration: dict[str, float], launches: int) -> str:
-    """Give the counts as a Markdown table."""
+    """Return the counts as a Markdown table."""
     tries = counts["tries"]
     return "\n".join(
         [

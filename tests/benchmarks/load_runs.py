@@ -84,7 +84,7 @@ def _rename(example: RunRecord, path: Path, cell: CellRecord) -> RunRecord:
 
 
 def make_steps(random: np.random.Generator) -> pd.DataFrame:
-    """Give the steps of one launch, columns as in the table ``steps``."""
+    """Return the steps of one launch, columns as in the table ``steps``."""
     rows = RANKS * STEPS
     return pd.DataFrame(
         {

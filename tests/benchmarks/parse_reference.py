@@ -20,7 +20,7 @@ _BUFFER_BYTES = 256 * 1024  # in the second-level cache; 64 KiB and 1 MiB are sl
 
 
 def find_inflate(path: str) -> tuple[str, Callable[..., Any]]:
-    """Give the fastest inflate that is installed, and its name."""
+    """Return the fastest inflate that is installed, and its name."""
     with Path(path).open("rb") as file:
         if file.read(2) != b"\x1f\x8b":
             return "none", open

@@ -51,7 +51,7 @@ class Cost:
 
 
 def make_scenario(dim: int) -> Scenario:
-    """Give a transformer of this width, the quickstart's if 256, in one process."""
+    """Return a transformer of this width, the quickstart's if 256, in one process."""
     return Scenario.model_validate(
         {
             "schema_version": 1,
@@ -89,7 +89,7 @@ def measure(train: Callable[[], object], settings: Profiler, device: DeviceKind)
 
 
 def median_ratio(costs: list[Cost], base: list[Cost], of: Callable[[Cost], float]) -> float:
-    """Give the median over rounds of a figure's ratio to the base of the same round."""
+    """Return the median over rounds of a figure's ratio to the base of the same round."""
     return statistics.median(of(cost) / of(without) for cost, without in zip(costs, base, strict=True))
 
 

@@ -83,7 +83,7 @@ class Pattern:
     events: int
 
     def copy(self, place: int) -> str:
-        """Give the text of one copy; the first is number 0 and equals the source's."""
+        """Return the text of one copy; the first is number 0 and equals the source's."""
         filled = [number + place * growth for number, growth in zip(self.numbers, self.growth, strict=True)]
         return "".join(part for pair in zip(self.text, map(str, filled), strict=False) for part in pair) + self.text[-1]
 
@@ -120,7 +120,7 @@ def make_pattern(content: bytes) -> Pattern:
 
 
 def _find_events(content: bytes, raws: Sequence[bytes]) -> Iterator[int]:
-    """Give where each event starts: they lie one after another."""
+    """Yield where each event starts: they lie one after another."""
     place = content.index(b'"traceEvents"')
     for raw in raws:
         place = content.index(raw, place)
@@ -138,7 +138,7 @@ def _growth(space: str, spaces: Sequence[str], numbers: Sequence[int]) -> int:
 
 
 def _cut(text: bytes) -> tuple[list[str], list[str], list[int]]:
-    """Give the text between numbers, and each number's space and value."""
+    """Return the text between numbers, and each number's space and value."""
     pieces, spaces, numbers = [], [], []
     end = 0
     for match in _NUMBER.finditer(text):
@@ -151,13 +151,13 @@ def _cut(text: bytes) -> tuple[list[str], list[str], list[int]]:
 
 
 def read_source(path: Path) -> bytes:
-    """Give a trace's text, unpacked."""
+    """Return a trace's text, unpacked."""
     content = path.read_bytes()
     return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
 
 
 def set_rank(pattern: Pattern, rank: int) -> Pattern:
-    """Give the same trace as another rank's.
+    """Return the same trace as another rank's.
 
     Raises:
         SystemExit: the source does not say a rank.

@@ -28,7 +28,7 @@ class Slowed(nn.Module):
 
 
 def build(sleep_ms: float) -> TrainingModel:
-    """Give the model with random rows and a loss that needs no targets."""
+    """Return the model with random rows and a loss that needs no targets."""
 
     def draw(generator: Generator, rows: int) -> dict[str, Tensor]:
         return {"x": randn(rows, WIDTH, generator=generator)}

@@ -99,7 +99,7 @@ def test_ids_are_distinct_and_still_tie_the_same_events_together(repeated: dict[
 
 
 def analyze(path: Path) -> dict[str, Any]:
-    """Give the only rank's part of ``dtbench analyze --json``."""
+    """Return the only rank's part of ``dtbench analyze --json``."""
     command = [sys.executable, "-c", "from dtbench.cli.main import main; main()", "analyze", str(path), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     (rank,) = json.loads(done.stdout)["ranks"]

@@ -111,7 +111,7 @@ def analyze(path: Path) -> Cost:
 
 
 def measure_size(options: Options, sample: Sample) -> Mapping[str, Sequence[Cost]]:
-    """Give what each command costs on one trace, all of them in each round."""
+    """Return what each command costs on one trace, all of them in each round."""
     commands = {
         "load": [sys.executable, "-c", LOAD, str(sample.path)],
         "answer": [sys.executable, "-c", ANSWER, "analyze", str(sample.path), "--json"],
@@ -173,7 +173,7 @@ def hta_rows(sample: Sample, costs: Mapping[str, Sequence[Cost]]) -> Iterator[Ro
 
 
 def measure_ranks(options: Options) -> Iterator[Row]:
-    """Give the row of eight ranks: the same command on two cores and on one."""
+    """Yield the row of eight ranks: the same command on two cores and on one."""
     samples = [make_sample(options, options.rank_mb, rank) for rank in range(RANKS)]
     folder = samples[0].path.parent
     wall_s: dict[int, list[float]] = {1: [], CORES: []}
@@ -205,7 +205,7 @@ def linearity_row(measured: Sequence[tuple[Sample, Mapping[str, Sequence[Cost]]]
 
 
 def _row(sample: Sample, what: str, measured: str, bound: tuple[str, bool] | None) -> Row:
-    """Give a row about one trace; ``bound`` is its text and whether it holds, None where nothing is promised."""
+    """Return a row about one trace; ``bound`` is its text and whether it holds, None where nothing is promised."""
     return Row(sample.title, what, measured, *(bound or (None, None)))
 
 
@@ -270,7 +270,7 @@ def main() -> None:
 
 
 def measure(options: Options) -> list[Row]:
-    """Give all rows."""
+    """Return all rows."""
     measured: list[tuple[Sample, Mapping[str, Sequence[Cost]]]] = []
     for size_mb in options.sizes_mb:
         sample = make_sample(options, size_mb)

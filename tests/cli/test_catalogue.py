@@ -135,7 +135,7 @@ def describe_rank(loss: float) -> RankRecord:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """Give the stand-in for ranks, in a folder with two scenarios that pass and one without checks."""
+    """Return the stand-in for ranks, in a folder with two scenarios that pass and one without checks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(catalog, "_shipped_folder", lambda: None)
     monkeypatch.setenv("COLUMNS", "200")

@@ -27,7 +27,7 @@ def run(*arguments: object) -> int:
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
-    """Give the refusal without the box around it."""
+    """Return the refusal without the box around it."""
     return " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 

@@ -283,7 +283,7 @@ def make_launch(
     traffic: Sequence[Traffic] = (),
     started: int | None = None,
 ) -> MeasuredLaunch:
-    """Give a launch with a step time and what it communicated."""
+    """Return a launch with a step time and what it communicated."""
     return MeasuredLaunch(
         name=f"launch{index}",
         started_unix_ns=started,
@@ -309,7 +309,7 @@ def make_launch(
 def make_side(
     label: str, launches: Sequence[MeasuredLaunch], environment: Environment | None = ENVIRONMENT
 ) -> MeasuredSide:
-    """Give a side of these launches."""
+    """Return a side of these launches."""
     return MeasuredSide(
         labels=(label,),
         paths=(f"/{label}",),
@@ -321,7 +321,7 @@ def make_side(
 
 
 def gather(owner: str, exposed_ms: float, duration_ms: float | None = None) -> OwnedTime:
-    """Give an owner's all-gather."""
+    """Return an owner's all-gather."""
     return OwnedTime(
         owner=owner,
         operation=Operation.ALL_GATHER,

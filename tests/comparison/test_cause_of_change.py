@@ -13,7 +13,7 @@ Parts = Mapping[Cause, float]
 
 
 def exposed(parts_ms: Parts) -> OwnedTime:
-    """Give an owner's all-gather, exposed for these causes."""
+    """Return an owner's all-gather, exposed for these causes."""
     return gather("layers.0", sum(parts_ms.values()), 20.0).model_copy(
         update={
             "cause": max(parts_ms, key=lambda cause: parts_ms[cause], default=None),

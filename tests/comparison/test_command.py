@@ -57,7 +57,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, write_run: Callable[..., P
 
 @pytest.fixture
 def two_cells(written: Path, results: Path) -> Path:
-    """Give a copy of the run, with nothing beside it."""
+    """Return a copy of the run, with nothing beside it."""
     shutil.copytree(written, results)
     return results / "small" / "20260101T120000Z-aaaa"
 

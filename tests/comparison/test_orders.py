@@ -27,7 +27,7 @@ AB, BA = (gather("a"), gather("b")), (gather("b"), gather("a"))
 
 
 def issue(orders: dict[tuple[int, int], Sequence[str]]) -> pd.DataFrame:
-    """Give collectives by (rank, step), 10 ns apart, in this order."""
+    """Return collectives by (rank, step), 10 ns apart, in this order."""
     rows = [
         {
             **dict.fromkeys(COLLECTIVES.dtypes),

@@ -69,7 +69,7 @@ class Fault:
 
     @classmethod
     def draw(cls, number: int) -> "Fault":
-        """Give the fault of a number, the same each time."""
+        """Return the fault of a number, the same each time."""
         dice = random.Random(number)
         kinds, phases = list(FATES), list(PHASES)
         return cls(
@@ -189,7 +189,7 @@ def judge(
 
 
 def _find_stages_told(launch: LaunchFolder) -> tuple[int, ...]:
-    """Give the ranks whose stage ended with the planted error: that is a row, and the launch does not fail."""
+    """Return the ranks whose stage ended with the planted error: that is a row, and the launch does not fail."""
     return tuple(
         one.rank
         for one in read_rank_records(launch)
@@ -221,7 +221,7 @@ def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
 
 
 def find_children() -> Iterator[int]:
-    """Give the processes that this one has started and that live."""
+    """Yield the processes that this one has started and that live."""
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if process.status() != psutil.STATUS_ZOMBIE:

@@ -48,7 +48,7 @@ class Try:
 
     @classmethod
     def draw(cls, number: int) -> "Try":
-        """Give the try of a number, the same each time."""
+        """Return the try of a number, the same each time."""
         dice = random.Random(number)
         files = dice.randint(2, MOST_FILES) if number % 3 == 2 else None
         pages = None if files else dice.randint(1, MOST_PAGES)
@@ -179,14 +179,14 @@ def judge_reading(results: Path) -> list[str]:
 
 
 def find_leftovers(disk: Path, scratch: Path, results: Path) -> list[str]:
-    """Give files that nobody will ever read, and that keep a disk full."""
+    """Return files that nobody will ever read, and that keep a disk full."""
     lying = [str(path.relative_to(scratch)) for path in scratch.rglob("*")]
     lying += [str(path.relative_to(disk)) for path in disk.iterdir() if path != results]
     return lying + [str(path.relative_to(disk)) for path in results.rglob("*") if re.search(r"\.tmp(\.d)?$", path.name)]
 
 
 def find_missing(run: Path) -> list[str]:
-    """Give what a run that ended well has, and this one lacks."""
+    """Return what a run that ended well has, and this one lacks."""
     launches = [LaunchFolder(path) for path in sorted(run.glob("cells/*/launch*"))]
     lacking = [] if len(launches) == LAUNCHES else [f"{LAUNCHES - len(launches)} launches"]
     lacking += [f"{one.path.name} complete" for one in launches if one not in find_complete(run.parent.parent)]

@@ -12,12 +12,12 @@ import pytest
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Give the rows that are there."""
+    """Return the rows that are there."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def read_recorded(path: Path, count: int) -> list[dict[str, Any]]:
-    """Give the rows of a campaign; a test that asks while there are fewer is skipped."""
+    """Return the rows of a campaign; a test that asks while there are fewer is skipped."""
     rows = read_rows(path)
     if len(rows) < count:
         pytest.skip(f"{len(rows)} of {count} tries are recorded; the campaign goes on where it stopped")

@@ -148,17 +148,17 @@ def stop_once(number: int, folder: Path) -> Outcome:
 
 
 def find_runs(results: Path) -> list[Path]:
-    """Give the runs that have begun."""
+    """Return the runs that have begun."""
     return list(results.glob("*/*/run.json"))
 
 
 def find_launches(results: Path) -> list[LaunchFolder]:
-    """Give the launches that have begun."""
+    """Return the launches that have begun."""
     return [LaunchFolder(path) for path in sorted(results.glob("*/*/cells/*/launch*"))]
 
 
 def find_complete(results: Path) -> list[LaunchFolder]:
-    """Give the launches that say that they are complete."""
+    """Return the launches that say that they are complete."""
     found = []
     for launch in find_launches(results):
         with suppress(StoreError):
@@ -190,7 +190,7 @@ def find_phase(results: Path) -> str:
 
 
 def wait_for_none(tag: str, timeout_s: float = 60) -> list[str]:
-    """Give what still runs of a try after a while: a rank that still imports torch notices after that who is gone."""
+    """Return what still runs of a try after a while: a rank that still imports torch notices after that who is gone."""
     end_s = time.monotonic() + timeout_s
     while (left := list(_find_tagged(tag))) and time.monotonic() < end_s:
         time.sleep(0.1)

@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 def describe_faults(rows: Sequence[Row]) -> str:
-    """Give a line for each kind of fault, one for each phase and one for all."""
+    """Return a line for each kind of fault, one for each phase and one for all."""
     lines = [
         "| fault | injected | met | its rank named alone | with another | another named alone | wrong |",
         "|---|---|---|---|---|---|---|",
@@ -40,7 +40,7 @@ def _count_faults(name: str, rows: Sequence[Row]) -> str:
 
 
 def describe_signals(rows: Sequence[Row]) -> str:
-    """Give a line for each way to stop a run, one for each phase and one for all."""
+    """Return a line for each way to stop a run, one for each phase and one for all."""
     lines = [
         "| sent, or phase | runs | launches complete before | and by `--resume` | wrong |",
         "|---|---|---|---|---|",
@@ -62,7 +62,7 @@ def _count_signals(name: str, rows: Sequence[Row]) -> str:
 
 
 def describe_disks(rows: Sequence[Row]) -> str:
-    """Give a line for each exit code, and one for all."""
+    """Return a line for each exit code, and one for all."""
     lines = ["| exit code | full disks | launches complete before | wrong |", "|---|---|---|---|"]
     for code in sorted({row["exit_code"] for row in rows}):
         lines.append(_count_disks(str(code), [row for row in rows if row["exit_code"] == code]))
@@ -82,7 +82,7 @@ TABLES: Final[Mapping[str, tuple[Path, Callable[[Sequence[Row]], str]]]] = {
 
 
 def with_tables(text: str) -> str:
-    """Give the page with each table as its rows have it."""
+    """Return the page with each table as its rows have it."""
     for name, (rows, describe) in TABLES.items():
         before, begin, rest = text.partition(f"<!-- {name} -->\n")
         _, end, after = rest.partition(f"<!-- end of {name} -->")

@@ -24,7 +24,7 @@ TRACE = Path(__file__).parents[1] / "traces" / "recorded" / "ddp_2ranks_rank0.js
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[RunFolder]:
-    """Give a copy of a run on a disk that has no room for more."""
+    """Yield a copy of a run on a disk that has no room for more."""
     disk = tmp_path / "disk"
     disk.mkdir()
     with small_disk(disk, ROOMY):

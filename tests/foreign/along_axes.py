@@ -70,7 +70,7 @@ class RingComm:
         self._works: list[dist.Work] = []
 
     def pass_on(self, tensor: Tensor) -> Tensor:
-        """Give where what the rank before holds will be."""
+        """Return where what the rank before holds will be."""
         received = torch.empty_like(tensor)
         send = dist.P2POp(dist.isend, tensor, self._next, group=self._group)
         recv = dist.P2POp(dist.irecv, received, self._last, group=self._group)

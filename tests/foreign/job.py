@@ -28,7 +28,7 @@ class Job:
 
     @contextlib.contextmanager
     def steps(self, **options: Any) -> Iterator[Callable[[], contextlib.AbstractContextManager[None]]]:
-        """Give what to put around each step."""
+        """Yield what to put around each step."""
         if self.results is None:
             yield contextlib.nullcontext
         else:

@@ -28,7 +28,7 @@ class Known:
     told: dict[Purpose, int] = field(default_factory=dict)
 
     def regions_of(self, purpose: Purpose) -> set[str]:
-        """Give the regions in which collectives of a purpose are issued."""
+        """Return the regions in which collectives of a purpose are issued."""
         return self.regions.get(purpose, REGIONS[purpose])
 
 

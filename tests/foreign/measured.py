@@ -98,7 +98,7 @@ def _check_owners(issued: pd.DataFrame) -> None:
 
 
 def _find_starts(launch: LaunchFolder) -> dict[int, int]:
-    """Give when the first traced step of each rank begins, on its trace's clock."""
+    """Return when the first traced step of each rank begins, on its trace's clock."""
     starts = {}
     for rank, path in launch.find_traces().items():
         trace = read_trace(path)
@@ -108,7 +108,7 @@ def _find_starts(launch: LaunchFolder) -> dict[int, int]:
 
 
 def _add_begun_before(collectives: pd.DataFrame, starts_ns: Mapping[int, int]) -> pd.DataFrame:
-    """Give those of the traced steps, and those of an earlier one that still run when the first of these begins.
+    """Return those of the traced steps, and those of an earlier one that still run when the first of these begins.
 
     Their column ``least_ns`` is what of their exposed time must count to the steps, ``most_ns`` what may.
     """
@@ -121,7 +121,7 @@ def _add_begun_before(collectives: pd.DataFrame, starts_ns: Mapping[int, int]) -
 
 
 def _find_leaders(counted: pd.DataFrame) -> Iterator[tuple[str, float, float]]:
-    """Give the words that an answer may lead with, and the least and most ns of all ranks and steps that they are of.
+    """Yield the words that an answer may lead with, and the least and most ns of all ranks and steps that they are of.
 
     The largest owner's where they are large, or where most causes are not known; else the largest cause's. There is
     one, but where what an earlier step left running may make it another.

@@ -18,7 +18,7 @@ LOOPS = Path(__file__).parent / "loops.py"
 
 
 def train(name: str, ranks: int, out: Path, *results: Path) -> list[list[float]]:
-    """Give the losses of all ranks."""
+    """Return the losses of all ranks."""
     out.mkdir()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     environment = {

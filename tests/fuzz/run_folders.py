@@ -185,7 +185,7 @@ def _digest(run: Path) -> set[tuple[str, str]]:
 
 
 def _iterate_places(node: Any) -> Iterator[tuple[Any, Any]]:
-    """Give every mapping or list with a key or place in it; of long lists the first."""
+    """Yield every mapping or list with a key or place in it; of long lists the first."""
     if isinstance(node, dict | list):
         for key in list(node) if isinstance(node, dict) else range(min(len(node), 40)):
             yield node, key

@@ -224,7 +224,7 @@ def _read_seen() -> Mapping[str, Mapping[str, tuple[object, ...]]]:
 
 
 def _say_seen(chance: random.Random, root: Plain) -> None:
-    """Give a section a field with a value that it has in another scenario."""
+    """Add to a section a field with a value that it has in another scenario."""
     seen = _read_seen()
     sections = [(root, seen[""])]
     sections += [(value, seen[key]) for key, value in root.items() if isinstance(value, dict) and key in seen]
@@ -285,7 +285,7 @@ def _drop(chance: random.Random, root: Plain) -> None:
 
 
 def _add(chance: random.Random, root: Plain) -> None:
-    """Give a mapping a field that some scenario may have."""
+    """Add to a mapping a field that some scenario may have."""
     names, values = _read_words()
     place = _choose_place(chance, root)
     node = root if place is None or chance.random() < 0.3 else place[0]

@@ -257,6 +257,6 @@ def make_gloo_rank(rank: int, *, shift_us: float = 0.0) -> Document:
 
 
 def iterate_events(document: object) -> Iterator[object]:
-    """Give the events of a document, or of a bare list of them; nothing of what is neither."""
+    """Yield the events of a document, or of a bare list of them; nothing of what is neither."""
     found = document.get("traceEvents") if isinstance(document, dict) else document
     yield from found if isinstance(found, list) else ()

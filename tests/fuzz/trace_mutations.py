@@ -274,7 +274,7 @@ def decorate(chance: random.Random, document: Document) -> None:
 
 
 def recategorize(chance: random.Random, document: Document) -> None:
-    """Give events another category."""
+    """Return events another category."""
     category = chance.choice(CATEGORIES)
     for one in _some(chance, document):
         one["cat"] = category
@@ -377,7 +377,7 @@ def change_top(chance: random.Random, document: Document) -> None:
 
 
 def renumber_steps(chance: random.Random, document: Document) -> None:
-    """Give steps other numbers, the same ones, or none."""
+    """Return steps other numbers, the same ones, or none."""
     steps = [one for one in _spans(document) if str(one.get("name")).startswith("ProfilerStep#")]
     name = chance.choice(["ProfilerStep#5", "ProfilerStep#999999999999999999", "train_step", "ProfilerStep*"])
     for one in chance.sample(steps, chance.randint(0, len(steps))):

@@ -88,7 +88,7 @@ def _stop(*_: object) -> None:
 
 @contextmanager
 def within_limits() -> Iterator[None]:
-    """Give what is done inside some seconds of CPU time and some memory beyond what the process has.
+    """Yield what is done inside some seconds of CPU time and some memory beyond what the process has.
 
     Raises:
         _LateError: it takes longer.

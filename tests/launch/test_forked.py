@@ -40,7 +40,7 @@ print(json.dumps({"is_forked": is_forked, "hash": hash("a"), "randoms": randoms}
 
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[[str], list[str]]:
-    """Give the command that runs a script."""
+    """Return the command that runs a script."""
 
     def write(text: str) -> list[str]:
         path = tmp_path / "script.py"

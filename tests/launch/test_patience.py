@@ -15,7 +15,7 @@ Make = Callable[..., tuple[Patience, list[str], list[Look]]]
 
 @pytest.fixture
 def make() -> Make:
-    """Give a patience whose looks find what is written here, each half a second, the last for ever."""
+    """Return a patience whose looks find what is written here, each half a second, the last for ever."""
 
     def make_one(
         seen: Sequence[float], *, left_s: float = 60.0, took_s: float = 0.5

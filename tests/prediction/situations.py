@@ -43,7 +43,7 @@ def in_ms(time_ns: float) -> float:
 def make_collective(
     group: str, service_ns: int, *, lane: str | None = None, ranks: tuple[int, ...] = (0, 1)
 ) -> Collective:
-    """Give a collective among some ranks; what it is for makes no difference to the link."""
+    """Return a collective among some ranks; what it is for makes no difference to the link."""
     request = Request(Axis.REPLICATE, Operation.ALL_REDUCE, Purpose.GRAD_REDUCE, size_bytes=1)
     return Collective(request, group, ranks, group if lane is None else lane, service_ns)
 

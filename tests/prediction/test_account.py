@@ -30,7 +30,7 @@ def test_spans_that_follow_each_other_are_one_union() -> None:
 
 
 def brute_force(spans: list[tuple[int, int]], compute: list[tuple[int, int]]) -> tuple[int, int]:
-    """Give union and exposed time by looking at every nanosecond."""
+    """Return union and exposed time by looking at every nanosecond."""
     union = exposed = 0
     for now in range(100):
         runs = any(start <= now < end for start, end in spans)

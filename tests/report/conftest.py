@@ -442,7 +442,7 @@ def purposes() -> pd.DataFrame:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """Give a headless Chromium."""
+    """Yield a headless Chromium."""
     executable = shutil.which("chromium")
     if executable is None:
         pytest.skip("no chromium: apt-get install chromium")

@@ -43,13 +43,13 @@ def markdown_block(cell: CellSummary, key: str) -> str:
 
 
 def board_cell(summary: RunSummary, name: str | None = None) -> Part:
-    """Give the card of a cell in the tab Overview: of the first, where none is named."""
+    """Return the card of a cell in the tab Overview: of the first, where none is named."""
     parts = [part for part in make_overview(summary, name).page.parts if part.key.startswith("cell:")]
     return next(part for part in parts if name in (None, part.title))
 
 
 def table_of(part: Part, key: str) -> Table:
-    """Give a table of a part, or of a chart of it."""
+    """Return a table of a part, or of a chart of it."""
     block = part.find(key)
     found = block.table if isinstance(block, Chart) else block
     assert isinstance(found, Table), f"{part.title} has no table {key}"
@@ -63,7 +63,7 @@ def facts_of(part: Part, key: str) -> tuple[Fact, ...]:
 
 
 def words_of_block(block: Block | None) -> str:
-    """Give every word of a block, to look for some."""
+    """Return every word of a block, to look for some."""
     match block:
         case Prose():
             return "\n".join(line.words for line in block.lines)

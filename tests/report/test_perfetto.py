@@ -84,7 +84,7 @@ def events_of(archive: Path, member: str) -> list[dict[str, Any]]:
 
 
 def lay_out_as_perfetto(archive: Path) -> dict[str, list[float]]:
-    """Give every machine's ends on the merged timeline, ms, as Perfetto's documentation says it is made."""
+    """Return every machine's ends on the merged timeline, ms, as Perfetto's documentation says it is made."""
     manifest = manifest_of(archive)
     with tarfile.open(archive) as tar:
         names = sorted(name for name in tar.getnames() if name != "perfetto_manifest.json")

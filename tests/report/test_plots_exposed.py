@@ -138,7 +138,7 @@ def test_overlap_stacks_what_is_hidden_on_what_is_exposed() -> None:
 
 
 def overlap_of(exposed_ms: dict[tuple[int, int], int]) -> pd.DataFrame:
-    """Give steps of ranks of 100 ms each, with 20 ms of communication."""
+    """Return steps of ranks of 100 ms each, with 20 ms of communication."""
     return pd.DataFrame(
         {
             "rank": rank,

@@ -50,7 +50,7 @@ def step_figure(spans: list[dict[str, object]], alone_ms: tuple[tuple[float, flo
 
 
 def pieces(figure: Figure, gid: str) -> list[tuple[float, float]]:
-    """Give (start, end) in ms of what was drawn under a name, in order."""
+    """Return (start, end) in ms of what was drawn under a name, in order."""
     found = [one for one in figure.axes[0].collections if isinstance(one, PolyCollection) and one.get_gid() == gid]
     boxes = [np.asarray(path.vertices)[:, 0] for one in found for path in one.get_paths()]
     return sorted((float(x.min()), float(x.max())) for x in boxes)

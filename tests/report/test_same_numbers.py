@@ -64,7 +64,7 @@ class Run:
 
 @pytest.fixture(scope="module", params=["example", "example_sweep"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Give a run with its plots and event files."""
+    """Return a run with its plots and event files."""
     folder = tmp_path_factory.mktemp("results") / "scenario" / "run"
     shutil.copytree(RESULTS / str(request.param), folder)
     data = read_run_data(folder)
@@ -74,7 +74,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def document(run: Run) -> Mapping[tuple[str, str], float]:
-    """Give the numbers of ``--json``, in ns or as fractions; what no rank has is left out."""
+    """Return the numbers of ``--json``, in ns or as fractions; what no rank has is left out."""
     with redirect_stdout(io.StringIO()) as printed:
         report(str(run.folder), Path("nowhere"), as_json=True)
     found: dict[tuple[str, str], float] = {}
@@ -196,7 +196,7 @@ def markdown_table(run: Run) -> Shown:
 
 
 def _by_column(run: Run, columns: list[str], rows: list[list[str]]) -> Shown:
-    """Give the words of the columns that are quantities, of each cell; ``none`` is no number."""
+    """Return the words of the columns that are quantities, of each cell; ``none`` is no number."""
     named = zip(run.names, rows, strict=True)
     found = {
         (name, column): word.removesuffix(" %")
@@ -389,7 +389,7 @@ ESTIMATES: Final = ("trace", "ablation", "waits")
 
 @pytest.fixture(scope="module")
 def estimated(tmp_path_factory: pytest.TempPathFactory, add_estimates: Callable[[Path], None]) -> Run:
-    """Give the first run as if its ranks had run blocks of steps with and without communication."""
+    """Return the first run as if its ranks had run blocks of steps with and without communication."""
     folder = tmp_path_factory.mktemp("estimated") / "scenario" / "run"
     shutil.copytree(RESULTS / "example", folder)
     add_estimates(folder)

@@ -56,7 +56,7 @@ def make_sweep(make_run: Callable[..., RunSummary], make_ddp: Callable[..., Cell
 
 
 def spread_around(median_ns: float, launches: int) -> tuple[float, ...]:
-    """Give medians of launches, 0.2 % apart from each other."""
+    """Return medians of launches, 0.2 % apart from each other."""
     return tuple(median_ns * (1 + 0.002 * (place - (launches - 1) / 2)) for place in range(launches))
 
 

@@ -56,7 +56,7 @@ def fsdp() -> TraceSet:
 
 
 def tell(traces: TraceSet, analyses: Sequence[TraceAnalysis]) -> TraceSet:
-    """Give the same traces with other analyses, and what follows from these."""
+    """Return the same traces with other analyses, and what follows from these."""
     told = explain(analyses)
     return replace(traces, analyses=told.analyses, over_ranks=told.over_ranks, owners=told.owners)
 
@@ -66,7 +66,7 @@ def find_owners(analyses: Sequence[TraceAnalysis]) -> tuple[ExposedOwner, ...]:
 
 
 def of_ranks(traces: TraceSet, count: int) -> TraceSet:
-    """Give a job in which every rank did the same."""
+    """Return a job in which every rank did the same."""
     (one,) = traces.analyses
     ranks = [replace(one, timeline=replace(one.timeline, rank=rank)) for rank in range(count)]
     return tell(replace(traces, unread=(Unread(),) * count, world_size=count), ranks)
@@ -142,7 +142,7 @@ def test_every_rank_is_named_and_those_that_are_missing_are_counted(ddp: TraceSe
 
 
 def name_owners(traces: TraceSet, owners: Sequence[str]) -> TraceSet:
-    """Give the collectives other owners, in turn."""
+    """Return the collectives other owners, in turn."""
     (one,) = traces.analyses
     named = tuple(replace(each, owner=owners[i % len(owners)]) for i, each in enumerate(one.collectives))
     return tell(traces, [replace(one, timeline=replace(one.timeline, collectives=named))])

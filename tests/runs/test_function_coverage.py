@@ -234,7 +234,7 @@ def test_what_the_installed_torch_lacks_or_has_beyond_the_list_is_named() -> Non
 
 @pytest.fixture
 def made(tmp_path: Path, scenario: Callable[..., Scenario]) -> RunFolder:
-    """Give a run of three cells: traced, traced and failed, neither."""
+    """Return a run of three cells: traced, traced and failed, neither."""
     cells = []
     for name, measure in (("fine", {"line_coverage": True}), ("broken", {"line_coverage": True}), ("plain", {})):
         wanted = scenario(measure=measure)

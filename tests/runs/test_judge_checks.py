@@ -725,7 +725,7 @@ def test_whoever_took_the_cores_is_named_once(disturbed: tuple[Disturbed, ...], 
 
 
 def at_least(cell: CellSummary) -> CellSummary:
-    """Give a cell of whose gradient waits not every consumer can be seen."""
+    """Return a cell of whose gradient waits not every consumer can be seen."""
     rows = tuple(row.model_copy(update={"is_wait_least": True}) for row in cell.purposes)
     return cell.model_copy(update={"purposes": rows})
 

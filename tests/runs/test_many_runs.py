@@ -29,7 +29,7 @@ _STARTS_NS = count(10, 1000)
 
 
 def steps_of(ranks: int, first_ns: int) -> pd.DataFrame:
-    """Give two steps of each rank, one to warm up and one measured; they start at a time of their own."""
+    """Return two steps of each rank, one to warm up and one measured; they start at a time of their own."""
     start_ns = next(_STARTS_NS)
     rows = [
         (rank, step, phase, start_ns + step, first_ns + step, 5, 0.0)

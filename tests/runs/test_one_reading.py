@@ -98,7 +98,7 @@ def run(tmp_path: Path, disturbed: Disturbed) -> Path:
 
 
 def median_of(steps: pd.DataFrame, cell: str) -> float:
-    """Give a cell's step time from a table of steps as a person would: the slowest rank's, median over MEASURED."""
+    """Return a cell's step time from a table of steps as a person would: the slowest rank's, median over MEASURED."""
     mine = steps[(steps["cell"] == cell) & (steps["phase"] == Phase.MEASURED.value)]
     return float(mine.groupby("step")["duration_ns"].max().median())
 

@@ -83,7 +83,7 @@ def flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 def figures(summary: RunSummary) -> dict[str, Any]:
-    """Give the numbers of the cells' answers; how many steps or launches there are may be none."""
+    """Return the numbers of the cells' answers; how many steps or launches there are may be none."""
     document = json.loads(summary.model_dump_json())
     return {
         path: value

@@ -11,7 +11,7 @@ from dtbench.traces.rows.tables import OVERLAP
 
 
 def collectives(*rows: dict[str, object]) -> pd.DataFrame:
-    """Give a table whose rows say only what matters."""
+    """Return a table whose rows say only what matters."""
     numbers = {name: 0 for name in COLLECTIVES.dtypes if name.startswith("exposed_")}
     blank: dict[str, object] = {
         name: "" if dtype == "string" else pd.NA if dtype[0].isupper() else 0
@@ -24,7 +24,7 @@ def collectives(*rows: dict[str, object]) -> pd.DataFrame:
 
 
 def steps(*numbers: int) -> pd.DataFrame:
-    """Give steps of rank 0 whose account is known."""
+    """Return steps of rank 0 whose account is known."""
     return pd.DataFrame([{name: step if name == "step" else 0 for name in OVERLAP.dtypes} for step in numbers]).reindex(
         columns=list(OVERLAP.dtypes)
     )

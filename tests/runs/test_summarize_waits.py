@@ -19,7 +19,7 @@ HOOK = "_data_parallel_utils.sync_grad_hook"
 
 
 def collectives(*rows: dict[str, object]) -> pd.DataFrame:
-    """Give a table whose rows say only what matters."""
+    """Return a table whose rows say only what matters."""
     blank: dict[str, object] = {
         name: "" if dtype == "string" else pd.NA if dtype[0].isupper() else 0
         for name, dtype in COLLECTIVES.dtypes.items()
@@ -31,7 +31,7 @@ def collectives(*rows: dict[str, object]) -> pd.DataFrame:
 
 
 def make_cell(waits: tuple[GradientWait, ...]) -> CellSummary:
-    """Give a cell of which nothing else is known."""
+    """Return a cell of which nothing else is known."""
     known: Any = {"gradient_waits": waits}
     return CellSummary.model_construct(**known)
 

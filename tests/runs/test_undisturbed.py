@@ -23,7 +23,7 @@ from dtbench.store.records.place import Place
 
 
 def make_steps(stolen: Sequence[Sequence[float]], phase: Phase = Phase.MEASURED, first: int = 0) -> pd.DataFrame:
-    """Give steps of 10 ns; ``stolen`` by rank and step."""
+    """Return steps of 10 ns; ``stolen`` by rank and step."""
     rows = [
         (rank, first + step, phase.value, 0, 10, 5, fraction)
         for rank, of_rank in enumerate(stolen)

@@ -30,7 +30,7 @@ SEEDS_UNCALLED = {
 
 
 def installed(file: str) -> tuple[Path, str]:
-    """Give a file under study as it is installed, and the version of torch."""
+    """Return a file under study as it is installed, and the version of torch."""
     torch = pytest.importorskip("torch", reason="its files are what is listed; install the extra `run`")
     if not is_tested_torch(torch.__version__):
         pytest.skip(f"the list is of torch {spell_tested_torch()}, installed is {torch.__version__}")

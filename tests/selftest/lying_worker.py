@@ -28,7 +28,7 @@ class LookAlike:
 
 
 def never_wait_for_gathers() -> None:
-    """Give a look-alike for every all-gather; gloo has moved the data by then, so that only the link's time is lost."""
+    """Return a look-alike for every all-gather; gloo has moved the data by then, so only the link's time is lost."""
     carry = link.Link.carry
 
     def lie(self: Any, label: Any, ranks: Any, start: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:

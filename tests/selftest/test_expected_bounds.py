@@ -41,7 +41,7 @@ def test_a_step_is_bounded_by_sleeps_and_link_alone_and_by_a_host_that_is_hidden
 
 
 def make_unlinked(profiled_ms: int, ready_ms: list[int], *, measured_ms: int | None = None) -> Feed:
-    """Give a run whose MEASURED steps took as long as PROFILED ones unless told otherwise."""
+    """Return a run whose MEASURED steps took as long as PROFILED ones unless told otherwise."""
     buckets = tuple(Bucket(2**20, ready * MS, (ready + 1) * MS) for ready in ready_ms)
     traced = Traced(buckets, profiled_ms * MS, 0, ((0, 0), (1, 0)), 0)
     return Feed(traced, (profiled_ms if measured_ms is None else measured_ms) * MS)
@@ -80,7 +80,7 @@ def test_of_two_runs_without_a_link_the_faster_one_feeds() -> None:
 
 
 def make_step(median_ms: float) -> CellSummary:
-    """Give a summary of which nothing but the step is looked at."""
+    """Return a summary of which nothing but the step is looked at."""
     step_time = SimpleNamespace(median=median_ms * MS)
     return cast("CellSummary", SimpleNamespace(step_time=step_time))
 
@@ -101,6 +101,6 @@ def test_ready_times_that_do_not_fit_the_blocks_give_no_closed_form() -> None:
 
 
 def replace_network(cell: CellRecord) -> CellRecord:
-    """Give the same cell over gloo alone, of which nobody knows the cost."""
+    """Return the same cell over gloo alone, of which nobody knows the cost."""
     unlinked = plan({"one": ddp(Blocks(4, 1, 0.0, 28.0), {"kind": "real"})})["one"]
     return cell.model_copy(update={"scenario": unlinked.scenario})

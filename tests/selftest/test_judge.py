@@ -87,7 +87,7 @@ def make_purpose(purpose: Purpose, count: int, size_bytes: int, **more: Any) -> 
 
 
 def make_summary(cell: CellRecord, **changes: Any) -> CellSummary:
-    """Give the summary of a cell whose 130 ms step exposes 15 ms, the tail of the last of four buckets."""
+    """Return the summary of a cell whose 130 ms step exposes 15 ms, the tail of the last of four buckets."""
     fields: dict[str, Any] = {
         "name": cell.name,
         "status": RunStatus.COMPLETE,
@@ -178,7 +178,7 @@ TAIL = Named("one", Purpose.GRAD_REDUCE, Cause.TAIL, ("bucket 3",))
 
 
 def make_row(*expectations: Expectation, cells: tuple[str, ...] = ("one",)) -> Row:
-    """Give a row of cells of four buckets of 1 MiB, 15 ms each, beside 28 ms of backward."""
+    """Return a row of cells of four buckets of 1 MiB, 15 ms each, beside 28 ms of backward."""
     words = ddp(Blocks(4, 1, 0.0, 28.0), LINK)
     return Row("row", "four buckets hide, all but the last", dict.fromkeys(cells, words), expectations)
 
@@ -356,7 +356,7 @@ def test_a_knob_without_effect_is_one_that_its_receipt_says_to_be_so() -> None:
 
 
 def judge_order(step_ms: Mapping[str, float], foretold_ms: Mapping[str, float]) -> list[str]:
-    """Give what fails of the order of cells with these steps, foretold to take those."""
+    """Return what fails of the order of cells with these steps, foretold to take those."""
     row = make_row(Ordered(tuple(step_ms), 10 * MS), cells=tuple(step_ms))
     evidence = {
         name: Evidence(make_summary(cell, step_time=make_interval(step_ms[name] * MS)), (make_rank(0),), TRACED)

@@ -32,7 +32,7 @@ LYING_WORKER = Path(__file__).parent / "lying_worker.py"
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory, forked: tuple[str, ...]) -> tuple[Selftest, SelftestRecord]:
-    """Give the rows that lies are told in, untouched."""
+    """Return the rows that lies are told in, untouched."""
     planned = plan_selftest(SEED, ROWS)
     results = tmp_path_factory.mktemp("honest")
     return planned, run_selftest(

@@ -84,7 +84,7 @@ def run_command(*arguments: str) -> str:
 
 
 def read(reader: str, run: Path) -> str:
-    """Give all that a reader says of a run, refusals included."""
+    """Return all that a reader says of a run, refusals included."""
     try:
         return str(READERS[reader](run))
     except (StoreError, Refusal, UserWarning) as error:

@@ -47,7 +47,7 @@ def use(*samples: UseSample, ranks: int = 2, cores: int = 2) -> MachineUse:
 
 
 def taken(machine: MachineUse, *steps: tuple[float, float]) -> list[float]:
-    """Give what others had in steps from one ms to another."""
+    """Return what others had in steps from one ms to another."""
     start_ns, end_ns = np.array(steps, dtype=np.float64).T * MS
     return [float(part) for part in machine.find_taken(start_ns, end_ns - start_ns)]
 

@@ -89,7 +89,7 @@ def judge_numbers(monkeypatch: pytest.MonkeyPatch, check: Check, numbers: Mappin
 
 
 def bound_numbers(check: Bound, cells: list[str]) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """Give numbers of all cells inside a bound, and some just outside either of its sides."""
+    """Return numbers of all cells inside a bound, and some just outside either of its sides."""
     low, high = check.low, check.high
     inside = low if low is not None else high
     assert inside is not None
@@ -110,7 +110,7 @@ def just_outside(low: float | None, high: float | None) -> Iterator[float]:
 
 
 def make_cell(name: str, **fields: Any) -> CellSummary:
-    """Give as much of a cell as checks look at."""
+    """Return as much of a cell as checks look at."""
     time = Interval(median=10.0, low=10.0, high=10.0, quartile1=10.0, quartile3=10.0, count=1)
     blank = {"launches": (0,), "losses": (1.0,) * 5, "step_time": time, "receipts": (), "probes": ()}
     unchecked = {"correctness": None, "canary": None, "state_steps": None}

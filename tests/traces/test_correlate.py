@@ -124,7 +124,7 @@ def test_the_operator_that_asked_lies_past_the_plumbing_and_the_annotation_is_no
 
 
 def with_numbers(trace: Trace, numbers: dict[str, tuple[int, int]]) -> Trace:
-    """Give events by name the autograd number and the number of the thread that ran the forward."""
+    """Return events by name the autograd number and the number of the thread that ran the forward."""
     events = [event for event in range(len(trace)) if trace.name_of(event) in numbers]
     columns = np.array([numbers[trace.name_of(event)] for event in events], dtype=np.int64)
     places = np.array(events, dtype=np.int64)

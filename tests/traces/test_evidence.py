@@ -128,7 +128,7 @@ def answer(traces: Sequence[Trace]) -> TraceSet | None:
 
 
 def flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """Give every figure of a document by its path; lists of rows by what names them."""
+    """Yield every figure of a document by its path; lists of rows by what names them."""
     if isinstance(value, Mapping):
         for name, one in value.items():
             yield from flatten(one, f"{path}.{name}")
@@ -163,7 +163,7 @@ Causes = dict[tuple[object, ...], tuple[str, Any, Any]]
 
 
 def causes_of(traces: TraceSet) -> Causes:
-    """Give for each collective that ran its cause, its exposed time, and the part of it whose cause is not known."""
+    """Return for each collective that ran its cause, its exposed time, and the part of it whose cause is not known."""
     return {
         (row["rank"], row["lane"], row["start_ns"]): (str(row["cause"]), row["exposed_ns"], row["exposed_unknown_ns"])
         for row in collective_documents(traces)

@@ -19,7 +19,7 @@ NOTHING = {"all_gather": "other", "reduce_scatter": "other"}
 
 
 def purposes(path: Path) -> dict[str, str]:
-    """Give the purpose of each operation; all collectives of one have one."""
+    """Return the purpose of each operation; all collectives of one have one."""
     one = analyze_trace(read_trace(path))
     found = {(str(made.operation), str(made.purpose)) for made in one.collectives}
     assert len(found) == len(dict(found))

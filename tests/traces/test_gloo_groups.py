@@ -20,7 +20,7 @@ SCALAR = Form(Operation.ALL_REDUCE, 1, 4)
 
 
 def ran(*rows: tuple[int, Form]) -> list[Span]:
-    """Give spans, one after another, each on a thread."""
+    """Return spans, one after another, each on a thread."""
     return [Span(number, number, lane, form, "float") for number, (lane, form) in enumerate(rows)]
 
 
@@ -56,7 +56,7 @@ def test_threads_that_take_turns_may_be_of_one_group_however_often_they_do() -> 
 
 @pytest.fixture
 def foreign(recorded: Path, tmp_path: Path) -> Path:
-    """Give the recorded run of FSDP2 over a tensor axis as torch alone would have written it."""
+    """Return the recorded run of FSDP2 over a tensor axis as torch alone would have written it."""
     content = json.loads(gzip.decompress((recorded / "fsdp2_tp_2x2_rank0.json.gz").read_bytes()))
     content["traceEvents"] = [event for event in content["traceEvents"] if not event["name"].startswith("dtbench::")]
     path = tmp_path / "foreign.json"

@@ -50,7 +50,7 @@ def test_the_innermost_span_at_every_tick_is_found(tmp_path_factory: pytest.Temp
 
 
 def launches(trace: Trace) -> dict[str, str | None]:
-    """Give for each device event, by name, its call's name and start in microseconds; None: not in the trace."""
+    """Return for each device event, by name, its call's name and start in microseconds; None: not in the trace."""
     nesting = find_nesting(trace)
     found: dict[str, str | None] = {}
     for event in np.flatnonzero(trace.is_one_of(("kernel", "gpu_memcpy"))).tolist():

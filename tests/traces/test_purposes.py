@@ -22,7 +22,7 @@ DDP = DataParallel(has_reducer=True)
 
 
 def say(collective: str, group: str, *, ranks: int = 2, elements: int = 512) -> str:
-    """Give the metadata of a collective in bfloat16, on a group that is described."""
+    """Return the metadata of a collective in bfloat16, on a group that is described."""
     return json.dumps(
         {
             "Collective name": collective,
@@ -41,7 +41,7 @@ def analyze(path: Path) -> TraceAnalysis:
 
 
 def exposed(one: TraceAnalysis) -> dict[str, tuple[float, int]]:
-    """Give count and exposed ns of each purpose in the first step."""
+    """Return count and exposed ns of each purpose in the first step."""
     return {str(purpose.purpose): (purpose.count, known(purpose.exposed_ns)) for purpose in one.steps[0].purposes}
 
 

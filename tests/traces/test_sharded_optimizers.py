@@ -69,7 +69,7 @@ def moved(elements: int) -> str:
 
 
 def owned(one: TraceAnalysis) -> list[tuple[str, str, str]]:
-    """Give operation, purpose and owner of the first step's collectives, in order of issue."""
+    """Return operation, purpose and owner of the first step's collectives, in order of issue."""
     found = sorted(zip(one.step_of, one.collectives, strict=True), key=lambda each: each[1].issue_ns or 0)
     return [(str(made.operation), str(made.purpose), made.owner) for step, made in found if step == 0]
 
@@ -126,7 +126,7 @@ def test_of_several_optimizers_each_has_what_comes_before_and_after_its_own_step
 
 
 def say(collective: str, elements: int, group: str = "DATA_PARALLEL_GROUP_WITH_CP") -> str:
-    """Give what NCCL says of a collective in float32 over a group of Megatron's."""
+    """Return what NCCL says of a collective in float32 over a group of Megatron's."""
     return json.dumps(
         {
             "Collective name": collective,

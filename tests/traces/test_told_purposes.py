@@ -71,7 +71,7 @@ def test_where_it_is_of_several_each_ones_times_are_known(tmp_path: Path) -> Non
 def of_pair(
     names: tuple[tuple[str, ...], tuple[str, ...]], purposes: tuple[Purpose, Purpose]
 ) -> tuple[TraceAnalysis, ...]:
-    """Give two ranks whose last collective has names around it and is of a purpose, each its own."""
+    """Return two ranks whose last collective has names around it and is of a purpose, each its own."""
     found = []
     for one, above, purpose in zip(
         analyze_traces([TRACES / "two_ranks_one_gpu" / "ddp"]).analyses, names, purposes, strict=True

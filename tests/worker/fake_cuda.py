@@ -113,7 +113,7 @@ class FakeCuda:
         self._current.run("spin", cycles / (self.cycles_per_ns / 4 if is_cold else self.cycles_per_ns))
 
     def of(self, name: str) -> list[Ran]:
-        """Give the work of one name."""
+        """Return the work of one name."""
         return [one for one in self.ran if one.name == name]
 
 
@@ -131,7 +131,7 @@ class FakeWork:
 
 
 def finish_on(cuda: FakeCuda) -> Callable[[Sequence[Any], object], FakeWork]:
-    """Give what makes a work of what has been enqueued on the current stream, as torch's future does."""
+    """Return what makes a work of what has been enqueued on the current stream, as torch's future does."""
     return lambda outputs, kept: FakeWork(cuda, cuda.current_stream().record_event(), outputs, kept)
 
 

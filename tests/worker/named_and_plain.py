@@ -30,7 +30,7 @@ def sum_losses(loss: torch.Tensor, group: Any) -> float:
 
 
 def make_steps(group: Any) -> Iterator[Callable[[], float]]:
-    """Give as many steps as a capture takes, each to be called."""
+    """Yield as many steps as a capture takes, each to be called."""
     torch.manual_seed(dist.get_rank())
     blocks = nn.Sequential(*(MoE(group, None) for _ in range(2)))
     experts = [name for name, _ in blocks.named_parameters() if "experts" in name]

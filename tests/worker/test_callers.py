@@ -20,7 +20,7 @@ HERE = __name__
 
 
 def see(module: str = "torch.distributed.distributed_c10d") -> Callable[[], str]:
-    """Give a function of a module that issues something, and gives who asked for it."""
+    """Return a function of a module that issues something, and gives who asked for it."""
     names: dict[str, Any] = {"__name__": module, "sys": sys, "find_caller": find_caller}
     exec("def issue(): return find_caller(sys._getframe(0))", names)
     issue: Callable[[], str] = names["issue"]
@@ -81,7 +81,7 @@ def test_a_context_manager_asks_for_what_it_issues_and_a_part_of_a_function_is_t
 
 
 def make_hook(found: list[str], module: str) -> Callable[..., None]:
-    """Give a hook of a module that issues something and notes who asked for it."""
+    """Return a hook of a module that issues something and notes who asked for it."""
     names: dict[str, Any] = {"__name__": module, "found": found, "issue": see()}
     exec("def hook(*_): found.append(issue())", names)
     hook: Callable[..., None] = names["hook"]

@@ -80,11 +80,11 @@ class Bench:
         return work
 
     def done_ms(self, work: FakeWork) -> float:
-        """Give when a work is done, ms since the link was ready."""
+        """Return when a work is done, ms since the link was ready."""
         return (work.event.at_ns - self.origin_ns) / MS
 
     def spins_ms(self) -> list[tuple[float, float]]:
-        """Give when the link served, ms since it was ready."""
+        """Return when the link served, ms since it was ready."""
         return [((one.start_ns - self.origin_ns) / MS, (one.end_ns - self.origin_ns) / MS) for one in self.spins()]
 
     def spins(self) -> list[Ran]:

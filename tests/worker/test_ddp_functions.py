@@ -148,7 +148,7 @@ def _is_here(function: str) -> bool:
 
 
 def _called(launched: Any, ranks: int = 2) -> dict[str, int]:
-    """Give the calls of each function of DDP, summed over ranks."""
+    """Return the calls of each function of DDP, summed over ranks."""
     calls: dict[str, int] = {}
     for rank in range(ranks):
         probes = launched.rank(rank).extras.probes

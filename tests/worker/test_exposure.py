@@ -61,12 +61,12 @@ def receipt_of(rank: RankRecord, knob: str) -> Receipt:
 
 
 def step_ns(rank: RankRecord, arm: Arm) -> int:
-    """Give the shortest step of an arm: what other processes take from this machine only adds."""
+    """Return the shortest step of an arm: what other processes take from this machine only adds."""
     return min(ns for block in arms_of(rank).blocks if block.arm is arm for ns in block.step_ns)
 
 
 def waits_ns(rank: RankRecord) -> list[tuple[int, int]]:
-    """Give each step of arm ``full``: how long it was, and how long of that it stood still."""
+    """Return each step of arm ``full``: how long it was, and how long of that it stood still."""
     pairs: list[tuple[int, int]] = []
     for block in arms_of(rank).blocks:
         if block.arm is Arm.FULL:
@@ -76,7 +76,7 @@ def waits_ns(rank: RankRecord) -> list[tuple[int, int]]:
 
 
 def wait_ns(rank: RankRecord) -> int:
-    """Give how long a step of arm ``full`` stood still, the median: a rank that is held up stands still for less."""
+    """Return how long a step of arm ``full`` stood still, the median: a rank that is held up stands still for less."""
     return round(median(wait for _, wait in waits_ns(rank)))
 
 
@@ -97,7 +97,7 @@ def check_arms(ranks: list[RankRecord]) -> None:
 
 
 def link_ns(rank: RankRecord) -> float:
-    """Give what the link takes for all that a step issues to other ranks."""
+    """Return what the link takes for all that a step issues to other ranks."""
     rows = [row for row in rank.traffic if row.axis is not None]
     return sum(row.count * LATENCY_US * NS_PER_US + row.size_bytes for row in rows)
 

@@ -228,7 +228,7 @@ def ones(length: int = 8) -> Any:
 
 
 def find(newer: str, older: str) -> Any:
-    """Give what torch 2.13 or 2.11 calls so; the older name warns in the newer torch."""
+    """Return what torch 2.13 or 2.11 calls so; the older name warns in the newer torch."""
     return getattr(dist, newer, None) or getattr(dist, older)
 
 

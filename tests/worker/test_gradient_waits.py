@@ -31,7 +31,7 @@ FSDP1 = {"kind": "fsdp1", "shards": 2, "tensor": 2, "gather_weights": "async"}
 
 
 def waits_ms(launched: Any) -> dict[str, float]:
-    """Give the median wait of each parameter's gradient over ranks and PROFILED steps."""
+    """Return the median wait of each parameter's gradient over ranks and PROFILED steps."""
     from dtbench.traces.rows.launch_tables import read_tables
 
     collectives = read_tables(launched.folder).collectives
@@ -57,7 +57,7 @@ def run(
 
 
 def expected_ms(parallel: dict[str, Any], backward_ms: int) -> dict[str, float]:
-    """Give what each parameter waits; layer 0's gradient under DDP is issued when backward ends."""
+    """Return what each parameter waits; layer 0's gradient under DDP is issued when backward ends."""
     left = float(max(0, LINK_MS - backward_ms))
     first = left if parallel is FSDP1 else float(LINK_MS)
     return {"layers.0.up.weight": first, "layers.1.up.weight": left}

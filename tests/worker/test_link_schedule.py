@@ -57,7 +57,7 @@ class Rank:
 
 @pytest.fixture
 def make_rank(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int], Rank]:
-    """Give ranks of one machine; the time that the link sees is that of the rank which serves."""
+    """Return ranks of one machine; the time that the link sees is that of the rank which serves."""
     from dtbench.worker.network import link
 
     current: list[Rank] = []

@@ -19,7 +19,7 @@ COLUMNS = ["operation", "size_bytes", "purpose", "region", "owner"]
 
 
 def read_issued(folder: Path) -> pd.DataFrame:
-    """Give the collectives of all steps in the order that each rank issued them in."""
+    """Return the collectives of all steps in the order that each rank issued them in."""
     table = dtbench.read_trace(folder).collectives
     issued = table[table["step"].notna()].sort_values(["rank", "issue_ns"])
     return issued[COLUMNS].reset_index(drop=True)

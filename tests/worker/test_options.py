@@ -22,7 +22,7 @@ TENSOR = {"kind": "fsdp2", "shards": 1, "tensor": 2}
 
 
 def build(scenario: Make, **options: Any) -> BuiltModel:
-    """Give a real MLP with options applied; no process group."""
+    """Return a real MLP with options applied; no process group."""
     from dtbench.worker.loop.building import make_model
 
     built = make_model(scenario(model={**MLP, **options}), torch.device("cpu"))

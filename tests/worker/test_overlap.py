@@ -123,14 +123,14 @@ def test_fsdp2_hides_gathers_on_gloo_once_they_are_asynchronous(
 
 
 def other(operation: Operation, axis: Axis | None, count: int = 1) -> Traffic:
-    """Give collectives of purpose other, issued in one step."""
+    """Return collectives of purpose other, issued in one step."""
     return Traffic(
         purpose=Purpose.OTHER, axis=axis, operation=operation, count=count, size_bytes=8 * count, count_async=0
     )
 
 
 def reason_of(notes: tuple[OverlapPossible, ...]) -> str | None:
-    """Give what is said of purpose other; None: nothing."""
+    """Return what is said of purpose other; None: nothing."""
     return next((note.reason for note in notes if note.purpose is Purpose.OTHER), None)
 
 

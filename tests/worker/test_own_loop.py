@@ -344,7 +344,7 @@ def own_loop(measured_steps: int = 4) -> OwnLoop:
 
 
 def begin_on_two_ranks(results: Path, measured: tuple[int, int] = (4, 4)) -> list[str]:
-    """Give each rank's refusal."""
+    """Return each rank's refusal."""
     store, refusals = torch.distributed.HashStore(), ["", ""]
 
     def begin(rank: int) -> None:
@@ -490,7 +490,7 @@ def test_regions_are_seen_from_outside(train: Callable[[], None]) -> None:
 
 
 def watch(run: Callable[[RegionMarks], None]) -> list[str]:
-    """Give the regions of one step."""
+    """Return the regions of one step."""
     seen: list[Region | None] = []
     marks = RegionMarks(Recorder(on_region=seen.append))
     with watch_regions(marks):

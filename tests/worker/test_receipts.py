@@ -222,7 +222,7 @@ def read_receipts(built: Scenario, asked: Scenario) -> dict[str, Receipt]:
 
 
 def silence(knob: str) -> dict[str, Any]:
-    """Give the sections that ask for everything but the knob."""
+    """Return the sections that ask for everything but the knob."""
     strategy, sections = ASKED[knob]
     path = knob.split(" ")[1].split(".")
     quiet = copy.deepcopy({**BASE[strategy], **sections})

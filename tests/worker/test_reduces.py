@@ -18,7 +18,7 @@ POWERSGD = {"kind": "powersgd", "start_powersgd_iter": 2, "min_compression_rate"
 
 
 def make_step(wanted: Scenario) -> tuple[Any, Any]:
-    """Give the train step of the only rank, and its batches."""
+    """Return the train step of the only rank, and its batches."""
     from dtbench.worker.loop.building import make_model, make_train_step
     from dtbench.worker.mesh import build_mesh
     from dtbench.worker.models.batches import Batches

@@ -137,7 +137,7 @@ def test_every_refusal_has_an_example() -> None:
 
 
 def apply_instead(sections: dict[str, Any], refusal: Rule) -> dict[str, Any]:
-    """Give the sections with the fields set that the refusal names."""
+    """Return the sections with the fields set that the refusal names."""
     changed = copy.deepcopy(sections)
     for path, value in refusal.instead.items():
         *parents, field = path.split(".")

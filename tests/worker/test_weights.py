@@ -1,4 +1,4 @@
-"""First values hang on seed, name and whole shape alone, and a rank holds its share of them and one parameter."""
+"""First values depend on seed, name and whole shape alone, and a rank holds its share of them and one parameter."""
 
 from collections.abc import Callable
 from typing import Any

@@ -119,7 +119,7 @@ def _write_cell(
 def _split_launches(
     cell: CellSummary, steps: pd.DataFrame, purposes: pd.DataFrame, draw: Callable[[pd.DataFrame], Iterator[Tagged]]
 ) -> dict[int, list[Tagged]]:
-    """Give what each launch of a cell measured, by its index."""
+    """Return what each launch of a cell measured, by its index."""
     values = {}
     for launch in sorted(steps["launch"].unique()):
         own = steps[steps["launch"] == launch]
@@ -129,7 +129,7 @@ def _split_launches(
 
 
 def _all_cell_values(cell: CellSummary, settings: Settings, steps: pd.DataFrame) -> list[Tagged]:
-    """Give what is said of a cell over its launches."""
+    """Return what is said of a cell over its launches."""
     sessions = [(0, value) for value in session(cell, settings)] if settings else []
     return [*_cell_values(cell), *sessions, *_loss_values(cell, _rows_of(steps, cell))]
 
@@ -157,7 +157,7 @@ def _cell_values(cell: CellSummary) -> Iterator[Tagged]:
 
 
 def _cell_numbers(cell: CellSummary) -> dict[str, float]:
-    """Give the numbers of the report by tag, to compare cells and runs in one chart; those that are known."""
+    """Return the numbers of the report by tag, to compare cells and runs in one chart; those that are known."""
     numbers = {
         "summary/step_ms": cell.step_time.median / NS_PER_MS,
         "summary/tokens_per_second": cell.tokens_per_second,
@@ -174,7 +174,7 @@ def _cell_numbers(cell: CellSummary) -> dict[str, float]:
 
 
 def _communication_numbers(cell: CellSummary) -> dict[str, float]:
-    """Give what is read off collectives, all of which were seen to run, but for waits that are only bounds."""
+    """Return what is read off collectives, all of which were seen to run, but for waits that are only bounds."""
     waits = {"summary/gradient_wait_ms": Purpose.GRAD_REDUCE, "summary/unshard_wait_ms": Purpose.UNSHARD}
     least = {row.purpose for row in cell.purposes if row.is_wait_least}
     return {
@@ -198,7 +198,7 @@ def _memory_numbers(cell: CellSummary) -> dict[str, float]:
 
 
 def _correctness_numbers(cell: CellSummary) -> dict[str, float]:
-    """Give how far results are from the single process's, relative."""
+    """Return how far results are from the single process's, relative."""
     if cell.correctness is None:
         return {}
     return {
@@ -208,7 +208,7 @@ def _correctness_numbers(cell: CellSummary) -> dict[str, float]:
 
 
 def _owner_numbers(cell: CellSummary) -> dict[str, float]:
-    """Give the exposed time of the owners that have most of it, over all causes, per step and rank."""
+    """Return the exposed time of the owners that have most of it, over all causes, per step and rank."""
     exposed_ns: dict[str, int] = {}
     for row in cell.owners:
         owner = causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED
@@ -219,7 +219,7 @@ def _owner_numbers(cell: CellSummary) -> dict[str, float]:
 
 
 def _loss_values(cell: CellSummary, steps: pd.DataFrame) -> Iterator[Tagged]:
-    """Give the losses at the steps that they were recorded in, see ``RankRecord.losses``."""
+    """Yield the losses at the steps that they were recorded in, see ``RankRecord.losses``."""
     first = steps[steps["launch"] == steps["launch"].min()]
     numbers = {phase: sorted(first.loc[first["phase"] == phase.value, "step"].unique()) for phase in Phase}
     recorded = [*numbers[Phase.WARMUP][:_WARMUP_LOSSES], *numbers[Phase.MEASURED], *numbers[Phase.PROFILED]]
@@ -244,7 +244,7 @@ def _no_image(_steps: pd.DataFrame) -> Iterator[Tagged]:
 
 
 def _step_values(steps: pd.DataFrame, tokens_per_step: int | None) -> Iterator[Tagged]:
-    """Give the slowest rank's time of every step, the median of CPU times, tokens per second of MEASURED steps only."""
+    """Yield the slowest rank's time of every step, the median CPU time, tokens per second of MEASURED steps only."""
     for phase in Phase:
         cpu_ns = steps[steps["phase"] == phase.value].groupby("step")["cpu_ns"].median()
         for step, time_ns in zip(cpu_ns.index, cpu_ns, strict=True):
@@ -257,7 +257,7 @@ def _step_values(steps: pd.DataFrame, tokens_per_step: int | None) -> Iterator[T
 
 
 def _purpose_values(purposes: pd.DataFrame) -> Iterator[Tagged]:
-    """Give hidden, exposed and wait of every profiled step: the median over ranks; no wait that is at least that."""
+    """Yield hidden, exposed and wait of every profiled step: the median over ranks; no wait that is at least that."""
     is_least = purposes["is_wait_least"].astype("boolean").fillna(value=False).astype("bool")
     is_bound = is_least.groupby([purposes["purpose"], purposes["step"]]).transform("any")
     for column, tag in (("hidden_ns", "hidden_ms"), ("exposed_ns", "exposed_ms"), ("wait_ns", "wait_ms")):

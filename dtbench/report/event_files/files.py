@@ -41,7 +41,7 @@ _UNSEEN: Final = "unfinished."
 
 
 def scalar(tag: str, number: float) -> Summary.Value:
-    """Give a number."""
+    """Return a number."""
     return Summary.Value(tag=tag, simple_value=number)
 
 

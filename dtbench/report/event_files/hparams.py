@@ -38,7 +38,7 @@ _UNTRUSTED: Final = {**_STATUS, RunStatus.COMPLETE: api_pb2.STATUS_UNKNOWN}
 
 
 def experiment(settings: Settings, metrics: Iterable[tuple[str, str]]) -> Summary.Value:
-    """Give the event that declares settings and results (of ``METRICS``); it stands beside the cells' folders.
+    """Return the event that declares settings and results (of ``METRICS``); it stands beside the cells' folders.
 
     A setting is a number where it is one in every cell, and then the page can draw it as an axis.
     """
@@ -57,7 +57,7 @@ def experiment(settings: Settings, metrics: Iterable[tuple[str, str]]) -> Summar
 
 
 def session(cell: CellSummary, settings: Settings) -> tuple[Summary.Value, Summary.Value]:
-    """Give the two events that make a cell's folder a row of the page: its settings, and how it ended."""
+    """Return the two events that make a cell's folder a row of the page: its settings, and how it ended."""
     start = SessionStartInfo(group_name=cell.name)
     for name, text in settings[cell.name].items():
         start.hparams[name].CopyFrom(_value(text, is_number=_is_number(name, settings)))

@@ -63,7 +63,7 @@ def publish_checks(summary: RunSummary) -> None:
 
 
 def _plots(folder: RunFolder) -> dict[str, Path]:
-    """Give where each picture of a run goes, by its tag in TensorBoard."""
+    """Return where each picture of a run goes, by its tag in TensorBoard."""
     return {
         "step_breakdown": folder.breakdown_plot,
         "exposed_owners": folder.owners_plot,

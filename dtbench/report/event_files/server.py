@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def tensorboard_command(folder: Path, *, host: str, port: int) -> list[str]:
-    """Give the command that serves every run and event file below a folder, with the TensorBoard of this interpreter.
+    """Return the command that serves every run and event file below a folder, with the TensorBoard of this interpreter.
 
     ``-P``: what lies in the folder that a person stands in is not imported.
     """

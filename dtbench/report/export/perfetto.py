@@ -163,7 +163,7 @@ def _describe_clocks(traces: Sequence[ArchivedTrace]) -> list[str]:
 
 
 def make_manifest(plan: ArchivePlan) -> dict[str, object]:
-    """Give the manifest. See [Note: what Perfetto asks of an archive]."""
+    """Return the manifest. See [Note: what Perfetto asks of an archive]."""
     files = []
     for trace in plan.traces:
         entry: dict[str, object] = {"path": trace.member, "machine": {"name": trace.machine}}

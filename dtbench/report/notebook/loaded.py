@@ -120,7 +120,7 @@ class RunReport:
         return plot_step_of(read_launch_traces(_choose_launch(self.summary, cell, launch)), step)
 
     def timeline(self, steps: "Steps" = None, *, cell: str | None = None, launch: int | None = None) -> "Timeline":
-        """Give what every rank of a launch did, to zoom and pan in: ``steps`` is one, (first, last), or all that fit.
+        """Return what every rank of a launch did, to zoom and pan in: ``steps`` is one, (first, last), or all that fit.
 
         Raises:
             StoreError: there is no such cell or launch, or its traces are gone.
@@ -156,7 +156,7 @@ def load_run(path: Path) -> RunReport:
 
 
 def tabulate_run(data: RunData) -> RunReport:
-    """Give what was read of a run as tables, with its answer.
+    """Return what was read of a run as tables, with its answer.
 
     Raises:
         StoreError: no launch of it can be read.
@@ -189,7 +189,7 @@ def load_runs(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
 
 
 def _choose_launch(summary: RunSummary, cell: str | None, launch: int | None) -> LaunchFolder:
-    """Give the first launch with traces of those that are meant, else the first."""
+    """Return the first launch with traces of those that are meant, else the first."""
     launches = [(one.name, index) for one in summary.cells for index in one.launches]
     meant = [one for one in launches if cell in (None, one[0]) and launch in (None, one[1])]
     if not meant:

@@ -114,7 +114,7 @@ class TraceReport:
         return plot_step_of(self.traces, step)
 
     def timeline(self, steps: "Steps" = None) -> "Timeline":
-        """Give what every rank did, to zoom and pan in: ``steps`` is one, (first, last), or as many as fit.
+        """Return what every rank did, to zoom and pan in: ``steps`` is one, (first, last), or as many as fit.
 
         Raises:
             TraceError: a trace is gone, or there is no such step.
@@ -161,7 +161,7 @@ def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":
 
 
 def _typical_step(overlap: pd.DataFrame) -> int:
-    """Give the step whose exposed communication is the median over steps, the lower of two.
+    """Return the step whose exposed communication is the median over steps, the lower of two.
 
     Raises:
         TraceError: no step is marked.

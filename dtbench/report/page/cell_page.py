@@ -101,7 +101,7 @@ def _check_tone(cell: CellSummary) -> Tone:
 
 
 def _lead_facts(cell: CellSummary) -> Iterator[Fact]:
-    """Give what leads: the two waits, what is exposed, whose and why, and if estimates agree."""
+    """Yield what leads: the two waits, what is exposed, whose and why, and if estimates agree."""
     for label, words in sentences.lead_waits(cell):
         yield Fact(label, words, Tone.STRONG)
     answer = sentences.answer_sentence(cell)
@@ -131,7 +131,7 @@ def _tiles(cell: CellSummary) -> Iterator[Tile]:
 
 
 def _step_facts(cell: CellSummary) -> Iterator[Fact]:
-    """Give what a step costs: time, throughput, profiler, start, memory."""
+    """Yield what a step costs: time, throughput, profiler, start, memory."""
     if knobs := sentences.knob_words(cell):
         yield Fact("knobs", ", ".join(knobs))
     yield Fact("step time", sentences.step_time_words(cell))
@@ -152,7 +152,7 @@ def bound_lines(cell: CellSummary, marks: Marks) -> tuple[Line, ...]:
 
 
 def _breakdown(cell: CellSummary) -> Iterator[Block]:
-    """Give where each rank's profiled step went; the four parts add up to the step."""
+    """Yield where each rank's profiled step went; the four parts add up to the step."""
     if not cell.ranks:
         return
     idle, title = sentences.idle_word(cell), "Where a profiled step went, ms"
@@ -210,7 +210,7 @@ def _exposed_share(row: RankBreakdown) -> float:
 
 
 def step_parts(idle: str) -> tuple[BarPart, ...]:
-    """Give the parts of a step, in the order of every plot; ``idle`` is what the last is called here."""
+    """Return the parts of a step, in the order of every plot; ``idle`` is what the last is called here."""
     return (
         BarPart("compute_ns", "compute"),
         BarPart("exposed_comm_ns", "exposed comm"),
@@ -220,7 +220,7 @@ def step_parts(idle: str) -> tuple[BarPart, ...]:
 
 
 def step_bar(label: str, row: Mapping[str, int], parts: Sequence[BarPart], *, is_known: bool = True) -> Bar:
-    """Give the bar of one mean step.
+    """Return the bar of one mean step.
 
     Args:
         label: what stands before it.
@@ -241,7 +241,7 @@ def step_bar(label: str, row: Mapping[str, int], parts: Sequence[BarPart], *, is
 
 
 def _owners(cell: CellSummary) -> Iterator[Block]:
-    """Give whose communication was exposed and why, and what would change the largest causes."""
+    """Yield whose communication was exposed and why, and what would change the largest causes."""
     if not cell.owners:
         return
     summed = [sum_causes(cell)] if len(cell.owners) > MOST_OWNERS else []
@@ -261,7 +261,7 @@ def _owners(cell: CellSummary) -> Iterator[Block]:
 
 
 def gradient_wait_blocks(cell: CellSummary) -> Iterator[Block]:
-    """Give what each tensor-parallel gradient was waited for, the longest first."""
+    """Yield what each tensor-parallel gradient was waited for, the longest first."""
     if not cell.gradient_waits:
         return
     rows = sorted(cell.gradient_waits, key=lambda row: -row.wait_ns)
@@ -282,7 +282,7 @@ def gradient_wait_blocks(cell: CellSummary) -> Iterator[Block]:
 
 
 def _purposes(cell: CellSummary) -> Iterator[Block]:
-    """Give what each purpose communicated, against the plan if any, and whether it could have been hidden here."""
+    """Yield what each purpose communicated, against the plan if any, and whether it could have been hidden here."""
     if not cell.purposes:
         return
     has_plan = sentences.plan_words(cell) is None
@@ -338,7 +338,7 @@ def _overlap(cell: CellSummary) -> Iterator[Facts]:
 
 
 def _check_facts(cell: CellSummary) -> Iterator[Fact]:
-    """Give what was verified and what a reader must know: results, receipts, warm-up, notes, what could not be read."""
+    """Yield what was verified and what must be known: results, receipts, warm-up, notes, what could not be read."""
     words = sentences.plan_words(cell)
     if words is not None:
         yield Fact("plan", words)

@@ -19,7 +19,7 @@ def mark_owners(cell: CellSummary) -> Marks:
 
 
 def owner_rows(cell: CellSummary) -> list[Row]:
-    """Give owner, collective, purpose, cause, exposed milliseconds and share of each row, most exposed first."""
+    """Return owner, collective, purpose, cause, exposed milliseconds and share of each row, most exposed first."""
     rows, total_ns = _by_exposed(cell), sum(row.exposed_ns for row in cell.owners)
     return [
         (
@@ -34,7 +34,7 @@ def owner_rows(cell: CellSummary) -> list[Row]:
 
 
 def rest_of_owners(cell: CellSummary, first: int) -> Row:
-    """Give the row that sums up all but the first of ``owner_rows``."""
+    """Return the row that sums up all but the first of ``owner_rows``."""
     rest, total_ns = _by_exposed(cell)[first:], sum(row.exposed_ns for row in cell.owners)
     part = next((row.part for row in rest if row.part), None)
     figures = _exposed_cells(cell, sum(row.exposed_ns for row in rest), total_ns, part)
@@ -66,7 +66,7 @@ def mark_purposes(cell: CellSummary) -> Marks:
 
 
 def purpose_times(cell: CellSummary, row: PurposeSummary) -> tuple[Cell, ...]:
-    """Give what one purpose took, hid, exposed and waited, ms, and its hidden share."""
+    """Return what one purpose took, hid, exposed and waited, ms, and its hidden share."""
     decimals, marks = sentences.decimals_for(one.comm_ns for one in cell.purposes), mark_purposes(cell)
     wait = sentences.bound_wait(cell, row.purpose, sentences.format_ms(row.wait_ns, decimals))
     return (

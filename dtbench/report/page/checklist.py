@@ -6,7 +6,7 @@ from dtbench.store.records.checks import DISTURBED, CheckOutcome, ChecksSummary
 
 
 def answer_line(checks: ChecksSummary) -> str:
-    """Give the answer to the scenario's question, or say why this run gives none."""
+    """Return the answer to the scenario's question, or say why this run gives none."""
     wrong = [result for result in checks.results if result.outcome is not CheckOutcome.PASSED]
     if not wrong:
         answer = f"all checks passed ({len(checks.results)})" if checks.answer is None else checks.answer
@@ -25,13 +25,13 @@ def _spell(outcome: CheckOutcome) -> str:
 
 
 def checks_part(checks: ChecksSummary) -> Part:
-    """Give the answer, then every check with its outcome and figure."""
+    """Return the answer, then every check with its outcome and figure."""
     tone = Tone.STRONG if checks.outcome is CheckOutcome.PASSED else Tone.BAD
     return Part("checks", "", (Prose((Line(answer_line(checks), tone),)), checks_table(checks)))
 
 
 def checks_table(checks: ChecksSummary) -> Table:
-    """Give every check: what became of it, what it asks for, and the figure that it was judged by."""
+    """Return every check: what became of it, what it asks for, and the figure that it was judged by."""
     return Table(
         title="Checks of the scenario",
         columns=(Column("outcome"), Column("check"), Column("got")),

@@ -18,7 +18,7 @@ from dtbench.report.words.causes import UNATTRIBUTED, name_operation, spell_owne
 from dtbench.report.words.sentences import decimals_for, format_ms
 
 MOST_ROWS: Final = 12
-"""Rows of a table that hangs on the model; ``--json`` has all."""
+"""Rows of a table that depends on the model; ``--json`` has all."""
 
 MOST_OWNERS: Final = 8
 
@@ -81,7 +81,7 @@ _OPEN: Final = ("mechanism", "metrics")
 
 
 def comparison_tables(comparison: Comparison) -> tuple[Table, ...]:
-    """Give the tables: what was done differently first, then what it cost; those that have rows."""
+    """Return the tables: what was done differently first, then what it cost; those that have rows."""
     return (
         *_treatment_table(comparison),
         *_environment_table(comparison),
@@ -101,14 +101,14 @@ def basis_lines(comparison: Comparison) -> tuple[str, ...]:
 
 
 def remark_lines(comparison: Comparison) -> tuple[str, ...]:
-    """Give the notes, and launches far from the others of their side, which are counted."""
+    """Return the notes, and launches far from the others of their side, which are counted."""
     far = [name for change in comparison.metrics[:1] for name in change.outliers]
     outliers = [f"far from the others in step time, and counted: {', '.join(far)}"] if far else []
     return (*comparison.notes, *outliers)
 
 
 def summary_table(comparisons: Sequence[Comparison]) -> Table:
-    """Give several candidates against one baseline, or cells of two runs, in one row each."""
+    """Return several candidates against one baseline, or cells of two runs, in one row each."""
     rows = []
     is_one = len({comparison.baseline.label for comparison in comparisons}) == 1
     for comparison in comparisons:
@@ -217,7 +217,7 @@ def _metric_row(change: MetricChange) -> tuple[str | Cell, ...]:
 
 
 def _change_cells(change: MetricChange, *medians: float) -> tuple[str | Cell, ...]:
-    """Give medians, the change with its interval, and what can be said of it."""
+    """Return medians, the change with its interval, and what can be said of it."""
     return (
         *(Cell(spell_number(median, change.unit), value=median) for median in medians),
         Cell(_change_words(change), value=change.ratio),

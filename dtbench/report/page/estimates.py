@@ -54,7 +54,7 @@ def _disputed_ranks(exposure: ExposureSummary) -> list[ExposureRow]:
 
 
 def lead_rows(cell: CellSummary) -> Iterator[tuple[str, str]]:
-    """Give what leads, by its label: whether the estimates agree, and what overlapping gained; nothing if not asked."""
+    """Yield what leads, by its label: whether estimates agree, what overlapping gained; nothing if not asked."""
     if cell.exposure is None:
         return
     yield LABEL, agreement_sentence(cell.exposure)
@@ -109,7 +109,7 @@ def _figures(row: ExposureRow) -> str:
 
 
 def gained_fraction(exposure: ExposureSummary) -> float:
-    """Give the part of a step without overlap that overlapping takes off; negative where it costs, NaN if not known."""
+    """Return the part of a step without overlap that overlapping takes off; negative: it costs; NaN: not known."""
     saved_ns = exposure.serial_ns - exposure.overlapped_ns
     return saved_ns / exposure.serial_ns if exposure.serial_ns > 0 else math.nan
 
@@ -136,7 +136,7 @@ def gain_sentence(cell: CellSummary) -> str | None:
 
 
 def dispute_sentences(exposure: ExposureSummary) -> list[str]:
-    """Give every dispute of the mean over ranks; where that has none, those of ranks."""
+    """Return every dispute of the mean over ranks; where that has none, those of ranks."""
     mean = exposure.rows[0]
     if mean.disputes:
         return list(mean.disputes)
@@ -146,7 +146,7 @@ def dispute_sentences(exposure: ExposureSummary) -> list[str]:
 
 
 def estimates_table(exposure: ExposureSummary) -> Table:
-    """Give all estimates with their standard errors: the mean over ranks, then each rank; then what does not agree."""
+    """Return all estimates with their standard errors: the mean over ranks, each rank, then what does not agree."""
     kinds = [one.estimate for one in exposure.rows[0].estimates]
     decimals = sentences.decimals_for(one.mean_ns for row in exposure.rows for one in row.estimates)
     rest = len(exposure.rows) - MOST_RANKS - 1
@@ -192,7 +192,7 @@ def _estimate_words(one: Estimated, decimals: int) -> str:
 
 
 def estimate_numbers(cell: CellSummary) -> dict[str, float]:
-    """Give the scalars of a cell by tag; of the trace there are others. NaN where one is not known."""
+    """Return the scalars of a cell by tag; of the trace there are others. NaN where one is not known."""
     if cell.exposure is None:
         return {}
     others = [one for one in cell.exposure.rows[0].estimates if one.estimate is not Estimate.TRACE]

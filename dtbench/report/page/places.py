@@ -12,7 +12,7 @@ from dtbench.store.layout import RunFolder
 
 
 def find_places(summary: RunSummary) -> Iterator[Fact]:
-    """Give places by what lies there; print them unbroken: a path that is cropped cannot be copied."""
+    """Yield places by what lies there; print them unbroken: a path that is cropped cannot be copied."""
     folder = RunFolder(Path(summary.path))
     yield Fact("run folder", str(folder.path))
     if len(summary.cells) > MOST_CELLS:
@@ -38,5 +38,5 @@ def find_places(summary: RunSummary) -> Iterator[Fact]:
 
 
 def _inside(folder: Path, path: str) -> str:
-    """Give a path relative to the run folder where it lies inside."""
+    """Return a path relative to the run folder where it lies inside."""
     return str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path

@@ -36,7 +36,7 @@ _TONES = {
 
 
 def stage_blocks(cell: CellSummary) -> Iterator[Block]:
-    """Give stages in the order in which they ran, then what came out wrong and what a load and a save cost."""
+    """Yield stages in the order in which they ran, then what came out wrong and what a load and a save cost."""
     if not cell.stages:
         return
     yield Table(TITLE, _COLUMNS, [_words(row) for row in cell.stages], key="stages")
@@ -96,7 +96,7 @@ def outcome_sentences(row: StageSummary) -> Iterator[str]:
 
 
 def _by_words(row: StageSummary) -> dict[str, list[int]]:
-    """Give the ranks that torch said something on, by what it said."""
+    """Return the ranks that torch said something on, by what it said."""
     found: dict[str, list[int]] = {}
     for one in row.raised:
         found.setdefault(one.words, []).append(one.rank)

@@ -75,7 +75,7 @@ class Quantity:
 
 
 def find_axes(summary: RunSummary) -> tuple[SweepAxis, ...]:
-    """Give the axes along which the cells differ; their names where there are no others."""
+    """Return the axes along which the cells differ; their names where there are no others."""
     names = list(dict.fromkeys(name for cell in summary.cells for name in cell.coordinates))
     axes = [
         SweepAxis(
@@ -96,7 +96,7 @@ def constant_words(summary: RunSummary) -> str:
 
 
 def sweep_quantities(summary: RunSummary) -> tuple[Quantity, ...]:
-    """Give what the table of a sweep says of each cell, the axes left out; times in ms."""
+    """Return what the table of a sweep says of each cell, the axes left out; times in ms."""
     spell = _Spelling(mark_cells(summary), sentences.decimals_for(cell.step_time.median for cell in summary.cells))
 
     def make(header: str, say: Callable[[CellSummary], str | Cell], group: str = "") -> Quantity:
@@ -152,7 +152,7 @@ def _check_cell(cell: CellSummary) -> Cell:
 
 
 def cells_part(summary: RunSummary) -> Part:
-    """Give the cells against each other: the table, what it shows, and over what its intervals hold."""
+    """Return the cells against each other: the table, what it shows, and over what its intervals hold."""
     constant = constant_words(summary)
     told = [Line(finding(summary), Tone.STRONG), *lines([f"in all cells: {constant}"] if constant else [], Tone.QUIET)]
     is_all = len(summary.cells) > MOST_CELLS  # else each cell explains its own waits
@@ -162,7 +162,7 @@ def cells_part(summary: RunSummary) -> Part:
 
 
 def cells_table(summary: RunSummary) -> Table:
-    """Give the cells against each other, one row each; times in ms."""
+    """Return the cells against each other, one row each; times in ms."""
     axes, quantities = find_axes(summary), sweep_quantities(summary)
     return Table(
         title="All cells, per step; times in ms",
@@ -223,7 +223,7 @@ def _mark_doubt(cell: CellSummary, words: str) -> str:
 
 
 def exposed_ns(cell: CellSummary) -> float:
-    """Give the exposed communication of a PROFILED step, mean over ranks; NaN where it is known of none."""
+    """Return the exposed communication of a PROFILED step, mean over ranks; NaN where it is known of none."""
     return fmean(row.exposed_comm_ns for row in cell.ranks) if cell.ranks else NAN
 
 
@@ -286,14 +286,14 @@ def scope_words(summary: RunSummary) -> str:
 
 
 def note_sentences(summary: RunSummary) -> tuple[str, ...]:
-    """Give the first of ``all_notes``, for where there is little room, and how many more there are."""
+    """Return the first of ``all_notes``, for where there is little room, and how many more there are."""
     found = all_notes(summary)
     rest = len(found) - _MOST_NOTES
     return (*found[:_MOST_NOTES], *([f"and {rest} more notes: see --json"] if rest > 0 else []))
 
 
 def all_notes(summary: RunSummary) -> tuple[str, ...]:
-    """Give what was noted about cells, each once, with the cells that it is about; what is about all first."""
+    """Return what was noted about cells, each once, with the cells that it is about; what is about all first."""
     found: dict[str, list[str]] = {}
     for cell in summary.cells:
         for note in sentences.cell_notes(cell):
@@ -319,7 +319,7 @@ def shorten_value(text: str) -> str:
 
 
 def _short_name(name: str, names: Iterable[str]) -> str:
-    """Give the last part of a dotted name, or the whole where another axis ends alike."""
+    """Return the last part of a dotted name, or the whole where another axis ends alike."""
     last = name.rpartition(".")[2]
     return last if sum(other.rpartition(".")[2] == last for other in names) == 1 else name
 

@@ -76,7 +76,7 @@ _OPEN: Final = ("owners", "times")
 
 
 def time_table(traces: TraceSet) -> Table:
-    """Give where the time of each rank went: by step where they are few, else with the spread over steps."""
+    """Return where the time of each rank went: by step where they are few, else with the spread over steps."""
     shown, notes = _choose_ranks(traces)
     idle = "idle" if any(one.timeline.is_device for one in traces.analyses) else "host"  # Python and dispatch
     parts = ("time", "compute", "exposed\ncomm", "exposed\ncopies", idle, "hidden\nshare", "exposed\nshare")
@@ -105,7 +105,7 @@ def time_table(traces: TraceSet) -> Table:
 
 
 def _count(number: int) -> Cell:
-    """Give a number that is spelled with all its digits."""
+    """Return a number that is spelled with all its digits."""
     return Cell(str(number), value=number)
 
 
@@ -155,7 +155,7 @@ def _spell_spread(spread: Spread) -> str:
 
 
 def _spell(overlap: Overlap, lost: int) -> tuple[Cell, ...]:
-    """Give the window and the four parts that add up to it, then the two shares; n/a what was not seen.
+    """Return the window and the four parts that add up to it, then the two shares; n/a what was not seen.
 
     Communication that was not seen was exposed, hidden, or ran where copies or nothing else did.
     """
@@ -180,7 +180,7 @@ def _bound(words: str, number: str) -> str:
 
 
 def purpose_table(traces: TraceSet) -> Table:
-    """Give what communication was for: means over the steps of all ranks, else over whole traces."""
+    """Return what communication was for: means over the steps of all ranks, else over whole traces."""
     titles = ("count", "bytes", "comm", "hidden", "exposed", "waited")
     mean, purposes = average(traces.analyses), average_purposes(traces.analyses)
     per = "per step" if mean.are_steps else "whole trace"
@@ -212,7 +212,7 @@ def _spell_wait(row: MeanPurpose, least: str) -> str:
 
 
 def owner_table(traces: TraceSet) -> Table:
-    """Give whose communication was exposed, why, and what would change it; what is not shown by name is summed."""
+    """Return whose communication was exposed, why, and what would change it; what is not shown by name is summed."""
     mean = average(traces.analyses)
     per = "per step" if mean.are_steps else "whole trace"
     owners = sorted(traces.owners, key=lambda row: -row.exposed_ns)
@@ -271,7 +271,7 @@ _MORE_UNKNOWN: Final = ("comm_wait_ns", "host_wait_ns", "host_sync_ns")
 
 
 def gap_table(traces: TraceSet) -> Table:
-    """Give why the compute stream stood still, for each rank: means over steps, else the whole trace.
+    """Return why the compute stream stood still, for each rank: means over steps, else the whole trace.
 
     All parts of a rank are of the same steps, and add up. A part that is not known in some step is at least the mean of
     what was seen of it, and not known where that is nothing: to leave that step out would leave out its other parts,
@@ -319,7 +319,7 @@ def _gap_words(gaps: Sequence[GapTime], part: str) -> str:
 
 
 def waiting_table(traces: TraceSet) -> Table:
-    """Give who waits for whom, over all collectives that could be compared over ranks."""
+    """Return who waits for whom, over all collectives that could be compared over ranks."""
     waiting = traces.over_ranks.waiting
     titles = ("collectives", "was last", "waited", "of its comm", "others waited")
     shown = sorted(waiting.ranks, key=lambda one: -(one.caused_wait_ns or 0))[:MOST_RANKS]
@@ -346,7 +346,7 @@ def waiting_table(traces: TraceSet) -> Table:
 
 
 def tax_table(traces: TraceSet) -> Table:
-    """Give how much slower the same kernels ran under communication."""
+    """Return how much slower the same kernels ran under communication."""
     found = [(one.rank, one.accounts.overlap_tax) for one in _choose_ranks(traces)[0]]
     titles = ("under / alone", "costs", "kernels", "runs compared", "runs slower")
     shown = [(rank, tax) for rank, tax in found if tax is not None and (tax.kernels or tax.regionless_count)]

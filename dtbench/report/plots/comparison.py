@@ -78,7 +78,7 @@ def _choose(metrics: tuple[MetricChange, ...]) -> tuple[MetricChange, ...]:
 
 
 def _find_limit(rows: tuple[MetricChange, ...], threshold: float) -> float:
-    """Give the largest ratio that is drawn to scale, or one over the smallest: of four ends three fit.
+    """Return the largest ratio that is drawn to scale, or one over the smallest: of four ends three fit.
 
     So one large change hides no other. The first row, which the comparison leads with, always fits below the most.
     """

@@ -45,22 +45,22 @@ class Picture(Figure):
 
 
 def new_figure(height_in: float, width_in: float = WIDTH_IN) -> Picture:
-    """Give an empty figure of our look."""
+    """Return an empty figure of our look."""
     return Picture(figsize=(width_in, height_in), dpi=DOTS_PER_INCH, layout="constrained")
 
 
 def set_finding(axes: Axes, words: str, *, fontsize: float = 11) -> None:
-    """Give axes the title that says what is to be seen; names in it are text."""
+    """Return axes the title that says what is to be seen; names in it are text."""
     axes.set_title(literal(words), loc="left", fontweight="bold", fontsize=fontsize, wrap=True)
 
 
 def set_heading(figure: Figure, words: str) -> None:
-    """Give a whole figure the title that says what is to be seen; names in it are text."""
+    """Return a whole figure the title that says what is to be seen; names in it are text."""
     figure.suptitle(literal(words), x=0.01, ha="left", fontweight="bold", fontsize=11, wrap=True)
 
 
 def legend_patch(part: Part, name: str) -> Patch:
-    """Give the sample of a part for a legend."""
+    """Return the sample of a part for a legend."""
     return Patch(facecolor=part.colour, hatch=part.hatch, edgecolor=EDGE, linewidth=0.5, label=literal(name))
 
 
@@ -80,7 +80,7 @@ def draw_bar(axes: Axes, part: Part, span: tuple[float, float], middle_height: t
 
 
 def add_axes(figure: Figure) -> Axes:
-    """Give the only axes of a figure, without a frame."""
+    """Return the only axes of a figure, without a frame."""
     axes = figure.add_subplot()
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -88,14 +88,14 @@ def add_axes(figure: Figure) -> Axes:
 
 
 def say(figure: Figure, axes: Axes, words: str) -> Figure:
-    """Give a figure that says why there is nothing to draw."""
+    """Return a figure that says why there is nothing to draw."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center")
     return figure
 
 
 def literal(words: str) -> str:
-    """Give text that matplotlib shows as it is: no mathematics, and no character that has no shape."""
+    """Return text that matplotlib shows as it is: no mathematics, and no character that has no shape."""
     return spell_controls(words).replace("$", r"\$")
 
 
@@ -117,7 +117,7 @@ def shorten_middle(words: str, most: int = 44) -> str:
 
 
 def figure_png(figure: Figure) -> bytes:
-    """Give a figure as the bytes of a PNG file."""
+    """Return a figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()

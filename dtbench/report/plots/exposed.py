@@ -114,7 +114,7 @@ def _cut_words(table: pd.DataFrame, every: Sequence[str]) -> str:
 
 
 def _find_doubt(doubts: Mapping[str, str] | None, rows: pd.DataFrame) -> str | None:
-    """Give why the steps of a panel may stand for no others; None: nothing speaks against them."""
+    """Return why the steps of a panel may stand for no others; None: nothing speaks against them."""
     return (doubts or {}).get(str(rows["cell"].iloc[0]) if "cell" in rows else "")
 
 

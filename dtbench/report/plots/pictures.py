@@ -18,7 +18,7 @@ MOST_STAGE_CELLS = 5
 
 
 def draw_pictures(summary: RunSummary) -> dict[str, bytes]:
-    """Give PNG files by their tag in TensorBoard, in the order in which they are shown."""
+    """Return PNG files by their tag in TensorBoard, in the order in which they are shown."""
     figures = {"step_breakdown": plot_step_breakdown(summary)}
     if len(summary.cells) <= MOST_CELLS and any(cell.owners for cell in summary.cells):
         figures["exposed_owners"] = plot_exposed_owners(

@@ -74,7 +74,7 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
 
 
 def _settled_range_ms(steps: pd.DataFrame) -> tuple[float, float]:
-    """Give the ends of the vertical axis: those of the steps after warm-up, or of all where there are no others."""
+    """Return the ends of the vertical axis: those of the steps after warm-up, or of all where there are no others."""
     settled = steps[steps["phase"] != Phase.WARMUP.value]
     duration_ms = (steps if settled.empty else settled)["duration_ns"] / NS_PER_MS
     low, high = float(duration_ms.min()), float(duration_ms.max())
@@ -83,7 +83,7 @@ def _settled_range_ms(steps: pd.DataFrame) -> tuple[float, float]:
 
 
 def _slowest_rank_ns(steps: pd.DataFrame, phase: Phase) -> float:
-    """Give the median over the steps of a phase of the slowest rank's duration; NaN when there are none."""
+    """Return the median over the steps of a phase of the slowest rank's duration; NaN when there are none."""
     return float(steps[steps["phase"] == phase.value].groupby("step")["duration_ns"].max().median())
 
 
@@ -112,7 +112,7 @@ def _times_finding(steps: pd.DataFrame, kept: pd.DataFrame) -> str:
 
 
 def _phase_spans(steps: pd.DataFrame) -> Iterator[tuple[Phase, int, int]]:
-    """Give (phase, first step, last step), both included."""
+    """Yield (phase, first step, last step), both included."""
     for phase in Phase:
         found = steps.loc[steps["phase"] == phase.value, "step"]
         if not found.empty:
@@ -186,7 +186,7 @@ def _count_steps(steps: pd.DataFrame) -> int:
 
 
 def _measured_groups(steps: pd.DataFrame) -> tuple[int, list[_Group]]:
-    """Give how many MEASURED steps there are to go by, and the rows that are drawn of them."""
+    """Return how many MEASURED steps there are to go by, and the rows that are drawn of them."""
     measured = keep_steps(steps[steps["phase"] == Phase.MEASURED.value])
     if measured.empty:
         return 0, []

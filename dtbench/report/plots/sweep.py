@@ -76,7 +76,7 @@ class Scale:
     positions: tuple[float, ...]
 
     def __call__(self, value: str) -> float:
-        """Give the position of a value."""
+        """Return the position of a value."""
         return self.positions[self.values.index(value)]
 
     @property
@@ -106,13 +106,13 @@ def _are_lines(axes: Sequence[SweepAxis], numeric: SweepAxis | None) -> bool:
 
 
 def find_numeric_axis(axes: Sequence[SweepAxis]) -> SweepAxis | None:
-    """Give the axis with most different numbers, the first of several; None where no axis has two and nothing else."""
+    """Return the axis with most different numbers, the first of several; None: no axis has two and nothing else."""
     numeric = [axis for axis in axes if len(_numbers(axis)) > 1]
     return max(numeric, key=lambda axis: len(_numbers(axis)), default=None)
 
 
 def _numbers(axis: SweepAxis) -> dict[str, float]:
-    """Give the numbers of an axis by their text; empty where one value is neither a number nor left out."""
+    """Return the numbers of an axis by their text; empty where one value is neither a number nor left out."""
     numbers = {}
     for text in axis.values:
         if text in (UNSET, sweep.NOT_ON_AXIS):
@@ -184,7 +184,7 @@ def _draw_step_times(axes: Axes, line: Line) -> None:
 
 
 def _length_ms(length_ns: float) -> float:
-    """Give an arm of an error bar; NaN, which is not drawn, where the interval is unknown."""
+    """Return an arm of an error bar; NaN, which is not drawn, where the interval is unknown."""
     return math.nan if math.isnan(length_ns) else max(0.0, length_ns) / NS_PER_MS
 
 

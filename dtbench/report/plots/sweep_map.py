@@ -63,7 +63,7 @@ def plot_sweep_map(summary: RunSummary) -> Figure:
 
 
 def order_values(axis: SweepAxis) -> list[str]:
-    """Give the different values of an axis: numbers by size after what is none, words as they come."""
+    """Return the different values of an axis: numbers by size after what is none, words as they come."""
     values = list(dict.fromkeys(axis.values))
     return sorted(values, key=_number)
 
@@ -76,7 +76,7 @@ def _number(text: str) -> float:
 
 
 def _lightness(times: np.ndarray, place: tuple[int, int]) -> float:
-    """Give how light a field is, from 1 (shortest step) to 0; an empty or only one is light."""
+    """Return how light a field is, from 1 (shortest step) to 0; an empty or only one is light."""
     low, high = float(np.nanmin(times)), float(np.nanmax(times))
     time = float(times[place])
     return 1.0 if math.isnan(time) or high <= low else 1 - (time - low) / (high - low)

@@ -125,7 +125,7 @@ def _describe_clock(ranks: Sequence[int], apart: Collection[int]) -> str:
 
 
 def _main_lanes(of_rank: pd.DataFrame) -> list[str]:
-    """Give the lanes that did most, in the order in which they come."""
+    """Return the lanes that did most, in the order in which they come."""
     busy = (of_rank["end_ns"] - of_rank["start_ns"]).groupby(of_rank["lane"]).sum().nlargest(MOST_LANES)
     return [lane for lane in dict.fromkeys(of_rank["lane"]) if lane in busy.index]
 
@@ -199,7 +199,7 @@ def _draw_pieces(axes: Axes, part: Part, pieces_ns: np.ndarray, place: tuple[flo
 
 
 def merge_spans(starts_ns: np.ndarray, ends_ns: np.ndarray, finest_ns: float) -> np.ndarray:
-    """Give what spans cover, shape ``(pieces, 2)``, in order; pauses shorter than ``finest_ns`` are covered, too."""
+    """Return what spans cover, shape ``(pieces, 2)``, in order; pauses shorter than ``finest_ns`` are covered, too."""
     pieces: list[list[int]] = []
     for at in np.argsort(starts_ns, kind="stable"):
         start, end = int(starts_ns[at]), int(ends_ns[at])

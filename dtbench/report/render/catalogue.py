@@ -47,7 +47,7 @@ class CatalogueRow:
 
 
 def judge_run(summary: RunSummary, duration_ns: int) -> CatalogueRow:
-    """Give the row of a run: failed, too, where the numbers of a cell must not be trusted."""
+    """Return the row of a run: failed, too, where the numbers of a cell must not be trusted."""
     doubts = [f"cell {cell.name}: {check_word(cell)}" for cell in summary.cells if not is_trusted(cell)]
     checks = summary.checks
     if doubts:
@@ -61,7 +61,7 @@ def judge_run(summary: RunSummary, duration_ns: int) -> CatalogueRow:
 
 
 def tabulate_catalogue(rows: Sequence[CatalogueRow]) -> Table:
-    """Give the scenarios in the order in which they ran: what became of each, its answer, and how long it took."""
+    """Return the scenarios in the order in which they ran: what became of each, its answer, and how long it took."""
     return Table(
         title="Catalogue",
         columns=(
@@ -86,7 +86,7 @@ def tabulate_catalogue(rows: Sequence[CatalogueRow]) -> Table:
 
 
 def tabulate_runnable(rows: Sequence[CatalogueRow]) -> Table:
-    """Give the scenarios that would run, and why the others cannot."""
+    """Return the scenarios that would run, and why the others cannot."""
     columns = (Column("scenario"), Column("question"), Column("here"))
     return Table("Scenarios with checks", columns, [(row.scenario, row.question, row.told) for row in rows])
 
@@ -108,7 +108,7 @@ class ListedFile:
 
 
 def make_page(files: Sequence[ListedFile], outcomes: Sequence[ScenarioOutcome]) -> str:
-    """Give the page of a folder of scenarios as Markdown, the same for the same files and outcomes."""
+    """Return the page of a folder of scenarios as Markdown, the same for the same files and outcomes."""
     last = {outcome.scenario: outcome for outcome in outcomes}
     blocks = ["# Scenarios", f"{_MADE_BY} In an outcome {SCOPE}."]
     ordered = sorted(files, key=lambda one: (str(one.path.parent), one.path.name))
@@ -139,7 +139,7 @@ def _describe_file(listed: ListedFile, last: ScenarioOutcome | None) -> str:
 
 
 def _describe_knobs(file: ScenarioFile) -> str:
-    """Give every field in which cells differ, with its values in the order of the cells, each once."""
+    """Return every field in which cells differ, with its values in the order of the cells, each once."""
     settings = find_written_settings(file.cells)
     names = list(dict.fromkeys(name for of_cell in settings.values() for name in of_cell))
     told = [

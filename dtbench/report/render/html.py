@@ -33,7 +33,7 @@ _MUTED = "opacity:.75"
 
 
 def page_html(page: Page, shown: Collection[str] = (), *, headless: bool = False) -> str:
-    """Give what a notebook shows of a page.
+    """Return what a notebook shows of a page.
 
     Args:
         page: the answer leads it.

@@ -27,7 +27,7 @@ _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>~])")
 
 
 def page_markdown(page: Page) -> str:
-    """Give a page whose parts say its answer, as those of a run do."""
+    """Return a page whose parts say its answer, as those of a run do."""
     blocks = [
         f"# {escape_markdown(page.title)} {escape_markdown(page.aside)}",
         escape_markdown(page.question),
@@ -40,7 +40,7 @@ def page_markdown(page: Page) -> str:
 
 
 def answer_markdown(page: Page) -> str:
-    """Give a page whose answer stands for itself: the answer, warnings, parts, and what else must be known."""
+    """Return a page whose answer stands for itself: the answer, warnings, parts, and what else must be known."""
     answer, *basis = page.answer
     warnings = [note for note in page.notes if note.tone is Tone.WARNING]
     others = [*basis, *(note for note in page.notes if note.tone is not Tone.WARNING)]
@@ -55,7 +55,7 @@ def answer_markdown(page: Page) -> str:
 
 
 def part_markdown(part: Part) -> str:
-    """Give one part, below its title."""
+    """Return one part, below its title."""
     inside = "\n\n".join(words for block in part.blocks if (words := block_markdown(block)))
     if part.is_folded:
         return f"<details><summary>{escape_html(part.title)}</summary>\n\n{inside}\n\n</details>"
@@ -65,7 +65,7 @@ def part_markdown(part: Part) -> str:
 
 
 def block_markdown(block: Block | None) -> str:
-    """Give one block; of a chart its table; empty for what only larger media show, and for none."""
+    """Return one block; of a chart its table; empty for what only larger media show, and for none."""
     match block:
         case Prose():
             return "\n\n".join(map(_line, block.lines))
@@ -93,13 +93,13 @@ def _line(line: Line) -> str:
 
 
 def receipts_markdown(cell: CellSummary) -> str:
-    """Give every knob of a cell: asked, got, outcome."""
+    """Return every knob of a cell: asked, got, outcome."""
     rows = ((knob.knob, knob.asked, knob.got, knob.outcome.value, knob.note) for knob in cell.receipts)
     return markdown_table(("knob", "asked", "got", "outcome", "note"), rows)
 
 
 def environment_markdown(environment: Environment) -> str:
-    """Give the machine and the software of a run."""
+    """Return the machine and the software of a run."""
     cores = count_things(environment.cores, "core")
     rows = [
         ("host", environment.host),
@@ -118,13 +118,13 @@ def environment_markdown(environment: Environment) -> str:
 
 
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Give a table whose cells read as written, whatever characters they hold."""
+    """Return a table whose cells read as written, whatever characters they hold."""
     head, *body = ([escape_markdown(words) for words in row] for row in (headers, *rows))
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body))
 
 
 def escape_markdown(words: str) -> str:
-    r"""Give words that Markdown shows as they are, on one line.
+    r"""Return words that Markdown shows as they are, on one line.
 
     >>> escape_markdown("a|b [c]")
     'a\\|b \\[c\\]'

@@ -30,7 +30,7 @@ def write_page(scenarios: Path) -> None:
 
 
 def render_page(scenarios: Path) -> str:
-    """Give the page of a folder from its files and outcomes; raises as ``write_page``."""
+    """Return the page of a folder from its files and outcomes; raises as ``write_page``."""
     paths = find_files(scenarios)
     if not paths:
         raise ScenarioError(f"{scenarios}: there is no scenario in this folder")

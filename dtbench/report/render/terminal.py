@@ -46,7 +46,7 @@ _ANY_WIDTH: Final = 10_000
 
 
 def render_page(page: Page) -> RenderableType:
-    """Give a page whose parts say its answer, each at its place, as those of a run do: its head, then its parts."""
+    """Return a page whose parts say its answer, each at its place, as those of a run do: its head, then its parts."""
     return Group(*_head(page), Plain(), *(render_part(part) for part in page.parts))
 
 
@@ -60,7 +60,7 @@ def _head(page: Page) -> Iterator[Plain]:
 
 
 def render_part(part: Part) -> RenderableType:
-    """Give one part: a rule with its title where it has one, then its blocks with a line between them."""
+    """Return one part: a rule with its title where it has one, then its blocks with a line between them."""
     made: list[RenderableType] = []
     if part.title:
         title = Plain.assemble((part.title, "bold"), f"  {part.aside}")
@@ -74,7 +74,7 @@ def render_part(part: Part) -> RenderableType:
 
 
 def render_block(block: Block) -> RenderableType:
-    """Give one block; of a chart its table, of what only larger media show nothing."""
+    """Return one block; of a chart its table, of what only larger media show nothing."""
     match block:
         case Prose():
             return Group(*map(render_line, block.lines))
@@ -91,12 +91,12 @@ def render_block(block: Block) -> RenderableType:
 
 
 def render_line(line: Line) -> Plain:
-    """Give a sentence."""
+    """Return a sentence."""
     return Plain(line.words, style=STYLES[line.tone])
 
 
 def _grid(facts: Sequence[Fact]) -> RichTable:
-    """Give labels and words, aligned alike in every part of a page."""
+    """Return labels and words, aligned alike in every part of a page."""
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim", min_width=_LABEL_WIDTH)
     grid.add_column(overflow="fold")
@@ -113,7 +113,7 @@ class FittingTable:
     table: Table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Give one table or two."""
+        """Yield one table or two."""
         group = next((column.group for column in self.table.columns if column.group), "")
         whole = make_table(self.table)
         wide = options.update(width=_ANY_WIDTH)
@@ -141,7 +141,7 @@ def _leads(columns: Sequence[Column], place: int) -> bool:
 
 
 def make_table(table: Table) -> RichTable:
-    """Give a table without its title: words to the left, numbers to the right, headers broken as they say."""
+    """Return a table without its title: words to the left, numbers to the right, headers broken as they say."""
     made = RichTable(
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -163,7 +163,7 @@ def _render_cell(cell: str | Cell) -> Plain:
 
 
 def render_places(places: Iterable[Fact]) -> Plain:
-    """Give where more is to be found.
+    """Return where more is to be found.
 
     Print it with ``soft_wrap=True``: a path that is broken or cropped cannot be copied.
     """

@@ -71,7 +71,7 @@ class Answers:
         }
 
     def _of_run(self, words: Words, make: Callable[[FoundRun, str, Words], object]) -> Answer:
-        """Answer what hangs on the files of one run, or say that they are as the page knows them."""
+        """Answer what depends on the files of one run, or say that they are as the page knows them."""
         run = self.directory.open_run(_word(words, "run"))
         state = self.directory.describe_state(run)
         return Answer(state, None if words.get("known") == state else make(run, state, words))
@@ -115,7 +115,7 @@ class Answers:
         return describe_collective(table, _number(words, "row"), ran)
 
     def _launch_table(self, run: FoundRun, state: str, words: Words) -> "tuple[Ran | None, pd.DataFrame]":
-        """Give what a cell ran, None where its causes are no findings, and a launch's table of collectives."""
+        """Return what a cell ran, None where its causes are no findings, and a launch's table of collectives."""
         from dtbench.report.words.cell_knobs import describe_cell
         from dtbench.report.words.sentences import has_findings
 
@@ -125,7 +125,7 @@ class Answers:
         return describe_cell(cell) if has_findings(cell) else None, data.tables.collectives
 
     def _timeline(self, words: Words) -> Answer:
-        """Answer what hangs on one launch alone: a drawing that a person moves in stays while others end."""
+        """Answer what depends on one launch alone: a drawing that a person moves in stays while others end."""
         run = self.directory.open_run(_word(words, "run"))
         state = self.directory.describe_state(run)
         name, launch = _word(words, "cell"), _number(words, "launch")
@@ -136,7 +136,7 @@ class Answers:
         return Answer(own, Raw(self.loader.draw_timeline(run, own, name, launch, _number_or_none(words, "step"))))
 
     def _compare(self, words: Words) -> Answer:
-        """Answer what hangs on the files of two runs."""
+        """Answer what depends on the files of two runs."""
         sides = [self._side(_word(words, name)) for name in ("baseline", "candidate")]
         state = " ".join(state for _, state in sides)
         if words.get("known") == state:
@@ -145,7 +145,7 @@ class Answers:
         return Answer(state, self.loader.compare(sides[0][0], sides[1][0], state, force=force))
 
     def _side(self, word: str) -> tuple[Side, str]:
-        """Give the cell of a run that a request names as a JSON list of both, and the state of its run's files."""
+        """Return the cell of a run that a request names as a JSON list of both, and the state of its run's files."""
         try:
             name, cell = decode(word, type=tuple[str, str])
         except MsgspecError as error:

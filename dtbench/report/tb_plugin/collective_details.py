@@ -45,7 +45,7 @@ class CollectiveDetails:
 
 
 def describe_collective(table: pd.DataFrame, row: int, ran: Ran | None) -> CollectiveDetails:
-    """Give everything that the table says of one collective.
+    """Return everything that the table says of one collective.
 
     Args:
         table: the table ``collectives`` of one launch.
@@ -112,7 +112,7 @@ def _cause_fact(one: Row) -> str:
 
 
 def _find_same(table: pd.DataFrame, one: Row) -> tuple[list[Row], str]:
-    """Give its rows on all ranks, and a sentence where they cannot be told from others.
+    """Return its rows on all ranks, and a sentence where they cannot be told from others.
 
     torch names groups by counters, so two groups may share a name: more rows than the group has ranks are two.
     """

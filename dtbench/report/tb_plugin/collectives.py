@@ -120,7 +120,7 @@ _GROUPED: Final = (
 
 
 def list_collectives(table: pd.DataFrame, query: Query) -> CollectivesDocument:
-    """Give a page of single collectives; those of no profiled step only where a person asks for them.
+    """Return a page of single collectives; those of no profiled step only where a person asks for them.
 
     Args:
         table: the table ``collectives`` of one launch.
@@ -140,7 +140,7 @@ def list_collectives(table: pd.DataFrame, query: Query) -> CollectivesDocument:
 
 
 def group_collectives(table: pd.DataFrame, query: Query) -> CollectivesDocument:
-    """Give a page of collectives taken together by owner, operation and purpose; sums over the profiled steps.
+    """Return a page of collectives taken together by owner, operation and purpose; sums over the profiled steps.
 
     A sum of which some part is not known is "at least" the rest.
 
@@ -230,7 +230,7 @@ def _counted(table: pd.DataFrame, query: Query) -> pd.DataFrame:
 
 
 def _values(words: list[str]) -> tuple[str, ...]:
-    """Give the values of a column: numbers by size, words by the alphabet, what is empty last."""
+    """Return the values of a column: numbers by size, words by the alphabet, what is empty last."""
     found = set(words) - {""}
     numbers = sorted(int(word) for word in found if word.isdecimal())
     rest = sorted(word for word in found if not word.isdecimal())

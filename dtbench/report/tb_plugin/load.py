@@ -74,7 +74,7 @@ class Loader:
     _timelines: _Kept = field(default_factory=lambda: _Kept(_MOST_TIMELINES))
 
     def summarize(self, run: FoundRun, state: str) -> "RunSummary":
-        """Give the run's answer, as ``dtbench report`` does.
+        """Return the run's answer, as ``dtbench report`` does.
 
         Raises:
             Refusal: the run is broken, or leads out of the log directory.
@@ -89,7 +89,7 @@ class Loader:
         return summary
 
     def read_launch(self, run: FoundRun, state: str, cell: str, launch: int) -> "LaunchData":
-        """Give what one launch wrote.
+        """Return what one launch wrote.
 
         Raises:
             Refusal: there is no such launch, or its tables are broken.
@@ -99,7 +99,7 @@ class Loader:
         return self._launches.get((run.name, state, cell, launch), lambda: _read_launch(run, summary, cell, launch))
 
     def stack(self, run: FoundRun, state: str, cell: str, launches: tuple[int, ...], name: str) -> "pd.DataFrame":
-        """Give one table of some launches of a cell below each other; run, cell and launch are the first columns.
+        """Return one table of some launches of a cell below each other; run, cell and launch are the first columns.
 
         Raises:
             Refusal: there is no such launch, or a table is broken.
@@ -109,7 +109,7 @@ class Loader:
         return stack([self.read_launch(run, state, cell, one) for one in launches], name)
 
     def compare(self, baseline: Side, candidate: Side, state: str, *, force: bool) -> object:
-        """Give the comparison of two cells.
+        """Return the comparison of two cells.
 
         Raises:
             Refusal: they cannot be compared.
@@ -118,7 +118,7 @@ class Loader:
         return self._comparisons.get(key, lambda: _compare(self.directory, baseline, candidate, force=force))
 
     def draw_timeline(self, run: FoundRun, state: str, cell: str, launch: int, step: int | None) -> bytes:
-        """Give the timeline's document of one launch as JSON; of as many steps as fit where none is named.
+        """Return the timeline's document of one launch as JSON; of as many steps as fit where none is named.
 
         Args:
             run: the run.
@@ -134,7 +134,7 @@ class Loader:
 
 
 def find_cell(summary: "RunSummary", cell: str) -> "CellSummary":
-    """Give one cell of a run.
+    """Return one cell of a run.
 
     Raises:
         Refusal: there is none of this name.
@@ -159,7 +159,7 @@ def check_launch(cell: "CellSummary", launch: int) -> None:
 
 
 def choose_launches(cell: "CellSummary", launch: str) -> tuple[int, ...]:
-    """Give the launches that a request means: ``all``, or one by its index.
+    """Return the launches that a request means: ``all``, or one by its index.
 
     Raises:
         Refusal: it is neither, or all are left out.

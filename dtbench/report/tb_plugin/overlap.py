@@ -58,7 +58,7 @@ class CellTables:
 
 
 def make_overlap(cell: "CellSummary", tables: CellTables, choice: Choice) -> OverlapDocument:
-    """Give the bars that a person chose. Means are over all counted steps, ranks and launches."""
+    """Return the bars that a person chose. Means are over all counted steps, ranks and launches."""
     ranks = tuple(int(rank) for rank in sorted(tables.overlap["rank"].unique()))
     steps = tuple(int(step) for step in sorted(tables.overlap["step"].unique()))
     chosen = CellTables(*(_choose(table, choice) for table in (tables.overlap, tables.purposes, tables.collectives)))
@@ -81,7 +81,7 @@ def make_overlap(cell: "CellSummary", tables: CellTables, choice: Choice) -> Ove
 
 
 def _columns(names: Sequence[str], *, text: int = 1) -> tuple[Column, ...]:
-    """Give columns of numbers, the first ``text`` of them of words."""
+    """Return columns of numbers, the first ``text`` of them of words."""
     return tuple(Column(name, is_number=place >= text) for place, name in enumerate(names))
 
 
@@ -105,7 +105,7 @@ def _choose(table: pd.DataFrame, choice: Choice) -> pd.DataFrame:
 
 
 def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart:
-    """Give a bar per rank or step, rounded as ``summarize_ranks`` does."""
+    """Return a bar per rank or step, rounded as ``summarize_ranks`` does."""
     idle = sentences.idle_word(cell)
     parts = step_parts(idle)
     rows = [(f"{column} {key}", mean_step(group)) for key, group in overlap.groupby(column)]
@@ -138,7 +138,7 @@ _COMM_PARTS = (BarPart("exposed_comm_ns", "exposed"), BarPart("hidden_comm_ns", 
 
 
 def _by_purpose(purposes: pd.DataFrame, windows: int) -> Chart:
-    """Give a bar per purpose; a step in which it did not occur counts as zero."""
+    """Return a bar per purpose; a step in which it did not occur counts as zero."""
     means = [(str(key), _mean_purpose(rows, windows)) for key, rows in purposes.groupby("purpose")]
     means.sort(key=lambda item: -(item[1].exposed_ns or 0))
     decimals = sentences.decimals_for(mean.comm_ns or 0 for _, mean in means)
@@ -218,12 +218,12 @@ def _comm_bar(label: str, mean: _MeanPurpose, exposed_ns: int, hidden_ns: int) -
 
 
 def cause_parts() -> tuple[BarPart, ...]:
-    """Give the parts of exposed time, in the order in which causes take theirs."""
+    """Return the parts of exposed time, in the order in which causes take theirs."""
     return tuple(BarPart(cause.value, causes.describe_cause(cause)) for cause in Cause)
 
 
 def _by_owner(collectives: pd.DataFrame, steps: pd.DataFrame) -> Chart:
-    """Give a bar per owner, operation and purpose, split by cause, as the overview has them."""
+    """Return a bar per owner, operation and purpose, split by cause, as the overview has them."""
     found: dict[tuple[str, str, str], list[OwnerSummary]] = {}
     for row in summarize_owners(collectives, steps):
         found.setdefault((row.owner, row.operation or "", row.purpose), []).append(row)

@@ -24,7 +24,7 @@ class OverviewDocument:
 
 
 def make_overview(summary: RunSummary, cell: str | None) -> OverviewDocument:
-    """Give the overview; of more cells than a person reads, ``cell`` says which is told in full."""
+    """Return the overview; of more cells than a person reads, ``cell`` says which is told in full."""
     names = [one.name for one in summary.cells]
     chosen = "" if len(names) <= MOST_CELLS else cell if cell in names else names[0]
     return OverviewDocument(run_page(summary, chosen or None), summary.status.value, chosen or "")

@@ -38,7 +38,7 @@ class BoardPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard ha
         self._answers = None if self._directory is None else Answers(self._directory, RunList(self._directory))
 
     def get_plugin_apps(self) -> Mapping[str, Callable[..., Any]]:
-        """Give the routes."""
+        """Return the routes."""
         serve = Request.application(self._serve_document)
         return {_ENTRY: _serve_file, _STATIC: _serve_file, **dict.fromkeys(ROUTES, serve)}
 
@@ -84,7 +84,7 @@ def _serve_file(request: Request) -> Response:
 
 
 def _folders() -> tuple[Traversable, ...]:
-    """Give where the page's files lie: beside this module, and what other pages have too: timeline and look."""
+    """Return where the page's files lie: beside this module, and what other pages have too: timeline and look."""
     package = resources.files("dtbench.report")
     return package / "tb_plugin" / "static", package / "timeline", package / "render" / "html_page"
 
@@ -95,5 +95,5 @@ def _respond(request: Request, document: object, status: int) -> Response:
 
 
 def _typed(response: Response) -> Response:
-    """Give TensorBoard's response a type, which its own modules do not have."""
+    """Return TensorBoard's response a type, which its own modules do not have."""
     return response

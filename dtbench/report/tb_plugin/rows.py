@@ -17,17 +17,17 @@ class Row:
     values: Mapping[Hashable, object]
 
     def text(self, name: str) -> str:
-        """Give a word; empty: not known."""
+        """Return a word; empty: not known."""
         value = self.values[name]
         return "" if value is None else str(value)
 
     def number(self, name: str) -> float | None:
-        """Give a number; None: not known."""
+        """Return a number; None: not known."""
         value = self.values.get(name)
         return float(value) if isinstance(value, int | float) else None
 
     def whole(self, name: str) -> int | None:
-        """Give a whole number; None: not known. Never through a float, which has no room for a time of day in ns."""
+        """Return a whole number; None: not known. Never through a float, which has no room for a time of day in ns."""
         value = self.values.get(name)
         return int(value) if isinstance(value, int | float) else None
 
@@ -53,7 +53,7 @@ class Row:
 
 
 def plain_rows(table: pd.DataFrame) -> list[Row]:
-    """Give the rows of a table, their index as their place."""
+    """Return the rows of a table, their index as their place."""
     plain = table.astype(object).where(table.notna(), None)
     records = plain.to_dict("records")
     return [Row(place, values) for place, values in zip(table.index.tolist(), records, strict=True)]

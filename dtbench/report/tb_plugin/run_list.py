@@ -74,7 +74,7 @@ class RunList:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def make_document(self) -> RunListDocument:
-        """Give all runs; one that is broken is listed with its error."""
+        """Return all runs; one that is broken is listed with its error."""
         with self._lock:
             runs = tuple(self._list(run) for run in self.directory.find_runs())
             self._known = {run.run: self._known[run.run] for run in runs}
@@ -121,7 +121,7 @@ def _read_line(run: FoundRun) -> ListedRun:
 
 
 def _explain(run: FoundRun, error: Exception) -> str:
-    """Give the sentence that every other reader gives for this file."""
+    """Return the sentence that every other reader gives for this file."""
     from dtbench.store.read import read_run
 
     try:

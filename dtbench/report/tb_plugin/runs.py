@@ -45,7 +45,7 @@ class LogDirectory:
     root: Path
 
     def find_runs(self) -> list[FoundRun]:
-        """Give all runs, newest first: the names of their folders begin with the time."""
+        """Return all runs, newest first: the names of their folders begin with the time."""
         found = [FoundRun(self._name(path), RunFolder(path)) for path in self._walk()]
         return sorted(found, key=lambda run: (run.folder.path.name, run.name), reverse=True)
 
@@ -54,11 +54,11 @@ class LogDirectory:
         return next(self._walk(), None) is not None
 
     def find_run_around(self) -> Path | None:
-        """Give the run that the log directory lies in, if it does: outside, so only worth a hint."""
+        """Return the run that the log directory lies in, if it does: outside, so only worth a hint."""
         return next((path for path in self.root.parents if _is_run(path)), None)
 
     def open_run(self, name: str) -> FoundRun:
-        """Give the run that a request names.
+        """Return the run that a request names.
 
         Raises:
             Refusal: it leads out of the log directory, or there is no run.
@@ -80,7 +80,7 @@ class LogDirectory:
         return FoundRun(self._name(path), RunFolder(path))
 
     def describe_state(self, run: FoundRun, part: Path | None = None) -> str:
-        """Give a word that changes whenever a file changes that the board reads.
+        """Return a word that changes whenever a file changes that the board reads.
 
         Args:
             run: the run.
@@ -108,7 +108,7 @@ class LogDirectory:
                 yield entry.path, status.st_mtime_ns, status.st_size
 
     def _walk(self) -> Iterator[Path]:
-        """Give the folders of runs, without looking into them for more."""
+        """Yield the folders of runs, without looking into them for more."""
         waiting, seen = [(self.root, 0)], 0
         while waiting and seen < _MOST_FOLDERS:
             folder, level = waiting.pop()
@@ -137,7 +137,7 @@ class LogDirectory:
 
 
 def open_log_directory(logdir: str) -> LogDirectory | None:
-    """Give the folder that TensorBoard was told to read; None: it was told none, or one that is not on this disk."""
+    """Return the folder that TensorBoard was told to read; None: it was told none, or one that is not on this disk."""
     if not logdir or "://" in logdir:
         return None
     try:

@@ -161,7 +161,7 @@ class TimelineDocument:
     ranks: list[RankColumns]
 
     def to_json(self) -> bytes:
-        """Give the document as JSON."""
+        """Return the document as JSON."""
         return spell_controls_of_json(msgspec.json.encode(self))
 
 
@@ -203,11 +203,11 @@ class _Strings:
         self._codes: dict[str, int] = {}
 
     def code(self, word: str) -> int:
-        """Give the number of a string."""
+        """Return the number of a string."""
         return self._codes.setdefault(word, len(self._codes))
 
     def codes(self, words: Iterable[object]) -> list[int]:
-        """Give the numbers of many; None is empty text."""
+        """Return the numbers of many; None is empty text."""
         return [self.code("" if word is None else str(word)) for word in words]
 
     @property

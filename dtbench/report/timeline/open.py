@@ -27,7 +27,7 @@ class Timeline:
     document: TimelineDocument
 
     def to_json(self) -> bytes:
-        """Give the document that ``timeline.js`` draws."""
+        """Return the document that ``timeline.js`` draws."""
         return self.document.to_json()
 
     def save(self, path: Path | str) -> None:

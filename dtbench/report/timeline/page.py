@@ -44,19 +44,19 @@ body {{ margin: 12px; background: Canvas }}
 
 
 def script_text() -> str:
-    """Give ``timeline.js``, an ES module that exports ``createTimeline``."""
+    """Return ``timeline.js``, an ES module that exports ``createTimeline``."""
     return resources.files("dtbench.report.timeline").joinpath("timeline.js").read_text(encoding="utf-8")
 
 
 def timeline_html(document: TimelineDocument) -> str:
-    """Give what draws the timeline where it is put into a page; several may stand in one."""
+    """Return what draws the timeline where it is put into a page; several may stand in one."""
     return _SNIPPET.format(
         name=f"dtbench-timeline-{uuid4().hex}", document=_embed(document.to_json()), script=script_text()
     )
 
 
 def timeline_inset(encoded: bytes) -> Inset:
-    """Give what draws a timeline's document, as JSON, in a page that allows only what it was written with."""
+    """Return what draws a timeline's document, as JSON, in a page that allows only what it was written with."""
     script = script_text()
     (style,) = _STYLE.findall(script)
     data = f'<script type="application/json" id="dtbench-timeline-document">{_embed(encoded)}</script>'
@@ -64,7 +64,7 @@ def timeline_inset(encoded: bytes) -> Inset:
 
 
 def timeline_page(document: TimelineDocument) -> str:
-    """Give a whole page that shows the timeline."""
+    """Return a whole page that shows the timeline."""
     title = escape_html(document.title or "Timeline")
     return _PAGE.format(title=title, snippet=timeline_html(document))
 

@@ -140,7 +140,7 @@ class Advice:
 
 
 def of_traces(row: ExposedOwner) -> Loss:
-    """Give a row of anyone's traces."""
+    """Return a row of anyone's traces."""
     return Loss(
         owner=row.owner or "",
         purpose=row.purpose,
@@ -155,7 +155,7 @@ def of_traces(row: ExposedOwner) -> Loss:
 
 
 def of_run(row: "OwnerSummary") -> Loss:
-    """Give a row of a run."""
+    """Return a row of a run."""
     carried = Carried(
         at_most_ns=row.at_most_ns,
         waited_at_most_ns=row.waited_at_most_ns,

@@ -43,7 +43,7 @@ def describe_cause(
     behind: Collective | None = None,
     missing: Sequence[MissingInput] = (),
 ) -> str:
-    """Give a short phrase for a cause.
+    """Return a short phrase for a cause.
 
     >>> describe_cause(Cause.SKEW, waited_for=3)
     'waited for rank 3'
@@ -62,7 +62,7 @@ def describe_cause(
 
 
 def describe_exposed_owner(row: ExposedOwner) -> str:
-    """Give who and why: ``layers.3's all-gather, mostly issued late``."""
+    """Return who and why: ``layers.3's all-gather, mostly issued late``."""
     why = describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind, missing=row.missing)
     mostly = "mostly " if row.exposed_ns < row.owner_exposed_ns else ""
     return f"{name_collective(row.owner, row.operation, row.carried.outsized_bytes)}, {mostly}{why}"
@@ -94,7 +94,7 @@ LEADING = 0.3
 
 
 def find_leading(rows: Sequence[Row]) -> Row:
-    """Give the row that an answer leads with: of the largest owner or, where no owner stands out, of the largest cause.
+    """Return the row that leads an answer: of the largest owner or, where no owner stands out, of the largest cause.
 
     Args:
         rows: at least one; the owner with most exposed time first.
@@ -106,7 +106,7 @@ def find_leading(rows: Sequence[Row]) -> Row:
 
 
 def describe_leading(rows: Sequence[Row], windows: float, describe: Callable[[Row], str]) -> str:
-    """Give what an answer leads with: one owner and why, or, where no owner stands out, one cause and its largest part.
+    """Return what leads an answer: one owner and why, or, where no owner stands out, one cause and its largest part.
 
     Args:
         rows: at least one; the owner with most exposed time first.

@@ -18,7 +18,7 @@ _MOST_QUEUES: Final = 8
 
 
 def describe_cell(cell: CellSummary) -> Ran:
-    """Give what a cell ran; of a person's own loop where, and DDP by its buckets."""
+    """Return what a cell ran; of a person's own loop where, and DDP by its buckets."""
     is_device = cell.plan.device is not DeviceKind.CPU
     releases = read_releases(torch=cell.torch, nccl=[] if cell.nccl is None else [cell.nccl])
     if cell.scenario is not None:
@@ -38,7 +38,7 @@ def describe_cell(cell: CellSummary) -> Ran:
 def describe_scenario(
     scenario: Scenario, runtime: Runtime | None, *, is_device: bool, ranks_per_host: int | None = None
 ) -> Ran:
-    """Give what a scenario says of how it is run.
+    """Return what a scenario says of how it is run.
 
     Args:
         scenario: as it ran.
@@ -93,7 +93,7 @@ def _measure_parameters(scenario: Scenario) -> dict[str, int]:
 
 
 def _find_done(scenario: Scenario, *, is_device: bool) -> frozenset[Knob]:
-    """Give the knobs that no advice may name: set already, or without effect here."""
+    """Return the knobs that no advice may name: set already, or without effect here."""
     done = without_effect(is_device=is_device)
     done |= {knob for knob in (Knob.MAX_CTAS, Knob.CTA_POLICY, Knob.HIP_QUEUES) if knob.value in scenario.env}
     if int(scenario.env.get(Knob.CONNECTIONS.value, "1") or 1) >= _MOST_QUEUES:

@@ -161,7 +161,7 @@ def read_releases(*, torch: str | None = None, nccl: Iterable[str] = ()) -> dict
 
 
 def describe_traces(traces: TraceSet) -> Ran:
-    """Give what traces show of what was run; what they cannot show of a knob is no reason to name it."""
+    """Return what traces show of what was run; what they cannot show of a knob is no reason to name it."""
     found = [one.marks for one in traces.analyses]
     marks = TraceMarks(
         strategies=frozenset(strategy for one in found for strategy in one.strategies),
@@ -214,18 +214,18 @@ def _count_on_node(ranks: Sequence[int], hosts: Mapping[int, str | None]) -> int
 
 
 def find_untold(*, is_device: bool) -> frozenset[Knob]:
-    """Give the knobs of which no trace shows how they are set, and those that do nothing on such a device."""
+    """Return the knobs of which no trace shows how they are set, and those that do nothing on such a device."""
     untold = {Knob.PREFETCH_BACKWARD, Knob.POWER_SGD, Knob.BUCKET_CAPS, Knob.FSDP1_PREFETCH}
     return frozenset(untold | without_effect(is_device=is_device))
 
 
 def without_effect(*, is_device: bool) -> set[Knob]:
-    """Give the knobs that change nothing or cannot be used: gloo has no bfloat16 hook, NCCL's gathers need no flag."""
+    """Return knobs that change nothing or cannot be used: gloo has no bfloat16 hook, NCCL's gathers need no flag."""
     return {Knob.FP16_HOOK, Knob.UNSHARD_ASYNC} if is_device else {Knob.BF16_HOOK, Knob.FSDP1_PREFETCH}
 
 
 def mark_row(ran: Ran, groups: Sequence[str], dtype: str, *, is_async: bool | None) -> frozenset[Knob]:
-    """Give the knobs that what a row's collectives say shows to be set already.
+    """Return the knobs that what a row's collectives say shows to be set already.
 
     Args:
         ran: what was run.

@@ -32,7 +32,7 @@ class Marks:
 
     @classmethod
     def of(cls, parts: Iterable[KnownPart | None]) -> Self:
-        """Give each of these parts a mark, in their order."""
+        """Assign each of these parts a mark, in their order."""
         known = dict.fromkeys(part for part in parts if part is not None)
         return cls({part: "*" * (place + 1) for place, part in enumerate(known)})
 

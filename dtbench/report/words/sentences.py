@@ -38,7 +38,7 @@ WAIT_EXPLAINED: Final = (
 
 
 def fraction_of(part: float, whole: float) -> float:
-    """Give ``part / whole``; NaN when the whole is 0 or unknown."""
+    """Return ``part / whole``; NaN when the whole is 0 or unknown."""
     return part / whole if whole > 0 else NAN
 
 
@@ -48,13 +48,13 @@ def idle_word(cell: CellSummary) -> str:
 
 
 def find_purpose(cell: CellSummary, purpose: Purpose) -> PurposeSummary | None:
-    """Give the summary of one purpose; None when the run issued no collective for it."""
+    """Return the summary of one purpose; None when the run issued no collective for it."""
     found = [row for row in cell.purposes if row.purpose is purpose and row.count > 0]
     return found[0] if found else None
 
 
 def profiled_step_ns(cell: CellSummary) -> float:
-    """Give the median over ranks of a profiled step; NaN when no step was profiled."""
+    """Return the median over ranks of a profiled step; NaN when no step was profiled."""
     return median(row.step_ns for row in cell.ranks) if cell.ranks else NAN
 
 
@@ -71,7 +71,7 @@ def wait_part(cell: CellSummary, purpose: Purpose) -> KnownPart | None:
 
 
 def wait_word(cell: CellSummary, purpose: Purpose) -> str:
-    """Give the wait of one purpose per step, ``none`` where there are no such collectives, ``n/a`` where unknown."""
+    """Return the wait of one purpose per step, ``none`` where there are no such collectives, ``n/a`` where unknown."""
     is_absent = _are_purposes_told(cell) and find_purpose(cell, purpose) is None and not _count_planned(cell, purpose)
     if is_absent and not _is_own(cell, purpose) and _find_untold(cell, purpose) is None:
         return "none"
@@ -135,7 +135,7 @@ def _why_untold(cell: CellSummary) -> str:
 
 
 def lead_waits(cell: CellSummary) -> Iterator[tuple[str, str]]:
-    """Give what leads every report, by name: the two waits that people ask about, of a pipeline its bubble."""
+    """Yield what leads every report, by name: the two waits that people ask about, of a pipeline its bubble."""
     yield "gradient wait", wait_sentence(cell, Purpose.GRAD_REDUCE)
     yield "unshard wait", wait_sentence(cell, Purpose.UNSHARD)
     if (pipeline := find_purpose(cell, Purpose.PIPELINE)) is not None and cell.ranks:
@@ -190,7 +190,7 @@ def _say_exposed(cell: CellSummary) -> str:
 
 
 def least_word(cell: CellSummary) -> str:
-    """Give what stands before what was exposed where collectives were launched that nobody saw run."""
+    """Return what stands before what was exposed where collectives were launched that nobody saw run."""
     return "at least " if cell.unseen_collectives else ""
 
 
@@ -397,7 +397,7 @@ def launches_words(cell: CellSummary) -> str:
 
 
 def range_words(low_ns: float, high_ns: float) -> str:
-    """Give both ends of a range of times; ``n/a`` when an end is unknown."""
+    """Return both ends of a range of times; ``n/a`` when an end is unknown."""
     if math.isnan(low_ns) or math.isnan(high_ns):
         return "n/a"
     return f"{format_ns(low_ns)} to {format_ns(high_ns)}"
@@ -427,7 +427,7 @@ def first_step_words(cell: CellSummary) -> str:
 
 
 def utilization_words(cell: CellSummary) -> str:
-    """Give the model FLOPs utilization, or say what nobody knows."""
+    """Return the model FLOPs utilization, or say what nobody knows."""
     if cell.scenario is not None and isinstance(cell.scenario.model, Timed):
         return "n/a (its blocks take a given time)"
     if isinstance(cell.plan, Plan) and cell.plan.flops_per_step is None:
@@ -448,14 +448,14 @@ def compilation_words(cell: CellSummary) -> str | None:
 
 
 def throughput_words(cell: CellSummary) -> str:
-    """Give tokens per second of the whole job, of the launches that were timed."""
+    """Return tokens per second of the whole job, of the launches that were timed."""
     if math.isnan(cell.tokens_per_second):
         return throughput_word(cell)
     return " ".join(filter(None, (f"{name_part(cell.timed_part)}{throughput_word(cell)}", throughput_scope(cell))))
 
 
 def throughput_word(cell: CellSummary) -> str:
-    """Give the number of ``throughput_words`` alone, with its unit."""
+    """Return the number of ``throughput_words`` alone, with its unit."""
     return tokens_word(cell) if math.isnan(cell.tokens_per_second) else f"{tokens_word(cell)} tokens/s"
 
 
@@ -471,21 +471,21 @@ def throughput_scope(cell: CellSummary) -> str:
 
 
 def tokens_word(cell: CellSummary) -> str:
-    """Give the same for a column whose header says what it is."""
+    """Return the same for a column whose header says what it is."""
     if not math.isnan(cell.tokens_per_second):
         return format_count(cell.tokens_per_second)
     return "n/a (say tokens_per_step)" if cell.plan.tokens_per_step is None else "n/a"
 
 
 def cpu_time_words(cell: CellSummary) -> str:
-    """Give the CPU time of a rank in a MEASURED step, of the launches that were timed."""
+    """Return the CPU time of a rank in a MEASURED step, of the launches that were timed."""
     if math.isnan(cell.cpu_ns_per_step):
         return "n/a"
     return f"{name_part(cell.timed_part)}{format_ns(cell.cpu_ns_per_step)} per step and rank"
 
 
 def memory_words(cell: CellSummary) -> str:
-    """Give the largest memory peaks of any rank."""
+    """Return the largest memory peaks of any rank."""
     if (memory := cell.memory) is None:
         return "n/a"
     words = f"{name_part(cell.records_part)}{format_bytes(memory.rss_peak_bytes)} host"
@@ -649,24 +649,24 @@ def is_trusted(cell: CellSummary) -> bool:
 
 
 def mistrusted(cells: Iterable[CellSummary]) -> dict[str, str]:
-    """Give by name, in a word or two, what speaks against the numbers of cells, where something does."""
+    """Return by name, in a word or two, what speaks against the numbers of cells, where something does."""
     return {cell.name: check_word(cell) for cell in cells if not is_trusted(cell)}
 
 
 def cell_notes(cell: CellSummary) -> tuple[str, ...]:
-    """Give what a reader of the numbers must know, the plan's notes first, each once."""
+    """Return what a reader of the numbers must know, the plan's notes first, each once."""
     of_estimates = cell.exposure.notes if cell.exposure else ()
     of_doubts = (f"PROFILED steps may not stand for the run: {describe_doubt(doubt)}" for doubt in cell.doubts)
     return tuple(dict.fromkeys((*planned_notes(cell), *of_doubts, *cell.notes, *of_estimates)))
 
 
 def decimals_for(times_ns: Iterable[float | None]) -> int:
-    """Give the decimals that a column of milliseconds needs: three below 10 ms, two below 100 ms, else one."""
+    """Return the decimals that a column of milliseconds needs: three below 10 ms, two below 100 ms, else one."""
     known = (abs(time_ns) for time_ns in times_ns if time_ns is not None and not math.isnan(time_ns))
     largest_ms = max(known, default=0.0) / NS_PER_MS
     return 3 if largest_ms < 10 else 2 if largest_ms < 100 else 1
 
 
 def format_ms(time_ns: float | None, decimals: int) -> str:
-    """Give milliseconds without their unit, for a column whose header says it."""
+    """Return milliseconds without their unit, for a column whose header says it."""
     return "n/a" if time_ns is None or math.isnan(time_ns) else f"{time_ns / NS_PER_MS:.{decimals}f}"

@@ -31,7 +31,7 @@ class Cell(Protocol):
 
 
 def find_settings(cells: Sequence[Cell]) -> dict[str, dict[str, str]]:
-    """Give what tells the cells apart, by cell: their places on the axes, else every field that differs, as text."""
+    """Return what tells the cells apart, by cell: their places on the axes, else every field that differs, as text."""
     placed = {cell.name: dict(cell.coordinates) for cell in cells}
     if not any(placed.values()):
         dumped = {cell.name: cell.scenario.model_dump(mode="json") if cell.scenario else {} for cell in cells}
@@ -57,7 +57,7 @@ def _keep_differing(placed: Mapping[str, Mapping[str, str]]) -> dict[str, dict[s
 
 
 def _flatten(fields: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """Give the fields of a scenario by their dotted paths, as text; what is None is left out."""
+    """Return the fields of a scenario by their dotted paths, as text; what is None is left out."""
     flat: dict[str, str] = {}
     for name, value in fields.items():
         if isinstance(value, dict):

@@ -38,7 +38,7 @@ _AGAIN = "run it again before you believe a small difference"
 def give_notes(
     data: CellData, disturbed: Sequence[Disturbed], profiler_cost: Interval, between: BetweenSteps | None
 ) -> list[str]:
-    """Give the notes of its traces, of its ranks' records, and of the machine.
+    """Return the notes of its traces, of its ranks' records, and of the machine.
 
     Args:
         data: what the cell wrote.
@@ -168,7 +168,7 @@ def _count_unfinished(launch: LaunchData, ranks: int) -> Iterator[str]:
 
 
 def find_disturbed(data: CellData) -> Iterator[Disturbed]:
-    """Give the phases of launches of which others left too few steps alone for anything to be judged."""
+    """Yield the phases of launches of which others left too few steps alone for anything to be judged."""
     for launch in data.launches:
         takers = () if launch.record is None else launch.record.takers
         for phase, left_alone, steps in _count_steps(launch):
@@ -186,7 +186,7 @@ def find_disturbed(data: CellData) -> Iterator[Disturbed]:
 
 
 def _count_steps(launch: LaunchData) -> Iterator[tuple[Phase | None, int, int]]:
-    """Give each phase's steps that others left alone, and all; None: the steps of arms, after all phases."""
+    """Yield each phase's steps that others left alone, and all; None: the steps of arms, after all phases."""
     for phase in JUDGED:
         kept = launch.steps["step"][launch.steps["phase"] == phase].nunique()
         yield phase, count_left_alone(launch.steps, phase), kept + len(launch.left_out.get(phase, ()))
@@ -223,7 +223,7 @@ def _count_more(number: int, words: str = "") -> list[str]:
 
 
 def find_disturbed_kind(disturbed: Sequence[Disturbed]) -> str:
-    """Give the kind of result that says who had the machine: its GPUs only where nobody had its cores.
+    """Return the kind of result that says who had the machine: its GPUs only where nobody had its cores.
 
     Args:
         disturbed: at least one.

@@ -53,7 +53,7 @@ from dtbench.traces.rows.launch_tables import LaunchTables, make_empty_tables
 
 
 def summarize_cell(data: CellData, device: str) -> CellSummary:
-    """Give the numbers of a cell.
+    """Return the numbers of a cell.
 
     Args:
         data: what it wrote.
@@ -151,7 +151,7 @@ def _find_runtime(environment: Environment) -> Runtime | None:
 def _find_doubts(
     launches: Sequence[LaunchData], profiler_cost: Interval, overlap: pd.DataFrame, measured_ns: float
 ) -> tuple[Doubt, ...]:
-    """Give why PROFILED steps may not stand for the run; none where none was traced."""
+    """Return why PROFILED steps may not stand for the run; none where none was traced."""
     if not len(overlap):
         return ()
     exposed_ns = float(overlap["exposed_comm_ns"].astype("float64").mean())
@@ -220,13 +220,13 @@ def _pool(launches: Sequence[Sequence[float]]) -> list[float]:
 
 
 def job_step_times(steps: pd.DataFrame, phase: Phase, ranks: int) -> list[float]:
-    """Give the slowest rank's time of each step of a phase, ns; a step that some rank did not finish is left out."""
+    """Return the slowest rank's time of each step of a phase, ns; a step that some rank did not finish is left out."""
     chosen = keep_finished(steps[steps["phase"] == phase], ranks)
     return [float(time_ns) for time_ns in chosen.groupby("step")["duration_ns"].max()]
 
 
 def _median_over_launches(launches: Sequence[LaunchData]) -> float:
-    """Give the time from launch to the end of the first step, of the slowest rank.
+    """Return the time from launch to the end of the first step, of the slowest rank.
 
     NaN where ranks were forked, and where one took no time, as none can: a clock was set meanwhile.
     """
@@ -245,7 +245,7 @@ def _cpu_time(launches: Sequence[LaunchData], ranks: int) -> float:
 
 
 def _utilization(cell: CellRecord | OwnLoopCell, step_ns: float, device: str) -> float:
-    """Give the model's FLOP/s over the peak of all ranks (PaLM, arXiv:2204.02311, appendix B: no recomputation).
+    """Return the model's FLOP/s over the peak of all ranks (PaLM, arXiv:2204.02311, appendix B: no recomputation).
 
     NaN for a person's own loop or model, whose operations nobody counted.
     """
@@ -256,7 +256,7 @@ def _utilization(cell: CellRecord | OwnLoopCell, step_ns: float, device: str) ->
 
 
 def _find_unplanned(cell: CellRecord | OwnLoopCell) -> frozenset[Purpose]:
-    """Give purposes that no plan can be held against: what a person's own functions do, and what is no kernel.
+    """Return purposes that no plan can be held against: what a person's own functions do, and what is no kernel.
 
     No kernels are, though ranks are devices, collectives of tensors that were offloaded.
     """
@@ -280,17 +280,17 @@ def _compute_dtype(scenario: Scenario) -> str:
 
 
 def _hide_secrets(scenario: Scenario | None) -> Scenario | None:
-    """Give a scenario as it may be shown to anybody: what is secret of its variables stays in the run's folder."""
+    """Return a scenario as it may be shown to anybody: what is secret of its variables stays in the run's folder."""
     return None if scenario is None else scenario.model_copy(update={"env": redact_variables(scenario.env)})
 
 
 def _mean_losses(ranks: Sequence[RankRecord]) -> tuple[float, ...]:
-    """Give the mean over ranks: as tensor-parallel peers have equal losses, the mean over data-parallel ranks."""
+    """Return the mean over ranks: as tensor-parallel peers have equal losses, the mean over data-parallel ranks."""
     return tuple(float(np.mean(losses)) for losses in zip(*(record.losses for record in ranks), strict=False))
 
 
 def _status(data: CellData) -> tuple[RunStatus, str | None]:
-    """Give the worst status of any launch and why; a launch without a record is running or was lost with its run."""
+    """Return the worst status of any launch and why; a launch without a record is running or was lost with its run."""
     if data.unreadable:
         return RunStatus.FAILED, next(iter(data.unreadable.values()))
     failed = [launch.record for launch in data.launches if launch.record and launch.record.status is RunStatus.FAILED]

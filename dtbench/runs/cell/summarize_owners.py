@@ -36,7 +36,7 @@ _NOT_TOLD: Final = -1
 
 
 def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[OwnerSummary, ...]:
-    """Give one row per owner, operation, purpose and cause: the owner with most exposed time first, then its causes.
+    """Return one row per owner, operation, purpose and cause: the owner with most exposed time first, then its causes.
 
     Args:
         collectives: the table ``collectives`` of all launches; what none of the steps issued is left out.
@@ -128,7 +128,7 @@ def _sum_carried_over(issued: pd.DataFrame, steps: pd.DataFrame) -> tuple[int, i
 
 
 def summarize_others(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[OtherSummary, ...]:
-    """Give rows of purpose other by operation, numbers apart: what these were for their operations may rule out.
+    """Return rows of purpose other by operation, numbers apart: what these were for their operations may rule out.
 
     Args:
         collectives: as for ``summarize_owners``.
@@ -166,7 +166,7 @@ def _are_listed(steps: pd.DataFrame, collectives: pd.DataFrame) -> bool:
 
 
 def _leave_out_unknown(mine: pd.DataFrame, windows: int) -> tuple[pd.DataFrame, int]:
-    """Give the collectives of an owner in steps in which all their exposed time is known, and how many steps are left.
+    """Return an owner's collectives in steps in which all their exposed time is known, and how many steps are left.
 
     Args:
         mine: of one owner.
@@ -184,7 +184,7 @@ def _leave_out_steps(mine: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sum_causes(known: pd.DataFrame) -> dict[Cause, int]:
-    """Give exposed time by cause; where a table of an earlier version tells of no such cause, the rest is unknown."""
+    """Return exposed time by cause; where a table of an earlier version tells of no such cause, the rest is unknown."""
     sums = {cause: int(known[column].sum()) for column, cause in _COLUMNS.items()}
     sums[Cause.UNKNOWN] += max(0, int(known["exposed_ns"].sum()) - sum(sums.values()))
     return sums
@@ -203,7 +203,7 @@ class _Carried(TypedDict):
 
 
 def _sum_carried(mine: pd.DataFrame, steps: pd.DataFrame, operation: Operation | None) -> _Carried:
-    """Give what an owner's collectives took and carried, hidden ones too; ``steps``: those that means go over."""
+    """Return what an owner's collectives took and carried, hidden ones too; ``steps``: those that means go over."""
     windows = len(steps)
     most = max(len(own) for _, own in steps.groupby("rank"))
     windows_of = {int(str(rank)): len(own) for rank, own in steps.groupby("rank")}
@@ -252,14 +252,14 @@ def _sum_known(times_ns: "pd.Series[int]") -> int | None:
 
 
 def _find_outsized(mine: pd.DataFrame) -> int | None:
-    """Give the size of the largest where it is of another order than the others."""
+    """Return the size of the largest where it is of another order than the others."""
     took_ns = (mine["end_ns"] - mine["start_ns"]).fillna(0).astype("int64")
     sizes = [None if pd.isna(size) else int(size) for size in mine["size_bytes"]]
     return find_outsized(sizes, took_ns.tolist())
 
 
 def _waited_for(mine: pd.DataFrame, cause: Cause) -> int | None:
-    """Give the rank that nearly all of the time that a cause exposed waited for."""
+    """Return the rank that nearly all of the time that a cause exposed waited for."""
     waits = mine.groupby(mine["last_rank"].fillna(_NOT_TOLD))[f"exposed_{cause}_ns"].sum()
     times_ns = {int(str(rank)): int(time_ns) for rank, time_ns in waits.items()}
     return find_awaited_rank({None if rank == _NOT_TOLD else rank: time_ns for rank, time_ns in times_ns.items()})

@@ -21,7 +21,7 @@ Ranked = tuple[int, StageRecord]
 
 
 def summarize_stages(launches: Sequence[Sequence[RankRecord]], plan: StagePlan) -> tuple[StageSummary, ...]:
-    """Give one row per part and stage, in the order in which they ran.
+    """Return one row per part and stage, in the order in which they ran.
 
     Args:
         launches: the records of each launch's ranks.
@@ -89,7 +89,7 @@ def _summarize(part: StatePart, stage: Stage, launches: Sequence[Sequence[Ranked
 
 
 def _waits_of_slowest(records: Sequence[StageRecord]) -> list[int]:
-    """Give how long the slowest rank of each round stood still."""
+    """Return how long the slowest rank of each round stood still."""
     if not all(record.wait_ns for record in records):
         return []
     slowest = [
@@ -133,7 +133,7 @@ def _judge(
 
 
 def _find_curve(memories: Sequence[StageMemory]) -> tuple[tuple[int, int], ...]:
-    """Give the curve of the rank whose memory rose most."""
+    """Return the curve of the rank whose memory rose most."""
     if not memories:
         return ()
     most = max(memories, key=lambda one: one.host_peak_bytes - one.host_before_bytes)

@@ -14,7 +14,7 @@ _Times = Callable[[StateStepsRecord], Sequence[int]]
 
 
 def summarize_state_steps(launches: Sequence[Sequence[RankRecord]]) -> StateStepsSummary | None:
-    """Give what steps and saves took; None where no rank tells.
+    """Return what steps and saves took; None where no rank tells.
 
     Args:
         launches: the records of each launch's ranks.
@@ -55,7 +55,7 @@ def summarize_state_steps(launches: Sequence[Sequence[RankRecord]]) -> StateStep
 
 
 def _cost_rounds(ranks: Sequence[StateStepsRecord], steps: int) -> Iterator[float]:
-    """Give what each round's save cost: its call, and its steps less as many alone that the same round ran before."""
+    """Yield what each round's save cost: its call, and its steps less as many alone that the same round ran before."""
     alone_ns, beside_ns = (_slowest(ranks, times) for times in (lambda one: one.alone_ns, lambda one: one.beside_ns))
     for place, blocked_ns in enumerate(_slowest(ranks, lambda one: one.blocked_ns)):
         of_round = slice(place * steps, (place + 1) * steps)
@@ -63,5 +63,5 @@ def _cost_rounds(ranks: Sequence[StateStepsRecord], steps: int) -> Iterator[floa
 
 
 def _slowest(ranks: Sequence[StateStepsRecord], times: _Times) -> list[int]:
-    """Give each step's time on the rank where it took longest."""
+    """Return each step's time on the rank where it took longest."""
     return [max(one) for one in zip(*(times(record) for record in ranks), strict=True)]

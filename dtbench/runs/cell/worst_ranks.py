@@ -18,13 +18,13 @@ from dtbench.store.records.rank import (
 
 
 def slowest_compilation(ranks: Sequence[RankRecord]) -> Compilation | None:
-    """Give the one that took longest; None where nothing was compiled."""
+    """Return the one that took longest; None where nothing was compiled."""
     found = [record.compilation for record in ranks if record.compilation is not None]
     return max(found, key=lambda compilation: compilation.duration_ns, default=None)
 
 
 def peak_memory(ranks: Sequence[RankRecord]) -> Memory | None:
-    """Give the largest peak of any rank, each figure for itself."""
+    """Return the largest peak of any rank, each figure for itself."""
     if not ranks:
         return None
     memories = [record.memory for record in ranks]
@@ -40,13 +40,13 @@ def _max_known(values: Sequence[int | None]) -> int | None:
 
 
 def most_state_taken(ranks: Sequence[RankRecord]) -> float | None:
-    """Give the most that others had of the cores while a training state went through stages; None: nobody looked."""
+    """Return the most that others had of the cores while a training state went through stages; None: nobody looked."""
     states = (state for record in ranks if (state := record.extras.state_dict) is not None)
     return max((taken for state in states if (taken := state.taken_fraction) is not None), default=None)
 
 
 def worst_correctness(ranks: Sequence[RankRecord]) -> CorrectnessResult | None:
-    """Give a result that failed, if any rank of any launch has one, else the one with the largest gradient error."""
+    """Return a result that failed, if any rank of any launch has one, else the one with the largest gradient error."""
     results = [record.correctness for record in ranks if record.correctness is not None]
     return max(
         results,
@@ -56,7 +56,7 @@ def worst_correctness(ranks: Sequence[RankRecord]) -> CorrectnessResult | None:
 
 
 def worst_canary(ranks: Sequence[RankRecord]) -> CanaryResult | None:
-    """Give a result that failed, naming most, if any rank of any launch has one, else one that nobody can tell."""
+    """Return a result that failed, naming most, if any rank of any launch has one, else one that nobody can tell."""
     results = [found for record in ranks if (found := record.extras.canary) is not None]
     return max(
         results,
@@ -66,7 +66,7 @@ def worst_canary(ranks: Sequence[RankRecord]) -> CanaryResult | None:
 
 
 def worst_receipts(ranks: Sequence[RankRecord]) -> tuple[Receipt, ...]:
-    """Give each knob's receipt, one that disagrees if any rank of any launch has one."""
+    """Return each knob's receipt, one that disagrees if any rank of any launch has one."""
     worst: dict[str, Receipt] = {}
     for receipt in (receipt for record in ranks for receipt in record.receipts):
         if receipt.knob not in worst or receipt.outcome is ReceiptOutcome.DISAGREES:
@@ -75,5 +75,5 @@ def worst_receipts(ranks: Sequence[RankRecord]) -> tuple[Receipt, ...]:
 
 
 def worst_warmup(ranks: Sequence[RankRecord]) -> WarmupEnd | None:
-    """Give a warm-up that did not settle, if any launch has one, else the longest."""
+    """Return a warm-up that did not settle, if any launch has one, else the longest."""
     return max((record.warmup for record in ranks), key=lambda end: (not end.settled, end.steps), default=None)

@@ -48,7 +48,7 @@ def compare(one: Estimated, other: Estimated) -> Agreement:
 
 
 def allowed_ns(one: Estimated, other: Estimated) -> float:
-    """Give how far two known estimates may lie apart; a standard error that is not known allows nothing."""
+    """Return how far two known estimates may lie apart; a standard error that is not known allows nothing."""
     error_ns = _combined_error_ns(one, other)
     return max(0.0 if math.isnan(error_ns) else ERRORS * error_ns, _always_allowed_ns(one, other))
 
@@ -62,7 +62,7 @@ def _combined_error_ns(one: Estimated, other: Estimated) -> float:
 
 
 def known_votes(row: ExposureRow) -> tuple[Estimated, ...]:
-    """Give those that vote and are known."""
+    """Return those that vote and are known."""
     return tuple(one for one in row.estimates if one.estimate in VOTES and not math.isnan(one.mean_ns))
 
 
@@ -73,7 +73,7 @@ def leans_on_errors(row: ExposureRow) -> bool:
 
 
 def find_doubts(row: ExposureRow, *, sure_ns: float, sure_share: float) -> list[str]:
-    """Give a sentence for each two estimates that lie apart and agree only because nobody is sure of them.
+    """Return a sentence for each two estimates that lie apart and agree only because nobody is sure of them.
 
     Args:
         row: its estimates that vote.

@@ -56,7 +56,7 @@ class Surroundings:
 def find_disputes(
     estimates: Mapping[Estimate, Estimated], gradient_wait: Estimated, around: Surroundings
 ) -> tuple[str, ...]:
-    """Give a sentence for each pair that does not agree.
+    """Return a sentence for each pair that does not agree.
 
     Args:
         estimates: all that there are.

@@ -58,7 +58,7 @@ class Block:
 
 
 def read_blocks(record: ArmSteps) -> tuple[Block, ...]:
-    """Give what one rank ran, in order."""
+    """Return what one rank ran, in order."""
     return tuple(
         Block(
             arm=block.arm,
@@ -142,7 +142,7 @@ def count_left_alone(ranks: Mapping[int, Sequence[Block]]) -> tuple[int, int]:
 
 
 def find_block_disturbance(ranks: Mapping[int, Sequence[Block]]) -> float:
-    """Give what others had of the machine's cores in the steps of blocks, median; 0 where nobody knows.
+    """Return what others had of the machine's cores in the steps of blocks, median; 0 where nobody knows.
 
     Args:
         ranks: blocks of each, steps to leave out left out.
@@ -152,7 +152,7 @@ def find_block_disturbance(ranks: Mapping[int, Sequence[Block]]) -> float:
 
 
 def average_blocks(ranks: Sequence[Sequence[Block]]) -> tuple[Block, ...] | None:
-    """Give the mean over ranks, step by step; None where they did not run the same blocks.
+    """Return the mean over ranks, step by step; None where they did not run the same blocks.
 
     Args:
         ranks: blocks of each, at least one rank.
@@ -172,12 +172,12 @@ def average_blocks(ranks: Sequence[Sequence[Block]]) -> tuple[Block, ...] | None
 
 
 def unknown(estimate: Estimate) -> Estimated:
-    """Give an estimate that nobody knows."""
+    """Return an estimate that nobody knows."""
     return Estimated(estimate=estimate, mean_ns=math.nan, standard_error_ns=math.nan, count=0)
 
 
 def estimate_steps(estimate: Estimate, values_ns: Floats) -> Estimated:
-    """Give the mean over steps; unknown without any."""
+    """Return the mean over steps; unknown without any."""
     if not len(values_ns):
         return unknown(estimate)
     return Estimated(
@@ -189,7 +189,7 @@ def estimate_steps(estimate: Estimate, values_ns: Floats) -> Estimated:
 
 
 def estimate_waits(blocks_ns: Sequence[Floats]) -> Estimated:
-    """Give the mean over the steps of all blocks; see [Note: how sure an estimate is]."""
+    """Return the mean over the steps of all blocks; see [Note: how sure an estimate is]."""
     blocks_ns = [block_ns for block_ns in blocks_ns if len(block_ns)]
     if not blocks_ns:
         return unknown(Estimate.WAIT)
@@ -204,12 +204,12 @@ def estimate_waits(blocks_ns: Sequence[Floats]) -> Estimated:
 
 
 def estimate_ablation(blocks: Sequence[Block]) -> Estimated:
-    """Give T(full) - T(removed), as ``estimate_difference`` does."""
+    """Return T(full) - T(removed), as ``estimate_difference`` does."""
     return estimate_difference(blocks, Arm.FULL, Arm.REMOVED)
 
 
 def estimate_difference(blocks: Sequence[Block], arm: Arm, less: Arm) -> Estimated:
-    """Give T(arm) - T(less): the mean difference of neighbouring blocks' medians, without the machine's drift.
+    """Return T(arm) - T(less): the mean difference of neighbouring blocks' medians, without the machine's drift.
 
     The first block of one arm is held against the first of the other, and so on: in ABBA order these are neighbours,
     and a drift adds to one pair what it takes from the next. It may be negative.
@@ -232,7 +232,7 @@ def estimate_difference(blocks: Sequence[Block], arm: Arm, less: Arm) -> Estimat
 
 
 def _without_drift(gains_ns: Floats, lags: Floats) -> tuple[float, float]:
-    """Give the difference at lag 0 and its standard error, by least squares: a drift adds its rate times the lag.
+    """Return the difference at lag 0 and its standard error, by least squares: a drift adds its rate times the lag.
 
     Where lags are balanced, as in whole turns of ABBA, that is the mean, and the drift does not widen its error. Of two
     pairs, and where one arm always ran first, it is the mean with the error of plain differences.
@@ -248,7 +248,7 @@ def _without_drift(gains_ns: Floats, lags: Floats) -> tuple[float, float]:
 
 
 def _median_error(blocks: Sequence[Block]) -> float:
-    """Give the standard error of the blocks' medians from how much successive steps differ; NaN without any two.
+    """Return the standard error of the blocks' medians from how much successive steps differ; NaN without any two.
 
     Neither an outlier nor a drift within a block widens it (von Neumann's differences, with their median).
     """
@@ -260,7 +260,7 @@ def _median_error(blocks: Sequence[Block]) -> float:
 
 
 def combine_launches(parts: Sequence[Estimated]) -> Estimated:
-    """Give one estimate over launches, weighted by what is behind each; see [Note: how sure an estimate is].
+    """Return one estimate over launches, weighted by what is behind each; see [Note: how sure an estimate is].
 
     Args:
         parts: of one kind, one for each launch, at least one; those that are not known are left out.
@@ -280,7 +280,7 @@ def combine_launches(parts: Sequence[Estimated]) -> Estimated:
 
 
 def standard_error(values: Floats) -> float:
-    """Give the standard error of a mean of independent values; NaN of fewer than two."""
+    """Return the standard error of a mean of independent values; NaN of fewer than two."""
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 

@@ -78,7 +78,7 @@ class _Found:
 def summarize_exposure(
     asked: Sequence[str], launches: Sequence[LaunchExposure], device: DeviceKind, profiler_low: float = math.nan
 ) -> ExposureSummary | None:
-    """Give what a cell's launches say about exposed communication; None where only the trace was asked.
+    """Return what a cell's launches say about exposed communication; None where only the trace was asked.
 
     Args:
         asked: ``measure.exposure`` of the scenario.
@@ -172,7 +172,7 @@ def _estimate_launch(launch: _Read, ranks: Sequence[int]) -> _Found:
 
 
 def _average_steps(times_ns: pd.DataFrame, ranks: Sequence[int]) -> Floats:
-    """Give the mean over ranks of each step that all of them have."""
+    """Return the mean over ranks of each step that all of them have."""
     return times_ns.reindex(columns=list(ranks)).dropna().mean(axis=1).to_numpy(dtype=np.float64)
 
 
@@ -190,7 +190,7 @@ def _average_logged(launch: _Read, ranks: Sequence[int]) -> Floats:
 
 
 def _find_shared(found: Mapping[int, _Found]) -> list[int]:
-    """Give the ranks of which everything is known that is known of any: only means over the same ranks compare."""
+    """Return the ranks of which everything is known that is known of any: only means over the same ranks compare."""
     known = [{kind for kind, one in of.estimates.items() if not math.isnan(one.mean_ns)} for of in found.values()]
     somewhere = set().union(*known)
     return [rank for rank, kinds in zip(found, known, strict=True) if kinds == somewhere]
@@ -199,7 +199,7 @@ def _find_shared(found: Mapping[int, _Found]) -> list[int]:
 def _average(
     kinds: Sequence[Estimate], launches: Sequence[_Read], found: Mapping[int, _Found], ranks: Sequence[int]
 ) -> _Found:
-    """Give the mean over ranks; its error is that of steps and blocks whose mean over ranks was taken first."""
+    """Return the mean over ranks; its error is that of steps and blocks whose mean over ranks was taken first."""
     if not ranks:
         return _Found({kind: unknown(kind) for kind in kinds}, unknown(Estimate.WAIT))
     together = _estimate(kinds, launches, ranks)
@@ -223,7 +223,7 @@ def _look_around(
     device: DeviceKind,
     profiler_low: float,
 ) -> Surroundings:
-    """Give what the profiled and the full steps of these ranks were like."""
+    """Return what the profiled and the full steps of these ranks were like."""
     steps = pd.concat([launch.overlap[launch.overlap["rank"].isin(ranks)] for launch in launches])
     collectives = [launch.collectives[launch.collectives["rank"].isin(ranks)] for launch in launches]
     skew_ns = sum(int(table.loc[table["step"].notna(), "exposed_skew_ns"].sum()) for table in collectives)
@@ -244,7 +244,7 @@ def _look_around(
 
 
 def _find_slowest(launch: _Read) -> tuple[Block, ...]:
-    """Give the blocks of a launch, each step as long as the slowest rank's; none where ranks did not run the same."""
+    """Return the blocks of a launch, each step as long as the slowest rank's; none where ranks did not run the same."""
     shapes = {tuple((block.arm, len(block.step_ns)) for block in blocks) for blocks in launch.blocks.values()}
     if len(shapes) != 1:
         return ()
@@ -255,7 +255,7 @@ def _find_slowest(launch: _Read) -> tuple[Block, ...]:
 
 
 def _median_step(launches: Sequence[Sequence[Block]], arm: Arm) -> float:
-    """Give the median over launches of the median step of an arm; NaN where no launch knows it."""
+    """Return the median over launches of the median step of an arm; NaN where no launch knows it."""
     found = [[block.step_ns for block in blocks if block.arm is arm] for blocks in launches]
     medians_ns = [float(np.median(np.concatenate(steps_ns))) for steps_ns in found if steps_ns]
     return median(medians_ns) if medians_ns else math.nan

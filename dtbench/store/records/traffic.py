@@ -22,7 +22,7 @@ class Traffic(Record):
 class ExpectedTraffic(Record):
     """What a rank expects of a purpose in one step, where no plan could say it before the model was built.
 
-    ``count`` is None where it hangs on the order in which gradients become ready (DDP's buckets).
+    ``count`` is None where it depends on the order in which gradients become ready (DDP's buckets).
     """
 
     purpose: Purpose

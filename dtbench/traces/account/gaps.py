@@ -221,7 +221,7 @@ def find_gaps(
 
 
 def _read_ends(collectives: Sequence[Collective]) -> Ends:
-    """Give ends and issues of the collectives; of one that was not seen to run an end before all gaps."""
+    """Return ends and issues of the collectives; of one that was not seen to run an end before all gaps."""
     ends_ns = [one.end_ns if len(one.span.starts_ns) else np.iinfo(np.int64).min for one in collectives]
     issues_ns = [_NOT_KNOWN if one.issue_ns is None else one.issue_ns for one in collectives]
     return Ends(np.array(ends_ns, dtype=np.int64), np.array(issues_ns, dtype=np.int64))
@@ -279,7 +279,7 @@ def _find_borders(trace: Trace, nesting: Nesting, lane: int, window: Window) -> 
 
 
 def _last_collective(collectives: Sequence[Collective], times_ns: Ints) -> tuple[Ints, Ints]:
-    """Give index and end of the last collective that had ended by each time; else ``NOTHING`` and the least int64."""
+    """Return index and end of the last collective that had ended by each time; else ``NOTHING`` and the least int64."""
     seen = [index for index, one in enumerate(collectives) if len(one.span.starts_ns)]
     ends = np.array([collectives[index].end_ns for index in seen], dtype=np.int64)
     order = np.argsort(ends, kind="stable")

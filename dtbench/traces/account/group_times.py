@@ -40,7 +40,7 @@ class GroupTime:
 
 
 def describe_groups(trace: Trace) -> dict[str, str]:
-    """Give the description of each process group by name, as the trace's header or its events say."""
+    """Return the description of each process group by name, as the trace's header or its events say."""
     said = {
         details.group: details.group_description
         for details in trace.details.values()

@@ -121,7 +121,7 @@ def _stands_still(name: str) -> bool:
 def _read_step(
     trace: Trace, spell: Callable[[Ints], list[str]], events: tuple[Ints, Ints], step: Step, lane: int | None
 ) -> tuple[list[HostSpan], set[str]]:
-    """Give what ran in a step, in order of start, and the names of the longest of it."""
+    """Return what ran in a step, in order of start, and the names of the longest of it."""
     mine, issues = (_keep_of(trace, some, step.host, lane) for some in events)
     starts_ns, ends_ns = trace.start_ns[mine], trace.end_ns[mine]
     at_ns = trace.start_ns[issues]
@@ -140,7 +140,7 @@ def _read_step(
 
 
 def _keep_of(trace: Trace, events: Ints, host: Window, lane: int | None) -> Ints:
-    """Give those of some events, in order of start, that begin in a step on a thread; None: which is not known.
+    """Return those of some events, in order of start, that begin in a step on a thread; None: which is not known.
 
     Overhead has no thread, and is any's.
     """

@@ -183,7 +183,7 @@ def _find_under(trace: Trace, events: Ints, comm: Intervals) -> tuple[Bools, Boo
 
 
 def _group(values: Ints, group: Ints, num_groups: int) -> list[Ints]:
-    """Give each group's values, ascending."""
+    """Return each group's values, ascending."""
     order = np.lexsort((values, group))
     return np.split(values[order], np.cumsum(np.bincount(group, minlength=num_groups))[:-1]) if num_groups else []
 

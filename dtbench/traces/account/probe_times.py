@@ -67,7 +67,7 @@ def time_probes(trace: Trace, steps: Sequence[Window], compute: Intervals) -> tu
 
 
 def _time(trace: Trace, events: Ints, borders: Ints, compute: Intervals) -> list[ProbeTime]:
-    """Give one function's time in each step."""
+    """Return one function's time in each step."""
     starts_ns = trace.start_ns[events]
     running = unite(starts_ns, trace.end_ns[events])
     alone = subtract(running, compute)

@@ -65,7 +65,7 @@ def _unite_by_purpose(spans: Iterable[tuple[Purpose, int, int]]) -> Waits:
 
 
 def wait_time_ns(waits: Waits, purpose: Purpose, start_ns: int, end_ns: int) -> int:
-    """Give the time a consumer waited for a purpose inside a window."""
+    """Return the time a consumer waited for a purpose inside a window."""
     return clip(waits[purpose], start_ns, end_ns).length_ns if purpose in waits else 0
 
 

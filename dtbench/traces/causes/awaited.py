@@ -137,7 +137,7 @@ class _Waits:
         return int(self._trace.start_ns[event]), int(self._trace.end_ns[event])
 
     def first_for(self, one: Collective, issue_ns: int) -> Awaited:
-        """Give the first possible wait for a collective that was issued then."""
+        """Return the first possible wait for a collective that was issued then."""
         returned_ns = issue_ns if one.issue_end_ns is None else one.issue_end_ns
         recorded = self._recorded_of.get((one.group, one.seq))
         if recorded is not None and not any(is_fsdps(name) for name in one.above):
@@ -164,7 +164,7 @@ class _Waits:
         return function is not None and "async" not in function.lower()
 
     def _first_own(self, one: Collective, issue_ns: int) -> Awaited | None:
-        """Give the first wait that the structure of its owner allows; None: it has none that is known."""
+        """Return the first wait that the structure of its owner allows; None: it has none that is known."""
         if any(is_functional(name) for name in one.above):
             is_known = self._records or len(self._wait_tensors) > 0
             return Awaited(_first_from(self._wait_tensors, issue_ns), is_known)
@@ -200,7 +200,7 @@ class _Waits:
         return Awaited(_first_from(self._fsdp1_unshards, issue_ns), is_known=True)
 
     def _after_backward(self, issue_ns: int, *, is_known: bool) -> Awaited | None:
-        """Give the end of the last node of autograd's engine in the backward pass that issued then; None: not known.
+        """Return the end of the last node of autograd's engine in the backward pass that issued then; None: not known.
 
         An optimizer that steps inside one of its nodes waits for the gradients that it takes, and what was launched
         there may have: then only calls of the host tell.

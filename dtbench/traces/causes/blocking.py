@@ -46,7 +46,7 @@ def find_blocking(trace: Trace, nesting: Nesting, collectives: Sequence[Collecti
 
 
 def _issues(trace: Trace) -> dict[int, int]:
-    """Give the outermost operator that issues, by its start."""
+    """Return the outermost operator that issues, by its start."""
     events = np.flatnonzero(trace.is_named(is_issue))
     events = events[np.argsort(trace.end_ns[events], kind="stable")]
     return dict(zip(trace.start_ns[events].tolist(), events.tolist(), strict=True))

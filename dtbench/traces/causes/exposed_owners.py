@@ -255,7 +255,7 @@ def _sum_known(times_ns: Sequence[int | None]) -> int | None:
 
 
 def _cut(parts: Sequence[CausePart], counted_ns: int) -> Iterator[CausePart]:
-    """Give the parts, in order, as long as there is counted time."""
+    """Yield the parts, in order, as long as there is counted time."""
     for part in parts:
         taken_ns = min(part.exposed_ns, counted_ns)
         counted_ns -= taken_ns
@@ -290,7 +290,7 @@ def _order_missing(parts: Sequence[CausePart]) -> tuple[MissingInput, ...]:
 
 
 def _behind(pieces: Sequence[_Piece]) -> Collective | None:
-    """Give one of the collectives, of equal owner and operation, that most time stood behind."""
+    """Return one of the collectives, of equal owner and operation, that most time stood behind."""
     time_ns: dict[tuple[str, Operation | None], int] = {}
     one_of: dict[tuple[str, Operation | None], Collective] = {}
     for piece in pieces:

@@ -71,7 +71,7 @@ class _Times(NamedTuple):
     """Whether it is known when the last rank began, so that ``waited`` is what was."""
 
     def waited_beyond(self, put_off_ns: int) -> int:
-        """Give how much of what is exposed, but for what was put off before it began, its own wait made."""
+        """Return how much of what is exposed, but for what was put off before it began, its own wait made."""
         return min(self.waited, self.open - put_off_ns) if self.is_last_known else 0
 
 
@@ -146,7 +146,7 @@ def find_holders(
 
 
 def _find_sent(collectives: Sequence[Collective], last_starts_ns: Sequence[int | None]) -> list[int]:
-    """Give how long each collective surely took when it waited for no rank.
+    """Return how long each collective surely took when it waited for no rank.
 
     Where it is not known of some how long they waited, all of it may have been waiting; where it is known of none, as
     of one rank's trace alone, they are taken as they are.
@@ -178,7 +178,7 @@ def _find_in_queues(
     members: Sequence[int],
     name_queue: Callable[[Collective], str],
 ) -> Iterator[tuple[int, _Held]]:
-    """Give the collectives that others of their queue held up, each with what did; a queue without a name is none."""
+    """Yield the collectives that others of their queue held up, each with what did; a queue without a name is none."""
     queues: dict[str, list[int]] = {}
     for index in members:
         queues.setdefault(name_queue(collectives[index]), []).append(index)
@@ -189,7 +189,7 @@ def _find_in_queues(
 def _find_in_queue(
     collectives: Sequence[Collective], times: Sequence[_Times], inputs_ns: Mapping[int, int], members: Sequence[int]
 ) -> list[tuple[int, _Held]]:
-    """Give the collectives of a queue that others held up, each with what did."""
+    """Return the collectives of a queue that others held up, each with what did."""
     order = np.array(sorted(members, key=lambda index: collectives[index].start_ns), dtype=np.int64)
     starts = np.array([collectives[index].start_ns for index in order.tolist()], dtype=np.int64)
     ends = np.array([collectives[index].end_ns for index in order.tolist()], dtype=np.int64)
@@ -249,7 +249,7 @@ def _find_put_off(starts: Ints, ends: Ints, could: Sequence[int | None], times: 
 def _find_in_unnamed(
     collectives: Sequence[Collective], times: Sequence[_Times], inputs_ns: Mapping[int, int], members: Sequence[int]
 ) -> Iterator[tuple[int, _Held]]:
-    """Give the collectives that others may have held up, where of one of the two no group is named."""
+    """Yield the collectives that others may have held up, where of one of the two no group is named."""
     if all(collectives[index].group for index in members):
         return
     for index, found in _find_in_queue(collectives, times, inputs_ns, members):
@@ -266,7 +266,7 @@ def _may_share(one: Collective, before: Collective) -> bool:
 
 
 def _find_inputs(collectives: Sequence[Collective], *, is_late: bool) -> dict[int, int]:
-    """Give when the input of each sum over replicas was there: what was scattered last, of the same owner, before it.
+    """Return when the input of each sum over replicas was there: what was scattered last, of the same owner, before it.
 
     What it stands behind until then is no queue. ``is_late`` as for ``find_holders``.
     """
@@ -291,7 +291,7 @@ def _find_inputs(collectives: Sequence[Collective], *, is_late: bool) -> dict[in
 
 
 def _sum_up(held: Sequence[_Held], maybe_held: Sequence[_Held], own: _Times) -> Holders:
-    """Give how long all of it held, and may have beyond, once each, and who held longest: of equals the last.
+    """Return how long all of it held, and may have beyond, once each, and who held longest: of equals the last.
 
     Of several queues that held it each had let it go sooner by what put that one off, and by what another held beyond.
     """
@@ -308,7 +308,7 @@ def _sum_up(held: Sequence[_Held], maybe_held: Sequence[_Held], own: _Times) -> 
 
 
 def _unite_held(held: Sequence[_Held]) -> int:
-    """Give in how much time any of some spans held."""
+    """Return in how much time any of some spans held."""
     if not held:
         return 0
     return unite(

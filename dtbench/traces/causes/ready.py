@@ -71,22 +71,22 @@ class Work:
     untold_ends_ns: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def launched_before(self, time_ns: int) -> int | None:
-        """Give the last one launched before a moment; None: none was."""
+        """Return the last one launched before a moment; None: none was."""
         place = int(self.launches_ns.searchsorted(time_ns, side="left")) - 1
         return place if place >= 0 else None
 
     def ended_by(self, time_ns: int) -> int | None:
-        """Give the last one that ended at or before a moment; None: none did."""
+        """Return the last one that ended at or before a moment; None: none did."""
         place = int(self.ends_ns.searchsorted(time_ns, side="right")) - 1
         return place if place >= 0 else None
 
     def launched_from(self, time_ns: int) -> int | None:
-        """Give the first one launched at or after a moment; None: none was."""
+        """Return the first one launched at or after a moment; None: none was."""
         place = int(self.launches_ns.searchsorted(time_ns, side="left"))
         return place if place < len(self.launches_ns) else None
 
     def following(self, collective: Collective) -> int | None:
-        """Give the first one launched after a collective's issue that starts after its end; None: none does."""
+        """Return the first one launched after a collective's issue that starts after its end; None: none does."""
         launched = int(self.launches_ns.searchsorted(collective.issue_ns or 0, side="left"))
         place = max(launched, int(self.starts_ns.searchsorted(collective.end_ns, side="left")))
         return place if place < len(self.launches_ns) else None
@@ -122,7 +122,7 @@ def device_work(trace: Trace, launched: Launched, compute: Bools, *, is_late: bo
 
 
 def cpu_work(compute: Intervals) -> Work:
-    """Give the compute of the threads that run the model."""
+    """Return the compute of the threads that run the model."""
     return Work(
         launches_ns=compute.starts_ns,
         starts_ns=compute.starts_ns,
@@ -155,7 +155,7 @@ def find_ready(trace: Trace, work: Work, regions: Regions, collectives: Sequence
 
 
 def _ready_times(work: Work, collectives: Sequence[Collective]) -> dict[int, int]:
-    """Give the end of each collective's producer; where nothing was launched before, its issue."""
+    """Return the end of each collective's producer; where nothing was launched before, its issue."""
     ready: dict[int, int] = {}
     for index, collective in enumerate(collectives):
         if collective.issue_ns is not None and not collective.is_captured:
@@ -165,7 +165,7 @@ def _ready_times(work: Work, collectives: Sequence[Collective]) -> dict[int, int
 
 
 def _produced_ns(work: Work, collective: Collective, issue_ns: int) -> int | None:
-    """Give the end of the last compute launched before an issue; None: none was launched.
+    """Return the end of the last compute launched before an issue; None: none was launched.
 
     On any stream; for FSDP's reductions on the main one, because what it launches last, on a stream of its own, is the
     copy into the collective's buffer, which stands behind the reduction before. Compute that ends after the collective
@@ -198,7 +198,7 @@ def _perhaps_produced_ns(work: Work, collective: Collective, issue_ns: int, last
 
 
 def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequence[Collective]) -> dict[int, int]:
-    """Give the start of the compute of the unit before each unshard.
+    """Return the start of the compute of the unit before each unshard.
 
     Where the launch of another is not told, that may have been the unshard before it: early, nothing is known of when
     that one's unit began to compute; late, it began with the first compute after it.
@@ -256,7 +256,7 @@ def _ready_after(
 
 
 def _first_compute(work: Work, unshard: Collective, copy_outs: Mapping[str, Ints]) -> int | None:
-    """Give the first compute of the unit that an unshard was for."""
+    """Return the first compute of the unit that an unshard was for."""
     ranges = copy_outs.get(find_unit(unshard.above) or unshard.owner)
     if ranges is not None:
         place = int(ranges.searchsorted(unshard.issue_ns or 0, side="left"))
@@ -266,7 +266,7 @@ def _first_compute(work: Work, unshard: Collective, copy_outs: Mapping[str, Ints
 
 
 def find_copy_outs(trace: Trace) -> dict[str, Ints]:
-    """Give the starts of each unit's copy-out ranges, rising."""
+    """Return the starts of each unit's copy-out ranges, rising."""
     found: dict[str, Ints] = {}
     for index, name in enumerate(trace.names):
         if (match := _COPY_OUT.fullmatch(name)) is not None:
@@ -310,7 +310,7 @@ def _issue_of_reduction(one: Collective, *, is_late: bool) -> int | None:
 
 
 def _fsdps_reductions(trace: Trace) -> Intervals:
-    """Give the time in which FSDP's hooks reduce gradients on the host."""
+    """Return the time in which FSDP's hooks reduce gradients on the host."""
     events = np.flatnonzero(trace.is_named(lambda name: name.startswith(_FSDP_REDUCES)))
     events = events[~trace.is_one_of((DEVICE_RANGE,))[events]]
     return unite(trace.start_ns[events], trace.end_ns[events])

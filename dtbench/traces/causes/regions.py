@@ -17,13 +17,13 @@ _BACKWARD: Final = re.compile("backward", re.IGNORECASE)
 
 
 def find_or_infer_regions(trace: Trace, nesting: Nesting, hosts: Sequence[Window]) -> Regions:
-    """Give the regions that the trace has ranges of; for one that has none, those that autograd's engine shows."""
+    """Return the regions that the trace has ranges of; for one that has none, those that autograd's engine shows."""
     regions = find_regions(trace)
     return regions if regions.regions else infer_regions(trace, nesting, hosts)
 
 
 def infer_regions(trace: Trace, nesting: Nesting, hosts: Sequence[Window]) -> Regions:
-    """Give the regions that autograd's engine shows in each step; none for a trace without steps.
+    """Return the regions that autograd's engine shows in each step; none for a trace without steps.
 
     ::
 

@@ -15,7 +15,7 @@ from dtbench.traces.timeline import RankTimeline
 
 
 def share_before(timeline: RankTimeline, last_starts_ns: Sequence[int | None]) -> list[int]:
-    """Give each collective's share of exposed time before its last start, at most its whole share; 0 where unknown.
+    """Return each collective's share of exposed time before its last start, at most its whole share; 0 where unknown.
 
     Spans are cut in two and shared by the rule of ``shares.py``. A cut makes one more piece to round, so that a share
     of 1/k may differ by a nanosecond per cut from that of the whole span.

@@ -88,7 +88,7 @@ class CausePart:
     partly_ns: tuple[tuple[MissingInput, int], ...] = ()
 
     def lacking_ns(self, missing: MissingInput) -> int:
-        """Give how much of it lacks one of ``missing``."""
+        """Return how much of it lacks one of ``missing``."""
         return min(dict(self.partly_ns).get(missing, self.exposed_ns), self.exposed_ns)
 
 
@@ -223,7 +223,7 @@ class _Splitter:
         return CauseSplit((*parts, *self._split_rest(left_ns, lacking_ns)))
 
     def _split_rest(self, left_ns: int, lacking_ns: Counter[MissingInput]) -> Iterator[CausePart]:
-        """Give what no rule took: bandwidth, less the time in which the host was late with what could hide it.
+        """Yield what no rule took: bandwidth, less the time in which the host was late with what could hide it.
 
         Where it may have queued, that time is nobody's, and so is then all of it for which something else is missing.
         """

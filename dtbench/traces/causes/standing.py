@@ -72,7 +72,7 @@ def find_standing(
 
 
 def _measure_late(device: Device, collectives: Sequence[Collective], awaited: Sequence[Awaited | None]) -> list[int]:
-    """Give how long each ran while the main lane stood still for work that the host had not launched yet.
+    """Return how long each ran while the main lane stood still for work that the host had not launched yet.
 
     That is work that could have run beside it: for a reduction of gradients any; for another one what did begin before
     its end, and what was launched before anything can have waited for it.
@@ -171,7 +171,7 @@ class _Standing:
         )
 
     def _find_ns(self, index: int, one: Collective, wait: Awaited) -> int:
-        """Give how long compute that was launched before its first wait stood until its end."""
+        """Return how long compute that was launched before its first wait stood until its end."""
         place = int(self._main.starts_ns.searchsorted(one.end_ns, side="left"))
         if one.issue_ns is None or not len(one.span.starts_ns) or place == len(self._main.starts_ns):
             return 0
@@ -183,7 +183,7 @@ class _Standing:
         return min(max(one.end_ns - released_ns, 0), self._stood_ns(place, one, wait))
 
     def _released_ns(self, place: int, free_ns: int, index: int, one: Collective) -> int:
-        """Give from when the work at a place waited for nothing that it may need; its start if it waited to the last.
+        """Return from when the work at a place waited for nothing that it may need; its start if it waited to the last.
 
         What it may need held it until that ended. From the collective's end to its start the time must be filled.
         """
@@ -210,7 +210,7 @@ class _Standing:
         return wait is None or not wait.is_known or wait.is_before(int(self._main.launches_ns[place]))
 
     def _stood_ns(self, place: int, one: Collective, wait: Awaited) -> int:
-        """Give the length of the compute from a place on that was launched while the collective ran or before.
+        """Return the length of the compute from a place on that was launched while the collective ran or before.
 
         Up to the first work that may need it.
         """

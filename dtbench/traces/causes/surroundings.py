@@ -43,7 +43,7 @@ class Surroundings:
         return self._timeline.fits_host
 
     def region_of(self, collective: Collective) -> int | None:
-        """Give the region that issued a collective; None: none is known."""
+        """Return the region that issued a collective; None: none is known."""
         return None if collective.issue_ns is None else self._timeline.regions.place_at(collective.issue_ns)
 
     def lost_in(self, region: int) -> bool:
@@ -60,7 +60,7 @@ class Surroundings:
         return np.sort(np.array([*unseen, *(issue or 0 for issue in unmatched)], dtype=np.int64))
 
     def reductions_of(self, region: int) -> Sequence[Collective]:
-        """Give the reductions of gradients that a region issued."""
+        """Return the reductions of gradients that a region issued."""
         return self._reductions.get(region, ())
 
     @cached_property
@@ -146,7 +146,7 @@ class Surroundings:
         return len(self._launched(start_ns, end_ns, may_be=may_be)) > 0
 
     def _launched(self, start_ns: int, end_ns: int, *, may_be: bool) -> Ints:
-        """Give the starts of the compute launched in ``[start, end)``."""
+        """Return the starts of the compute launched in ``[start, end)``."""
         first, last = self._launches_ns.searchsorted((start_ns, max(start_ns, end_ns)), side="left").tolist()
         told = self._starts_ns[self._told[first:last]]
         if not len(self._untold) or end_ns <= start_ns:

@@ -71,7 +71,7 @@ def withhold_unwaited(
 def _share_stood(
     timeline: RankTimeline, last_starts_ns: Sequence[int | None], lags_ns: Sequence[int | None]
 ) -> list[_Stood]:
-    """Give each collective's share of the exposed time in which consumers stood still, by the rule of ``shares.py``."""
+    """Return each collective's share of exposed time in which consumers stood still, by the rule of ``shares.py``."""
     spans: list[Intervals] = []
     for one, last_ns, lag_ns in zip(timeline.collectives, last_starts_ns, lags_ns, strict=True):
         stood = intersect(one.span, _find_waits(one))
@@ -85,7 +85,7 @@ def _share_stood(
 
 
 def _find_waits(one: Collective) -> Intervals:
-    """Give when consumers stood still for it, or would have; the call that issues it blocking is one of them."""
+    """Return when consumers stood still for it, or would have; the call that issues it blocking is one of them."""
     if not one.is_blocking:
         return one.waited
     return unite_all(one.waited, unite([one.start_ns if one.issue_ns is None else one.issue_ns], [one.end_ns]))

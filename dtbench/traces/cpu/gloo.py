@@ -117,7 +117,7 @@ def _said_group(issue: Issue) -> str:
 
 
 def model_lanes(trace: Trace) -> frozenset[int]:
-    """Give the threads that run the model: all with a training step or the autograd engine on them.
+    """Return the threads that run the model: all with a training step or the autograd engine on them.
 
     Where there is none, the one with most operators. gloo's threads run operators too (copies inside a reduce-scatter);
     they never count. Sends and receives lie on the thread that asked for them, which is none of gloo's.
@@ -154,7 +154,7 @@ def _find_spans(trace: Trace) -> list[Span]:
 
 
 def _find_link_spans(trace: Trace, issues: Sequence[Issue], by_gloo: Mapping[int, Span]) -> dict[int, Span]:
-    """Give the span on the emulated link of each issue that it carried, by the issue's event.
+    """Return the span on the emulated link of each issue that it carried, by the issue's event.
 
     Consumers wait for the link, not for gloo, which has moved the data meanwhile: its spans are not counted beside.
     """
@@ -234,7 +234,7 @@ def _bound_spans(trace: Trace, issues: Sequence[Issue]) -> list[Issue]:
 
 
 def _find_operators_inside(trace: Trace, nesting: Nesting, ranges: Collection[int]) -> dict[int, int]:
-    """Give c10d's operator inside each range with one of these names, by the range's event."""
+    """Return c10d's operator inside each range with one of these names, by the range's event."""
     found: dict[int, int] = {}
     for event in np.flatnonzero(trace.is_named(lambda name: name.startswith("c10d::"))).tolist():
         for above in _enclosing(trace, nesting, event):
@@ -262,7 +262,7 @@ def _is_recorded_comm(trace: Trace, nesting: Nesting, event: int) -> bool:
 
 
 def _find_recorded_comms(trace: Trace, nesting: Nesting) -> dict[int, str]:
-    """Give what ``dist.record_comm`` calls each collective, by the operator that issued it; FSDP units' names only."""
+    """Return what ``dist.record_comm`` calls each collective, by its issuing operator; FSDP units' names only."""
     events = np.flatnonzero(trace.is_named(lambda name: find_unit([name]))).tolist()
     return {
         int(nesting.parent[event]): trace.name_of(event) for event in events if _is_recorded_comm(trace, nesting, event)
@@ -310,7 +310,7 @@ class _Evidence:
     of_experts: frozenset[str]
 
     def above(self, event: int) -> tuple[str, ...]:
-        """Give the names around an issue, innermost first, frames last.
+        """Return the names around an issue, innermost first, frames last.
 
         What ``dist.record_comm`` calls it comes before all.
         """
@@ -319,17 +319,17 @@ class _Evidence:
         return (*(() if said is None else (said,)), *names, *self.frames[event])
 
     def region_of(self, issue: Issue, above: Sequence[str]) -> Region | None:
-        """Give the part of the step that issued: by dtbench's ranges, else, in a trace without any, by the names."""
+        """Return the part of the step that issued: by dtbench's ranges, else, in a trace without any, by the names."""
         if self.regions.regions:
             return self.regions.at(issue.start_ns)
         return find_region(above, in_module=bool(self.askers[issue.event].module))
 
     def details_of(self, issue: Issue) -> Details | None:
-        """Give what torch's operator says whom it is to or from: the issue itself, or inside our range."""
+        """Return what torch's operator says whom it is to or from: the issue itself, or inside our range."""
         return self.trace.details.get(self.addressed.get(issue.event, issue.event))
 
     def sent_by(self, issue: Issue) -> "_Sent | None":
-        """Give what is known of a send or receive; None: it is none, or nobody knows on which group.
+        """Return what is known of a send or receive; None: it is none, or nobody knows on which group.
 
         In our own runs torch's operator, which says the peer, lies inside the range that says the group.
         """
@@ -344,7 +344,7 @@ class _Evidence:
         return _Sent(group, ranks, ranks[peer], axis_described(self.trace.group_descriptions.get(group)))
 
     def time_of(self, span: Span | None) -> Intervals:
-        """Give when it ran; never, where the span was not found."""
+        """Return when it ran; never, where the span was not found."""
         events = [] if span is None else span.events
         begun_ns = 0 if span is None else span.begun_ns
         return unite(self.trace.start_ns[events] - begun_ns, self.trace.end_ns[events])
@@ -355,7 +355,7 @@ class _Evidence:
         return all(details is None or details.is_finished for details in found)
 
     def lane_of(self, span: Span | None) -> str:
-        """Give the thread that it ran on."""
+        """Return the thread that it ran on."""
         return "" if span is None else "/".join(self.trace.lanes[span.lane])
 
 
@@ -370,7 +370,7 @@ class _Sent:
 
 
 def _find_sending_group(trace: Trace) -> str | None:
-    """Give the group that sends go over: the only one of several ranks, or the only one of a pipeline or a context."""
+    """Return the group that sends go over: the only one of several ranks, or the only one of a pipeline or context."""
     groups = [group for group, ranks in trace.group_ranks.items() if len(ranks) > 1 and trace.rank in (None, *ranks)]
     if len(groups) == 1:
         return groups[0]
@@ -419,7 +419,7 @@ def _describe(
 
 
 def _find_owner(evidence: _Evidence, issue: Issue, purpose: Purpose, above: Sequence[str]) -> str:
-    """Give the FSDP unit or torch's function around it, what the label says, or what lies around it.
+    """Return the FSDP unit or torch's function around it, what the label says, or what lies around it.
 
     Elsewhere it is as on devices; empty: nobody is known to own it.
     """

@@ -119,7 +119,7 @@ def match_spans(issues: Sequence[Issue], spans: Sequence[Span]) -> dict[int, Spa
 
 
 def _take_the_rest(issues: Sequence[Issue], spans: Sequence[Span], matches: Mapping[int, Span]) -> dict[int, Span]:
-    """Give what no issue took to the last before it that may have had more of the same form."""
+    """Return what no issue took to the last before it that may have had more of the same form."""
     open_issues = [issue for issue in issues if issue.may_have_more and issue.event in matches]
     found = dict(matches)
     taken = {event for span in matches.values() for event in span.events} if open_issues else set()
@@ -143,7 +143,7 @@ def _join(parts: Sequence[Span]) -> Span:
 
 
 def _learn_threads(issues: Sequence[Issue], spans: Sequence[Span]) -> dict[int, str]:
-    """Give the group that each of gloo's threads works for.
+    """Return the group that each of gloo's threads works for.
 
     Learnt from collectives whose operation and size only one group has; a thread that ran none of these is left out.
     Sends and receives tell nothing: they lie on the thread that asked for them, whatever their group.
@@ -210,7 +210,7 @@ def _find_first(queues: Sequence[deque[Span]], elements: int | None) -> deque[Sp
 
 
 def _kind(issue: Issue) -> object:
-    """Give what decides which spans an issue may take, apart from time."""
+    """Return what decides which spans an issue may take, apart from time."""
     return issue.operation, issue.elements, issue.parts, issue.label and (issue.label.group, issue.label.size_bytes)
 
 
@@ -269,7 +269,7 @@ def infer_groups(spans: Sequence[Span]) -> Mapping[int, str]:
 
 
 def _find_partner(lane: int, ran: Mapping[int, Counter[Form]], repeats: int) -> int | None:
-    """Give the other thread of a thread's group, itself where it is alone; None: not to be seen.
+    """Return the other thread of a thread's group, itself where it is alone; None: not to be seen.
 
     Args:
         lane: the thread.

@@ -35,7 +35,7 @@ _CALL: Final = re.compile(r".*\bdistributed_c10d\.py\(\d+\): (i?)(?:send|recv)")
 def settle_sends(
     trace: Trace, collectives: Sequence[Collective], compute: Mapping[str, Intervals]
 ) -> tuple[Collective, ...]:
-    """Give sends and receives on threads that run the model the time that they take, and their waits.
+    """Return sends and receives on threads that run the model the time that they take, and their waits.
 
     Args:
         trace: the events.
@@ -55,7 +55,7 @@ def settle_sends(
 
 
 def _moments(trace: Trace, lane: str) -> Ints:
-    """Give when a thread began or ended anything, rising."""
+    """Return when a thread began or ended anything, rising."""
     mine = trace.lane == ["/".join(one) for one in trace.lanes].index(lane)
     return np.sort(np.concatenate((trace.start_ns[mine], trace.end_ns[mine])))
 
@@ -89,7 +89,7 @@ def _find_async(one: Collective, wait_ns: int) -> bool | None:
 
 
 def find_send_waits(told: Sequence[Collective], settled: Sequence[Collective]) -> tuple[Wait, ...]:
-    """Give the waits that ``settle_sends`` found and no range of the trace says.
+    """Return the waits that ``settle_sends`` found and no range of the trace says.
 
     Args:
         told: what it was given.

@@ -22,7 +22,7 @@ _COALESCED: Final = "c10d::reduce_scatter_tensor_coalesced_"
 
 
 def find_bytes(issue: Issue, span: Span | None) -> int | None:
-    """Give the bytes of a collective, as its label says, else its arguments, else its span."""
+    """Return the bytes of a collective, as its label says, else its arguments, else its span."""
     said = issue.label.size_bytes if issue.label else None
     return _foreign_bytes(issue, span) if said is None else said
 
@@ -72,7 +72,7 @@ def find_group_size(issue: Issue) -> int | None:
 
 
 def share_group_sizes(collectives: Sequence[Collective]) -> tuple[Collective, ...]:
-    """Give each group's size to all its collectives, where those that tell it agree."""
+    """Return each group's size to all its collectives, where those that tell it agree."""
     told: dict[str, set[int]] = {}
     for one in collectives:
         if one.group and one.group_size is not None:
@@ -87,7 +87,7 @@ def share_group_sizes(collectives: Sequence[Collective]) -> tuple[Collective, ..
 def fill_parts(
     trace: Trace, issues: Sequence[Issue], spans: Mapping[int, Span], found: Sequence[Collective]
 ) -> Iterator[Collective]:
-    """Give the whole bytes of collectives of which a trace has one rank's part only.
+    """Yield the whole bytes of collectives of which a trace has one rank's part only.
 
     Not known where the size of the group is not, unless the trace has one group only.
 
@@ -109,7 +109,7 @@ def fill_parts(
 
 
 def fill_unissued(trace: Trace, found: Sequence[Collective]) -> Iterator[Collective]:
-    """Give the whole bytes of collectives that only their spans show, as ``fill_parts`` does."""
+    """Yield the whole bytes of collectives that only their spans show, as ``fill_parts`` does."""
     only = _find_only_size(trace)
     for one in found:
         yield _multiply(one, one.group_size or only) if one.operation in _SPANS_OF_PARTS else one

@@ -144,7 +144,7 @@ def _pick_output(
 
 
 def _output_bytes(collective: Collective) -> int | None:
-    """Give the bytes of what a collective puts out on one rank; None where that hangs on an unknown group size."""
+    """Return the bytes of what a collective puts out on one rank; None where that depends on an unknown group size."""
     if collective.operation is not Operation.REDUCE_SCATTER or collective.size_bytes is None:
         return collective.size_bytes
     return collective.size_bytes // collective.group_size if collective.group_size else None
@@ -198,7 +198,7 @@ def _is_waited_for(one: Collective, *, is_ddp: bool) -> bool:
 
 
 def _backwards(trace: Trace, nesting: Nesting) -> Iterator[tuple[int, int, int]]:
-    """Give start, end of the engine's last node, and end of every backward.
+    """Yield start, end of the engine's last node, and end of every backward.
 
     Where the trace has no region ranges, a backward ends where a step, a forward of DDP or another backward starts (the
     last with the trace): DDP waits for all its buckets before anything else computes, so that time after them is never
@@ -268,7 +268,7 @@ class _Ranges:
         self._found: dict[str, tuple[Ints, Ints]] = {}
 
     def end_ns(self, name: str, time_ns: int) -> int:
-        """Give the end of the last of these ranges to begin before a time."""
+        """Return the end of the last of these ranges to begin before a time."""
         trace = self._trace
         if name not in self._found:
             events = np.flatnonzero(trace.name == self._numbers[name])

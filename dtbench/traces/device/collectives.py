@@ -216,7 +216,7 @@ def _span(starts_ns: Ints, ends_ns: Ints) -> Intervals:
 
 
 def _climb(nesting: Nesting, calls: Ints) -> Ints:
-    """Give the calls and, column by column, what lies around them."""
+    """Return the calls and, column by column, what lies around them."""
     levels = [calls]
     while np.any(levels[-1] != NOTHING):
         below = levels[-1]
@@ -266,7 +266,7 @@ def _read_context(above: tuple[str, ...]) -> _Context:
 
 
 def _read_contexts(trace: Trace, chain: Ints) -> list[_Context]:
-    """Give the context of each row of a chain; equal rows share one, and without the step's name most are equal."""
+    """Return the context of each row of a chain; equal rows share one, and without the step's name most are equal."""
     is_step = np.array([name.startswith(STEP_PREFIX) for name in trace.names], dtype=np.bool_)
     names = np.where(chain == NOTHING, NOTHING, trace.name[chain])
     names[is_step[names]] = NOTHING
@@ -321,14 +321,14 @@ class _Describer:
         self._owner_of = cache(find_owner)
 
     def _list_issues(self) -> Iterator[tuple[int, Operation | None, Sequence[str]]]:
-        """Give event, operation and names around the issue of each; of those whose launch is not there, the kernel."""
+        """Yield event, operation and names around the issue of each; of those whose launch is not there, the kernel."""
         for index, event in enumerate(self._pieces.event.tolist()):
             context, issue = self._contexts[index], int(self._pieces.issue[index])
             operation = self._find_operation(self._find_said(self._read_all(index, event)), context, event)
             yield event if issue == NOTHING else issue, operation, context.above
 
     def _find_regions(self, asked: Attribution) -> list[Region | None]:
-        """Give the region of each: by dtbench's ranges, else, in a trace without any, by the names around."""
+        """Return the region of each: by dtbench's ranges, else, in a trace without any, by the names around."""
         regions = find_regions(self._trace)
         if regions.regions:
             return [None if issued_ns is None else regions.at(issued_ns) for issued_ns, _ in self._issues]
@@ -414,7 +414,7 @@ class _Describer:
 
     @staticmethod
     def _find_said(everything: Sequence[Details]) -> Details:
-        """Give the innermost that speaks of a collective."""
+        """Return the innermost that speaks of a collective."""
         return next((one for one in everything if one.group is not None or one.collective is not None), _NOTHING_SAID)
 
     def _read_all(self, index: int, event: int) -> list[Details]:
@@ -429,7 +429,7 @@ class _Describer:
 
 
 def _read_times(trace: Trace, events: Ints) -> list[tuple[int, int] | tuple[None, None]]:
-    """Give start and end of some events; of ``NOTHING`` neither."""
+    """Return start and end of some events; of ``NOTHING`` neither."""
     rows = zip(events.tolist(), trace.start_ns[events].tolist(), trace.end_ns[events].tolist(), strict=True)
     return [(None, None) if event == NOTHING else (start_ns, end_ns) for event, start_ns, end_ns in rows]
 

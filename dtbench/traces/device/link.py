@@ -37,7 +37,7 @@ def serves(trace: Trace, nesting: Nesting) -> Bools:
 
 
 def read_link(trace: Trace, nesting: Nesting, kinds: Mapping[Kind, Bools]) -> tuple[Trace, Mapping[Kind, Bools]]:
-    """Give trace and kinds with each collective that the link carried where its lane served it, and nowhere else.
+    """Return trace and kinds with each collective that the link carried where its lane served it, and nowhere else.
 
     Args:
         trace: the events.

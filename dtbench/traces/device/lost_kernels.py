@@ -125,7 +125,7 @@ def _find_skipped(steps: Sequence[Step], whole: Window) -> Lost:
 
 
 def _unite_all(steps: Sequence[Step], whole: Window) -> Intervals:
-    """Give the time of what has a kind and of all steps, which begin before their first operator and end after it."""
+    """Return the time of what has a kind and of all steps, which begin before their first operator and end after it."""
     windows = [whole, *(step.window for step in steps)]
     return unite([min(one.start_ns for one in windows)], [max(one.end_ns for one in windows)])
 

@@ -70,7 +70,7 @@ def is_wait_seen(lane: MainLane, ends_ns: Ints) -> Bools:
 
 
 def find_main_lane(trace: Trace, compute: Bools) -> int | None:
-    """Give the lane with most compute, of equals the first by name; None: nothing computes.
+    """Return the lane with most compute, of equals the first by name; None: nothing computes.
 
     Args:
         trace: the events.
@@ -84,7 +84,7 @@ def find_main_lane(trace: Trace, compute: Bools) -> int | None:
 
 
 def work_on_lane(trace: Trace, lane: int) -> Ints:
-    """Give the device events of a lane in order of start, copies and communication too."""
+    """Return the device events of a lane in order of start, copies and communication too."""
     events = np.flatnonzero((trace.lane == lane) & trace.is_one_of(DEVICE_CATEGORIES))
     return np.asarray(events[np.argsort(trace.start_ns[events], kind="stable")], dtype=np.int64)
 

@@ -144,7 +144,7 @@ def find_kernel_launches(trace: Trace) -> Ints:
 
 
 def _find_outermost(nesting: Nesting, call: int, issues: Bools) -> int:
-    """Give the outermost operator of the collective around a call that is inside one."""
+    """Return the outermost operator of the collective around a call that is inside one."""
     return next(event for event in reversed([*nesting.enclosing(call)]) if issues[event])
 
 

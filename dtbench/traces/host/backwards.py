@@ -38,7 +38,7 @@ def is_on_device(trace: Trace) -> Bools:
 
 
 def sort_starts(trace: Trace, events: Bools) -> Ints:
-    """Give the starts of some events, rising."""
+    """Return the starts of some events, rising."""
     return np.sort(trace.start_ns[events])
 
 
@@ -49,13 +49,13 @@ def has_any(starts_ns: Ints, window: Window) -> bool:
 
 
 def first_from(starts_ns: Ints, window: Window) -> int:
-    """Give the first start inside a window; its end where there is none."""
+    """Return the first start inside a window; its end where there is none."""
     place = int(np.searchsorted(starts_ns, window.start_ns))
     return min(int(starts_ns[place]), window.end_ns) if place < len(starts_ns) else window.end_ns
 
 
 def engine_nodes(trace: Trace, *, handing_over: bool) -> Intervals:
-    """Give the time in which autograd's engine evaluates a node on the host.
+    """Return the time in which autograd's engine evaluates a node on the host.
 
     Args:
         trace: the events.
@@ -68,7 +68,7 @@ def engine_nodes(trace: Trace, *, handing_over: bool) -> Intervals:
 
 
 def find_further_backwards(trace: Trace, nesting: Nesting, nodes: Intervals) -> Ints:
-    """Give the places of those of the engine's nodes that begin another backward than the node before.
+    """Return the places of those of the engine's nodes that begin another backward than the node before.
 
     That is one between which and the node before an operator ran that made a later node (the forward of a further
     micro-batch or model), an optimizer stepped, or DDP or FSDP2 ended a backward. Where nothing says which operators
@@ -114,7 +114,7 @@ def _find_rises(trace: Trace, nesting: Nesting, events: Ints, makers: Ints) -> I
 
 
 def _find_loops_operators(trace: Trace, nodes: Intervals) -> Ints:
-    """Give the starts, rising, of operators in no node on threads that step or run the engine."""
+    """Return the starts, rising, of operators in no node on threads that step or run the engine."""
     is_node = is_engine_node(trace)
     is_step = trace.is_named(lambda name: name.startswith(STEP_PREFIX)) & ~is_on_device(trace)
     is_loops = np.isin(trace.lane, np.unique(trace.lane[is_node | is_step]))

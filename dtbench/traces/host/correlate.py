@@ -80,7 +80,7 @@ class Uncorrelated:
 
 
 def find_links(trace: Trace, nesting: Nesting) -> tuple[Ints, NDArray[np.int8]]:
-    """Give all device events, and the ``Link`` of each."""
+    """Return all device events, and the ``Link`` of each."""
     events = np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))
     calls = nesting.calls(events)
     ids = trace.correlation.values_at(events, 0)

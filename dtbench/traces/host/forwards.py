@@ -26,7 +26,7 @@ def is_engine_node(trace: Trace) -> Bools:
 
 
 def find_forwards(trace: Trace, nesting: Nesting, nodes: Ints) -> Ints:
-    """Give the forward operator of each node: by sequence number, else by the arrow that ends in it.
+    """Return the forward operator of each node: by sequence number, else by the arrow that ends in it.
 
     Args:
         trace: the events.
@@ -69,7 +69,7 @@ def _by_sequence(trace: Trace, nodes: Ints) -> Ints:
 
 
 def _learn_lanes(lanes: NDArray[np.int32], numbers: Ints, threads: Ints) -> dict[int, int]:
-    """Give the lane of each of the profiler's thread numbers: the one whose operators share most of its nodes' numbers.
+    """Return the lane of each thread number of the profiler: the one whose operators share most of its nodes' numbers.
 
     A number that two lanes fit equally well is left out.
     """

@@ -22,7 +22,7 @@ _TELLS: Final = re.compile(
 
 
 def find_frames(trace: Trace, events: Ints) -> list[tuple[str, ...]]:
-    """Give the names of the telling frames open when each event of a thread begins, innermost first.
+    """Return the names of the telling frames open when each event of a thread begins, innermost first.
 
     Args:
         trace: the events.

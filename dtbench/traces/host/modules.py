@@ -57,7 +57,7 @@ def find_modules(trace: Trace) -> Modules:
 
 
 def find_modules_of_experts(trace: Trace) -> frozenset[str]:
-    """Give the modules that call a part of theirs by the name of experts, where ranges of dtbench's worker say so."""
+    """Return the modules that call a part of theirs by the name of experts, where ranges of dtbench's worker say so."""
     calls = (name.removeprefix(MODULE_PREFIX).rpartition(".") for name in trace.names if name.startswith(MODULE_PREFIX))
     return frozenset(whole or ROOT for whole, _, part in calls if part in _EXPERTS)
 

@@ -42,7 +42,7 @@ class Moments:
     optimizers: tuple[str, ...]
 
     def place(self, issue_ns: int) -> Place | None:
-        """Give where something was issued; None: before the first step."""
+        """Return where something was issued; None: before the first step."""
         begun_ns = _last_before(self.steps_ns, issue_ns)
         if begun_ns is None:
             return None

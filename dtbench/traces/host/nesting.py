@@ -50,7 +50,7 @@ class Nesting:
             event = above
 
     def innermost(self, events: Ints, chosen: Bools) -> Ints:
-        """Give the innermost of some operators and annotations that is open when each event of a thread begins.
+        """Return the innermost of some operators and annotations that is open when each event of a thread begins.
 
         Args:
             events: of threads; ``NOTHING`` stays.
@@ -77,11 +77,11 @@ class Nesting:
         return replace(self, launch=np.arange(len(self.trace), dtype=np.int32))
 
     def calls(self, events: Ints) -> Ints:
-        """Give the call that launched each device event; ``NOTHING``: not in the trace."""
+        """Return the call that launched each device event; ``NOTHING``: not in the trace."""
         return np.where(self.launch[events] == events, NOTHING, self.launch[events]).astype(np.int64)
 
     def launch_ns(self, events: Ints) -> Ints:
-        """Give when each of some device events was launched; its start where the trace does not hold the call."""
+        """Return when each of some device events was launched; its start where the trace does not hold the call."""
         return self.trace.start_ns[self.launch[events]]
 
 
@@ -100,7 +100,7 @@ def find_nesting(trace: Trace) -> Nesting:
 
 
 def _find_launches(trace: Trace) -> tuple[NDArray[np.int32], Ints]:
-    """Give ``Nesting.launch`` and ``Nesting.reused``.
+    """Return ``Nesting.launch`` and ``Nesting.reused``.
 
     Where several calls carry an id (torch reuses ids across processes, a driver call lies inside a runtime call), those
     that start work come before the others, and of these the last that began before the event did.
@@ -123,7 +123,7 @@ def _find_launches(trace: Trace) -> tuple[NDArray[np.int32], Ints]:
 
 
 def _match_calls(trace: Trace, calls: tuple[Ints, Ints], events: tuple[Ints, Ints]) -> tuple[Ints, Bools]:
-    """Give the call of each event by its id, ``NOTHING`` if there is none, and whether there were several to choose."""
+    """Return the call of each event by its id, ``NOTHING`` if there is none, and whether there were several."""
     call_events, call_ids = calls
     order = np.argsort(call_ids, kind="stable")
     if np.any(call_ids[order[1:]] == call_ids[order[:-1]]):
@@ -144,7 +144,7 @@ def _match_calls(trace: Trace, calls: tuple[Ints, Ints], events: tuple[Ints, Int
 
 
 def _latest_before(starts_ns: Ints, choice: tuple[Ints, Ints], times_ns: Ints) -> Ints:
-    """Give the place in ``[first, beyond)``, where starts rise, of the last start not after a time; else the first."""
+    """Return the place in ``[first, beyond)``, where starts rise, of the last one not after a time; or the first."""
     first, beyond = choice
     group = np.zeros(len(starts_ns), dtype=np.int64)
     group[first] = 1
@@ -165,7 +165,7 @@ def _is_nested(trace: Trace, call_events: Ints, choice: tuple[Ints, Ints]) -> Bo
 
 
 def innermost_time(trace: Trace, nesting: Nesting, lanes: frozenset[int], counts: frozenset[int]) -> Intervals:
-    """Give the time in which the innermost open span of one of these threads is one that counts.
+    """Return the time in which the innermost open span of one of these threads is one that counts.
 
     ::
 
@@ -202,7 +202,7 @@ def _own_pieces(trace: Trace, nesting: Nesting, lane: int, does_count: Bools) ->
 
 
 def innermost_spans(trace: Trace, nesting: Nesting, lane: int, counts: frozenset[int]) -> tuple[Ints, Ints, Ints]:
-    """Give what ``innermost_time`` unites, span by span: start, end and event of each, in order of time.
+    """Return what ``innermost_time`` unites, span by span: start, end and event of each, in order of time.
 
     A span that is interrupted by another comes once for every part of it. Arguments as for ``innermost_time``.
     """

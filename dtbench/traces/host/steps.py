@@ -127,7 +127,7 @@ def _fill_skipped(ranges: list[tuple[int, Window]]) -> list[tuple[int | None, Wi
 
 
 def cpu_steps(ranges: list[tuple[int, Window]], hosts: Sequence[Window], last_ends_ns: Sequence[int]) -> list[Step]:
-    """Give the steps of a CPU trace: each ends with what it issued, at the latest where the next one begins.
+    """Return the steps of a CPU trace: each ends with what it issued, at the latest where the next one begins.
 
     Args:
         ranges: as from ``find_host_ranges``.
@@ -287,7 +287,7 @@ def _tile(ranges: Sequence[tuple[int | None, Window]]) -> list[Window]:
 
 
 def find_extent(trace: Trace, kinds: Mapping[Kind, Intervals]) -> Window:
-    """Give first start to last end of what has a kind.
+    """Return first start to last end of what has a kind.
 
     Raises:
         TraceError: nothing has one.

@@ -123,7 +123,7 @@ def _explain_rank(one: TraceAnalysis, over_ranks: OverRanks, job_size: int | Non
 
 
 def _wait_for(partner: Partner, skew: CollectiveSkew) -> CollectiveSkew:
-    """Give how long a send or receive waited, and for whom: of those nothing else is known."""
+    """Return how long a send or receive waited, and for whom: of those nothing else is known."""
     return replace(skew, last_rank=partner.rank if partner.waited_ns else None, skew_wait_ns=partner.waited_ns)
 
 

@@ -87,7 +87,7 @@ def _read_names(one: Collective) -> frozenset[str]:
 
 
 def give_purposes(one: TraceAnalysis, told: ToldPurposes) -> TraceAnalysis:
-    """Give collectives the purposes that other ranks tell, and account for them anew."""
+    """Return collectives the purposes that other ranks tell, and account for them anew."""
     collectives = tuple(
         replace(collective, purpose=told.given.get(index, collective.purpose))
         for index, collective in enumerate(one.collectives)

@@ -158,7 +158,7 @@ def _leave_out(unusable: Unusable) -> str:
 
 
 def _number(usable: Sequence[Analyzed]) -> tuple[list[tuple[int, Analyzed]], list[str]]:
-    """Give every trace its rank, and notes on how where the traces do not say."""
+    """Assign every trace its rank, and notes on how where the traces do not say."""
     known = [one.file.rank if one.file.rank is not None else one.said_rank for one in usable]
     if len(usable) == 1 and known[0] is None:
         return [(usable[0].file.source.rank or 0, usable[0])], []

@@ -299,7 +299,7 @@ class KernelTable:
     rules: tuple[KernelRule, ...] = RULES
 
     def find_rule(self, name: str) -> KernelRule | None:
-        """Give the first rule that claims a kernel; None: none does."""
+        """Return the first rule that claims a kernel; None: none does."""
         bare = name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
         texts = (name,) if bare == name else (bare, name)
         return next((rule for rule in self.rules if any(rule.pattern.search(text) for text in texts)), None)
@@ -310,12 +310,12 @@ class KernelTable:
         return frozenset(rule.pattern.pattern for rule in found if rule is not None and rule.family == _OWN)
 
     def kind_of(self, name: str) -> Kind | None:
-        """Give the kind of a kernel by its name alone; None: no rule claims it."""
+        """Return the kind of a kernel by its name alone; None: no rule claims it."""
         rule = self.find_rule(name)
         return None if rule is None else rule.kind
 
     def operation_of(self, name: str) -> Operation | None:
-        """Give the collective that a kernel carries out by its name alone; None: not by this name."""
+        """Return the collective that a kernel carries out by its name alone; None: not by this name."""
         rule = self.find_rule(name)
         match rule.operation if rule else InName.YES:
             case InName.YES:

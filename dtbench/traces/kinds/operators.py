@@ -106,5 +106,5 @@ def is_bare_operation(name: str) -> bool:
 
 
 def cpu_role(name: str, category: str) -> Role:
-    """Give the role of an event on a CPU thread."""
+    """Return the role of an event on a CPU thread."""
     return next(role for fits, role in _CPU_RULES if fits(name, category))

@@ -54,7 +54,7 @@ def _line(node: yaml.Node) -> int:
 
 
 def _mistakes(item: yaml.Node) -> Iterator[tuple[int, str]]:
-    """Give the line and sentence of everything wrong with one item."""
+    """Yield the line and sentence of everything wrong with one item."""
     if not isinstance(item, yaml.MappingNode):
         yield _line(item), f"is no pattern; write {_EXAMPLE}"
         return

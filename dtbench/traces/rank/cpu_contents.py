@@ -109,7 +109,7 @@ def _intersect(first: Intervals | None, second: Intervals | None) -> Intervals |
 
 
 def computing_names(trace: Trace) -> frozenset[int]:
-    """Give the indices into ``trace.names`` of what computes."""
+    """Return the indices into ``trace.names`` of what computes."""
     roles = [cpu_role(name, category) for name, category in _first_categories(trace)]
     return frozenset(i for i, role in enumerate(roles) if role is Role.COMPUTE)
 
@@ -132,13 +132,13 @@ def _end_by(collective: Collective, end_ns: int | None) -> Collective:
 
 
 def _last_end_ns(collectives: Sequence[Collective], host: Window) -> int:
-    """Give the last end of the collectives that a step issued; 0: it issued none."""
+    """Return the last end of the collectives that a step issued; 0: it issued none."""
     issued = [one for one in collectives if one.issue_ns is not None and host.start_ns <= one.issue_ns < host.end_ns]
     return max((one.end_ns for one in issued), default=0)
 
 
 def _first_categories(trace: Trace) -> list[tuple[str, str]]:
-    """Give each distinct name with the category it first comes with: one name never is both operator and range."""
+    """Return each distinct name with the category it first comes with: one name never is both operator and range."""
     if not len(trace.name):
         return []
     _, first = np.unique(trace.name, return_index=True)

@@ -160,7 +160,7 @@ class _Lanes:
         return np.asarray(owners[np.maximum(before, 0)], dtype=np.int64)
 
     def _fill(self, rows: Ints, owner: Ints, fits: Bools) -> Ints:
-        """Give rows without a launch to the only process with their label, else to whom most of their device is."""
+        """Return rows without a launch to the only process with their label, else to whom most of their device is."""
         labelled = (owner == _NOBODY) & (fits.sum(axis=1) == 1)
         owner[labelled] = fits[labelled].argmax(axis=1)
         devices = np.array(self._pids, dtype=object)[self._trace.lane[rows]]

@@ -158,7 +158,7 @@ def _pool(first: Series, second: Series, lags: Iterable[int]) -> Ints:
 
 
 def _find_narrowest(pool_ns: Ints, half: int) -> tuple[int, int]:
-    """Give centre and width of the narrowest window of so many; of about as narrow ones, of that nearest to zero."""
+    """Return centre and width of the narrowest window of so many; of about as narrow ones, of that nearest to zero."""
     widths_ns = pool_ns[half - 1 :] - pool_ns[: len(pool_ns) - half + 1]
     near = np.flatnonzero(widths_ns <= _AS_NARROW * widths_ns.min() + 2 * _RESOLUTION_NS)
     centres_ns = pool_ns[near] + widths_ns[near] // 2
@@ -188,7 +188,7 @@ def _do_all_meet(first: Series, second: Series, lag: int) -> bool:
 
 
 def _narrowest_by_chance(points: int, windows: int) -> float:
-    """Give how narrow, of its mean width, the narrowest of many windows of random points is in one of 1000 cases.
+    """Return how narrow, of its mean width, the narrowest of many windows of random points is in one of 1000 cases.
 
     Gaps between random points are exponential, so that the width of ``points`` has the distribution of a sum of
     ``points - 1`` of them, whose lower tail is ``x**k / k!`` (Erlang).
@@ -206,7 +206,7 @@ def _lags(first: int, second: int) -> range:
 
 
 def _overlap_at(first: int, second: int, lag: int) -> tuple[slice, slice]:
-    """Give the parts of both that face each other when the second is moved by ``lag`` events."""
+    """Return the parts of both that face each other when the second is moved by ``lag`` events."""
     start = max(0, -lag)
     length = max(0, min(first - start, second - start - lag))
     return slice(start, start + length), slice(start + lag, start + lag + length)
@@ -274,7 +274,7 @@ def _pair_in(first: Series, second: Series, lead: Lead, boxes: list[_Box], agree
 
 
 def _gaps(runs: Sequence[_Run], box: _Box) -> list[_Box]:
-    """Give what lies before, between and after runs, where both have something left."""
+    """Return what lies before, between and after runs, where both have something left."""
     ordered = sorted(runs, key=lambda run: run.first)
     left = [
         (box.first_start, box.second_start),

@@ -35,7 +35,7 @@ _BUS_FACTORS: Final[Mapping[Operation, Callable[[int], float]]] = {
 
 
 def algorithm_bandwidth(size_bytes: int | None, transfer_ns: int | None) -> float:
-    """Give bytes per second; NaN where size or time is not known or no time passed.
+    """Return bytes per second; NaN where size or time is not known or no time passed.
 
     >>> algorithm_bandwidth(4_000, 2_000)  # 4 kB in 2 us
     2000000000.0
@@ -46,7 +46,7 @@ def algorithm_bandwidth(size_bytes: int | None, transfer_ns: int | None) -> floa
 
 
 def bus_factor(operation: Operation | None, group_size: int | None) -> float:
-    """Give what turns algbw into busbw, which can be held against a link's speed whatever the number of ranks.
+    """Return what turns algbw into busbw, which can be held against a link's speed whatever the number of ranks.
 
     NaN for an operation that moves no payload or a group whose size is not known; 0 ranks or 1 move nothing over a bus.
 

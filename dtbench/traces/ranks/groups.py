@@ -152,7 +152,7 @@ def _sizes_of(timeline: RankTimeline) -> dict[str, int]:
 
 
 def _complete_ranks(known: Mapping[int, dict[_Key, Ints]]) -> dict[int, dict[_Key, Ints]]:
-    """Give a group that one rank names without its ranks the ranks that others say, if only one such group has it."""
+    """Fill a group that a rank names without its ranks with those that others say, if only one such group has it."""
     said: dict[str, set[tuple[int, ...]]] = defaultdict(set)
     for keys in known.values():
         for key in keys:
@@ -167,7 +167,7 @@ def _complete_ranks(known: Mapping[int, dict[_Key, Ints]]) -> dict[int, dict[_Ke
 
 
 def _unify_names(known: Mapping[int, dict[_Key, Ints]]) -> dict[int, dict[_Key, Ints]]:
-    """Give groups of the same ranks that ranks name differently the names of the first rank, in order of name."""
+    """Return groups of the same ranks that ranks name differently the names of the first rank, in order of name."""
     names: dict[tuple[int, ...], dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     for rank, keys in known.items():
         for key in sorted(keys, key=lambda key: (len(key.name), key.name)):
@@ -207,7 +207,7 @@ def _unify_streams(known: Mapping[int, dict[_Key, Ints]]) -> dict[int, dict[_Key
 
 
 def read_series(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> list[Series]:
-    """Give some collectives of each rank as what ``align.py`` lines up."""
+    """Return some collectives of each rank as what ``align.py`` lines up."""
     tokens: dict[_Form, int] = {}
     found = []
     for timeline, own in zip(timelines, events, strict=True):
@@ -224,5 +224,5 @@ def read_series(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> li
 
 
 def _describe(collective: Collective) -> _Form:
-    """Give what is equal on all ranks."""
+    """Return what is equal on all ranks."""
     return collective.operation, None if collective.operation in _UNEVEN else collective.size_bytes

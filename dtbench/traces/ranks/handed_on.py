@@ -84,7 +84,7 @@ def sum_caused(skews: Sequence[GroupSkew], may_hand_on: Set[int]) -> Caused:
 def _place_late(
     skew: GroupSkew, may_hand_on: Set[int], places: dict[tuple[int, ...], int], together: Counter[tuple[int, ...]]
 ) -> Ints:
-    """Give the place of those that were late in each collective, shape ``(m,)``; ``ABSENT``: it is not known.
+    """Return the place of those that were late in each collective, shape ``(m,)``; ``ABSENT``: it is not known.
 
     Of several it is told only where none of them meets ranks elsewhere, whose delays it may hand on.
 

@@ -14,7 +14,7 @@ from dtbench.traces.timeline import RankTimeline
 
 
 def keep_distinct_ranks(timelines: Sequence[RankTimeline]) -> tuple[tuple[RankTimeline, ...], tuple[str, ...]]:
-    """Give one timeline per rank, in order of rank, the first of each; and a sentence for every one left out."""
+    """Return one timeline per rank, in order of rank, the first of each; and a sentence for every one left out."""
     kept: dict[int, RankTimeline] = {}
     notes = []
     for timeline in timelines:

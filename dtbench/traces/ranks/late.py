@@ -290,7 +290,7 @@ def _find_mean(times_ns: Sequence[float | None]) -> int | None:
 
 
 def _choose(spent: Mapping[str, Sequence[int]], usual: Mapping[str, Sequence[float]], least_ns: float) -> str:
-    """Give the innermost name that takes most of the time beyond the others'; empty: none takes enough."""
+    """Return the innermost name that takes most of the time beyond the others'; empty: none takes enough."""
     times: dict[str, float] = {name: sum(mine) - sum(usual[name]) for name, mine in spent.items()}
     longest = max(times.values(), default=0.0)
     inner = [name for name, time_ns in times.items() if time_ns >= _INNER * longest and longest >= max(least_ns, 1)]

@@ -82,7 +82,7 @@ class Matches:
     is_size_told: bool = True
 
     def __iter__(self) -> Iterator[Match]:
-        """Give one match after the other, group by group, in order of time."""
+        """Yield one match after the other, group by group, in order of time."""
         for group in self.groups:
             for row, is_whole in zip(group.index.tolist(), group.is_whole.tolist(), strict=True):
                 members = {rank: index for rank, index in zip(group.ranks, row, strict=True) if index != ABSENT}
@@ -151,7 +151,7 @@ def _is_complete(group: GroupEvents, *, has_all_ranks: bool) -> bool:
 
 
 def _line_up(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Ints:
-    """Give shape ``(m, number of ranks)``, index into each rank's collectives or ``ABSENT``."""
+    """Return shape ``(m, number of ranks)``, index into each rank's collectives or ``ABSENT``."""
     numbered: list[Ints] = []
     rest: list[Ints] = []
     for rank, events in group.events.items():

@@ -139,7 +139,7 @@ def _find_other_programs(timelines: Sequence[RankTimeline]) -> set[int]:
 
 
 def _read_calls(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Iterator[dict[int, str]]:
-    """Give for each number that several ranks have what each of them did under it."""
+    """Yield for each number that several ranks have what each of them did under it."""
     called: dict[int, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     for rank, events in group.events.items():
         collectives = by_rank[rank].collectives

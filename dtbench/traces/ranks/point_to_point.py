@@ -103,7 +103,7 @@ def match_transfers(timelines: Sequence[RankTimeline], clocks: Clocks) -> Transf
 
 
 def _pair_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list[tuple[int, int, int, int]]:
-    """Give (sender, send, receiver, receive) of every pair."""
+    """Return (sender, send, receiver, receive) of every pair."""
     sends: dict[tuple[int, int], list[int]] = defaultdict(list)
     receives: dict[tuple[int, int], list[int]] = defaultdict(list)
     for rank, events in group.events.items():
@@ -173,7 +173,7 @@ def _measure(
 
 
 def _moments_of(one: Collective, *, is_device: bool) -> tuple[int, int, int]:
-    """Give when a rank was there, and from when until when it stood still if the other was not."""
+    """Return when a rank was there, and from when until when it stood still if the other was not."""
     there_ns = one.start_ns if is_device or one.issue_ns is None else one.issue_ns
     return there_ns, *find_standing(one, is_device=is_device)
 
@@ -209,7 +209,7 @@ def find_partners(transfers: Transfers, clocks: Clocks) -> dict[int, dict[int, "
 
 
 def _own_ns(common_ns: int, rank: int, clocks: Clocks) -> int:
-    """Give a moment of the common clock on a rank's own; the drift of one transfer is nothing."""
+    """Return a moment of the common clock on a rank's own; the drift of one transfer is nothing."""
     shift_ns = int(clocks.by_rank.get(rank, Clock()).to_common(np.array([common_ns]))[0]) - common_ns
     return common_ns - shift_ns
 

@@ -44,7 +44,7 @@ class Arrows:
             (self._starts if isinstance(one, ArrowStart | ExactArrowStart) else self._ends).append(end)
 
     def pair(self) -> Ints:
-        """Give start and end of each arrow that has both, shape ``(m, 2)``, in order of ids."""
+        """Return start and end of each arrow that has both, shape ``(m, 2)``, in order of ids."""
         starts, ends = (np.array(one, dtype=np.int64).reshape(-1, 2) for one in (self._starts, self._ends))
         repeats = max(len(starts), len(ends), 1)
         from_keys, to_keys = (one[:, 0] * repeats + _count_earlier(one[:, 0]) for one in (starts, ends))

@@ -198,7 +198,7 @@ class Columns:
 
 
 def _to_int64(numbers: Iterable[int]) -> Ints:
-    """Give integers; those beyond int64 are ids of nothing (a -1 written as unsigned) and become 0."""
+    """Return integers; those beyond int64 are ids of nothing (a -1 written as unsigned) and become 0."""
     values = list(numbers)
     try:
         return np.array(values, dtype=np.int64)

@@ -129,7 +129,7 @@ def _look_in_folder(folder: Path) -> Iterator[_Candidate]:
 
 
 def _walk(folder: Path, depth: int, fits: Callable[[str], bool]) -> Iterator[Path]:
-    """Give files whose name fits.
+    """Yield files whose name fits.
 
     Raises:
         TraceError: the folder cannot be listed; one inside it that cannot is passed over, as ``lost+found`` is.
@@ -304,7 +304,7 @@ def _are_ranks(level: Mapping[PurePosixPath, list[_Candidate]]) -> bool:
 
 
 def _find_newest(level: Iterable[PurePosixPath]) -> PurePosixPath | None:
-    """Give the folder with the largest number (``iteration_10``) or date; None: the names say neither."""
+    """Return the folder with the largest number (``iteration_10``) or date; None: the names say neither."""
     folders = list(level)
     numbers = {folder: int(match[1]) for folder in folders if (match := _NUMBERED.fullmatch(folder.name))}
     if len(numbers) == len(folders) and len({folder.parent for folder in folders}) == 1:

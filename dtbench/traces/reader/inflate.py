@@ -117,7 +117,7 @@ def _decompress_or_salvage(inflater: "zlib._Decompress", zipped: bytes, most_byt
 
 
 def _salvage(inflater: "zlib._Decompress", zipped: bytes) -> bytes:
-    """Give all text before the damage: that of the longest part that can be unpacked; nothing where no byte can."""
+    """Return all text before the damage: that of the longest part that can be unpacked; nothing where no byte can."""
     good, bad = 0, len(zipped) + 1
     while bad - good > 1:
         middle = (good + bad) // 2

@@ -118,7 +118,7 @@ class LenientReader:
                 self._sink.columns.unread[_NO_EVENT] += 1
 
     def _skip(self, text: str, start: int, *, is_cut: bool, is_last: bool) -> int:
-        """Give where reading can go on, and count what lies before.
+        """Return where reading can go on, and count what lies before.
 
         Raises:
             IncompleteError: more text is needed to tell.
@@ -146,7 +146,7 @@ def _is_array_end(text: str, bracket: int, *, is_last: bool) -> bool:
 
 
 def _find_next(text: str, start: int) -> int | None:
-    """Give where the next event begins; None: nowhere in this text."""
+    """Return where the next event begins; None: nowhere in this text."""
     place = start + 1
     last = text.rfind('"ph"')
     for _ in range(_MOST_TRIES):
@@ -167,7 +167,7 @@ def _find_next(text: str, start: int) -> int | None:
 
 
 def _find_array_end(text: str, start: int) -> int:
-    """Give the bracket behind which the text is what may stand behind the events; the end of the text: there is none.
+    """Return the bracket behind which the text is what may stand behind the events; the end of the text: there is none.
 
     The text is the last of its file.
     """

@@ -34,7 +34,7 @@ def refuse(label: str, what: str) -> TraceError:
 
 
 def name_binary(text: bytes, name: str) -> str | None:
-    """Give what a file is that is no text, as ``an Nsight Systems report``, or no list of events; None: nothing tells.
+    """Return what a file is that is no text (``an Nsight Systems report``) or no list of events; None: nothing tells.
 
     Args:
         text: its first bytes, unpacked.
@@ -46,7 +46,7 @@ def name_binary(text: bytes, name: str) -> str | None:
 
 
 def name_json(text: bytes) -> str | None:
-    """Give what JSON is in which no trace's events were found; None: nothing tells.
+    """Return what JSON is in which no trace's events were found; None: nothing tells.
 
     Kineto's own header has some of the same keys.
     """
@@ -55,7 +55,7 @@ def name_json(text: bytes) -> str | None:
 
 
 def name_other_maker(text: bytes, trace: Trace) -> str | None:
-    """Give whose trace of events it is, where it is not Kineto's; None: Kineto's, or nothing tells.
+    """Return whose trace of events it is, where it is not Kineto's; None: Kineto's, or nothing tells.
 
     Args:
         text: its first bytes.
@@ -98,7 +98,7 @@ def _is_perfetto(text: bytes) -> bool:
 
 
 def _read_varint(text: bytes, place: int) -> tuple[int, int]:
-    """Give a number in protobuf's coding and where it ends; 0: there is none."""
+    """Return a number in protobuf's coding and where it ends; 0: there is none."""
     number = shift = 0
     for byte in text[place : place + 5]:
         number |= (byte & 0x7F) << shift

@@ -94,7 +94,7 @@ class _Reading:
         return self._build(header, trailer or b"", is_truncated=not is_whole or self._chunks.is_cut)
 
     def _read_header(self, texts: Iterator[bytes]) -> tuple[bytes, bytes]:
-        """Give the text up to the bracket in front of the first event, and what was read of the events."""
+        """Return the text up to the bracket in front of the first event, and what was read of the events."""
         text = b""
         for chunk in texts:
             is_first = not text

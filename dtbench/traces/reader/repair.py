@@ -168,7 +168,7 @@ def _possible_ends(text: str) -> Iterator[int]:
 
 
 def to_row(event: dict[str, Any]) -> ExactComplete:
-    """Give a complete event as the fast reader would, from whatever its values are."""
+    """Return a complete event as the fast reader would, from whatever its values are."""
     return ExactComplete(
         name=_to_text(event.get("name")) or "",
         cat=_to_text(event.get("cat")),

@@ -111,7 +111,7 @@ _OTHERS: Final = tuple(
 
 
 def union_of(*types: Any) -> Any:
-    """Give the list type that a decoder needs: these events, and the phases that are skipped."""
+    """Return the list type that a decoder needs: these events, and the phases that are skipped."""
     return list[reduce(or_, (*types, *_OTHERS))]  # type: ignore[misc]  # a type made by calculation
 
 

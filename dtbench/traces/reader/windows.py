@@ -18,7 +18,7 @@ _MOST_TRIES: Final = 64
 
 
 def find_array_start(text: bytes) -> int | None:
-    """Give where the first event may begin: behind the bracket of ``traceEvents`` or of a bare array; None: nowhere."""
+    """Return where the first event may begin: behind the bracket of ``traceEvents`` or a bare array; None: nowhere."""
     stripped = text.lstrip(_SPACE)
     if stripped.startswith(b"["):
         return len(text) - len(stripped) + 1
@@ -65,7 +65,7 @@ class Buffer:
 
     @contextmanager
     def as_array(self, length: int) -> Iterator[memoryview]:
-        """Give the first bytes between brackets, in place."""
+        """Yield the first bytes between brackets, in place."""
         end = 1 + length
         behind = self._bytes[end]
         self._bytes[end] = ord("]")
@@ -75,7 +75,7 @@ class Buffer:
             self._bytes[end] = behind
 
     def find_last_border(self) -> tuple[int, int] | None:
-        """Give where the last but one event ends and where the last one begins; None: no such place."""
+        """Return where the last but one event ends and where the last one begins; None: no such place."""
         border = _find_last_border(self._bytes, self._end)
         return None if border is None else (border[0] - 1, border[1] - 1)
 
@@ -109,7 +109,7 @@ def _find_last_border(text: bytearray, length: int) -> tuple[int, int] | None:
 
 
 def _find_end_before(text: bytearray, brace: int) -> int | None:
-    """Give the end of the object that a comma parts from this brace."""
+    """Return the end of the object that a comma parts from this brace."""
     comma = _skip_space_back(text, brace)
     if not comma or text[comma - 1] != ord(","):
         return None

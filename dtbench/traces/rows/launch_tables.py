@@ -72,7 +72,7 @@ class LaunchTables:
 
 
 def make_empty_tables() -> LaunchTables:
-    """Give the tables of no launch: every column, no row."""
+    """Return the tables of no launch: every column, no row."""
     return LaunchTables(
         {table.name: table.tabulate(()) for table in TABLES}, unread_events=0, unknown_names=(), notes=()
     )
@@ -154,7 +154,7 @@ def _read_healthy(folder: LaunchFolder, names: Sequence[str]) -> dict[str, pd.Da
 
 
 def _ranks_of(tables: Mapping[str, pd.DataFrame]) -> set[int]:
-    """Give the ranks of which the first of these tables knows."""
+    """Return the ranks of which the first of these tables knows."""
     return {int(rank) for table in list(tables.values())[:1] for rank in table["rank"].unique()}
 
 
@@ -309,7 +309,7 @@ def read_launch_traces(folder: LaunchFolder, *, workers: int | None = None) -> T
 def find_launch_traces(
     folder: LaunchFolder, process_groups: Mapping[int, Mapping[str, Axis | None]] | None = None
 ) -> list[TraceFile]:
-    """Give the trace of every rank that has one, with what the rank's record knows beside it, in order of rank.
+    """Return the trace of every rank that has one, with what the rank's record knows beside it, in order of rank.
 
     Args:
         folder: the launch.
@@ -357,7 +357,7 @@ def _refuse_cut(answer: Answer) -> Answer:
 
 
 def _expected_ranks(folder: LaunchFolder) -> set[int]:
-    """Give the ranks that a launch had: as its order says, else as their records do."""
+    """Return the ranks that a launch had: as its order says, else as their records do."""
     if folder.order.exists():
         return set(range(read_order(folder).plan.ranks))
     return {record.rank for record in read_rank_records(folder)}

@@ -108,7 +108,7 @@ class _Rank:
     stages: tuple[StageWork, ...]
 
     def window_of(self, steps: tuple[int, ...]) -> Window:
-        """Give from the first to the last of some steps; without any, all that the trace holds."""
+        """Return from the first to the last of some steps; without any, all that the trace holds."""
         windows = [self.analysis.timeline.steps[index] for index in steps] or [self._extent()]
         return Window(windows[0].start_ns, max(windows[-1].end_ns, windows[0].start_ns + 1))
 
@@ -125,7 +125,7 @@ class _Rank:
         return np.array(borders, dtype=np.int64).reshape(-1, 2)
 
     def collectives_in(self, window: Window) -> tuple[int, ...]:
-        """Give those that overlap a window, in order of start."""
+        """Return those that overlap a window, in order of start."""
         starts, ends = self._borders.T
         found = np.flatnonzero((starts < window.end_ns) & (ends > window.start_ns) & (ends > starts))
         return tuple(found[np.argsort(starts[found], kind="stable")].tolist())
@@ -134,7 +134,7 @@ class _Rank:
         return np.asarray((self.work.start_ns < window.end_ns) & (self.work.end_ns > window.start_ns))
 
     def work_in(self, window: Window) -> Work:
-        """Give compute and copies that overlap a window."""
+        """Return compute and copies that overlap a window."""
         return self.work.keep(self._is_in(window))
 
     def count_in(self, window: Window) -> int:

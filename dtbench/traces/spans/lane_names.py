@@ -49,7 +49,7 @@ def name_lanes(
 
 
 def axis_words(analysis: TraceAnalysis) -> dict[str, str]:
-    """Give what people call the axis of each process group; empty where nobody says."""
+    """Return what people call the axis of each process group; empty where nobody says."""
     return {group.group: group.axis for group in analysis.accounts.whole.groups}
 
 
@@ -70,7 +70,7 @@ def _name_uses(times_ns: Mapping[Kind, int], carried: Mapping[tuple[str, str], i
 
 
 def _name_comm(carried: Mapping[tuple[str, str], int]) -> str:
-    """Give ``shard: unshard, grad_reduce``; ``comm`` where neither axis nor use is known."""
+    """Return ``shard: unshard, grad_reduce``; ``comm`` where neither axis nor use is known."""
     longest = sorted(carried, key=lambda use: -carried[use])
     axes = list(dict.fromkeys(axis for axis, _ in longest if axis))[:_MOST_WORDS]
     uses = list(dict.fromkeys(use for _, use in longest if use and use not in axes))[:_MOST_WORDS]
@@ -80,5 +80,5 @@ def _name_comm(carried: Mapping[tuple[str, str], int]) -> str:
 
 
 def _name_use(one: Collective) -> str:
-    """Give what a collective is for, where nobody knows its operation, where nobody knows that empty text."""
+    """Return what a collective is for, where nobody knows its operation, where nobody knows that empty text."""
     return str(one.operation or "") if one.purpose is Purpose.OTHER else str(one.purpose)

@@ -29,7 +29,7 @@ class Place:
     is_aligned: bool
 
     def to_picture(self, times_ns: Ints, origin_ns: int) -> Ints:
-        """Give moments of this rank in ns from the origin."""
+        """Return moments of this rank in ns from the origin."""
         return np.asarray(self.clock.to_common(times_ns) - origin_ns, dtype=np.int64)
 
 

@@ -72,7 +72,7 @@ class _Lanes:
         self.lanes = list(dict.fromkeys([*used, *self._on]))
 
     def _place(self, lane: str) -> str:
-        """Give the lane on which communication is drawn: beside that of the compute that it would lie on."""
+        """Return the lane on which communication is drawn: beside that of the compute that it would lie on."""
         mine, work = self._work_on(lane), self._spans.work
         compute = unite(work.start_ns[mine], work.end_ns[mine])
         sent = unite_all(*(self._collectives[place].span for place in self._on[lane]))
@@ -84,7 +84,7 @@ class _Lanes:
         return {lane: [self._collectives[place] for place in places] for lane, places in self._on.items()}
 
     def times_ns(self, lane: str) -> Mapping[Kind, int]:
-        """Give how long each kind ran on a lane."""
+        """Return how long each kind ran on a lane."""
         mine = self._work_on(lane)
         work = self._spans.work
         lengths = work.end_ns - work.start_ns
@@ -96,7 +96,7 @@ class _Lanes:
         return np.asarray(self._spans.work.lane == (lanes.index(lane) if lane in lanes else len(lanes)))
 
     def arrange(self, lane: str, name: str) -> Lane:
-        """Give the spans of a lane."""
+        """Return the spans of a lane."""
         work, mine = self._spans.work, self._work_on(lane)
         places = self._on.get(lane, [])
         pieces = [(place, self._collectives[place].span) for place in places]
@@ -194,7 +194,7 @@ def _find_exposed(spans: JobSpans) -> Iterator[tuple[_At, tuple[int, int]]]:
 
 
 def cut_by_steps(one: RankSpans) -> Intervals:
-    """Give a rank's exposed time, cut wherever a step begins; the pieces may touch."""
+    """Return a rank's exposed time, cut wherever a step begins; the pieces may touch."""
     borders = np.array([window.start_ns for _, window in one.step_windows], dtype=np.int64)
     inside = borders[one.exposed.covers(borders) & ~np.isin(borders, one.exposed.starts_ns)]
     return Intervals(

@@ -52,7 +52,7 @@ def find_stage_work(trace: Trace, timeline: RankTimeline, work: Work) -> tuple[S
 
 
 def _find_ranges(trace: Trace) -> Iterator[tuple[StageAction, int, int]]:
-    """Give the ranges of what computes: of one action inside itself the outer one, but one that names its stage."""
+    """Return the ranges of what computes: of one action inside itself the outer one, but one that names its stage."""
     found: dict[tuple[str, int | None], list[tuple[StageAction, int, int]]] = {}
     named = np.flatnonzero(trace.is_named(parse_stage_range))
     for event in named[np.lexsort((-trace.end_ns[named], trace.start_ns[named]))].tolist():

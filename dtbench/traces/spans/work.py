@@ -49,7 +49,7 @@ class Work:
         return len(self.start_ns)
 
     def keep(self, chosen: Bools) -> "Work":
-        """Give some of the spans; ``chosen`` has shape ``(n,)``."""
+        """Return some of the spans; ``chosen`` has shape ``(n,)``."""
         return replace(
             self,
             lane=self.lane[chosen],

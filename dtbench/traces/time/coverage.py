@@ -43,7 +43,7 @@ class Window:
 
 
 def window_borders(windows: Sequence[Window]) -> Ints:
-    """Give start and end of each window, shape ``(w, 2)``."""
+    """Return start and end of each window, shape ``(w, 2)``."""
     return np.array([(window.start_ns, window.end_ns) for window in windows], dtype=np.int64).reshape(-1, 2)
 
 

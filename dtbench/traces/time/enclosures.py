@@ -40,7 +40,7 @@ class Clock:
     moments_ns: Ints | None = None
 
     def keys(self, lanes: NDArray[np.int32] | Ints, times_ns: Ints) -> Ints:
-        """Give one integer for each (lane, time); times outside the known ones go to the nearest edge."""
+        """Return one integer for each (lane, time); times outside the known ones go to the nearest edge."""
         if self.moments_ns is None:
             ticks = np.clip(times_ns - self.origin_ns, 0, (1 << self.bits) - 1)
         else:
@@ -79,7 +79,7 @@ class Enclosures:
     clock: Clock
 
     def places_around(self, lanes: NDArray[np.int32] | Ints, times_ns: Ints) -> Ints:
-        """Give the place of the innermost span open at each moment of each lane; ``NOTHING``: none."""
+        """Return the place of the innermost span open at each moment of each lane; ``NOTHING``: none."""
         keys = self.clock.keys(lanes, times_ns)
         places = np.searchsorted(self.starts, keys, side="right") - 1
         climbing = np.flatnonzero(places >= 0)
@@ -90,11 +90,11 @@ class Enclosures:
         return np.asarray(places, dtype=np.int64)
 
     def around(self, lanes: NDArray[np.int32] | Ints, times_ns: Ints) -> Ints:
-        """Give the innermost event open at each moment of each lane; ``NOTHING``: none."""
+        """Return the innermost event open at each moment of each lane; ``NOTHING``: none."""
         return self.events_at(self.places_around(lanes, times_ns))
 
     def events_at(self, places: Ints) -> Ints:
-        """Give the events at some places; ``NOTHING`` stays."""
+        """Return the events at some places; ``NOTHING`` stays."""
         found = np.full(len(places), NOTHING, dtype=np.int64)
         found[places >= 0] = self.events[places[places >= 0]]
         return found

@@ -47,7 +47,7 @@ class Intervals:
         return np.asarray(last_ns > starts_ns, dtype=np.bool_)
 
     def covered_before(self, points_ns: Ints) -> Ints:
-        """Give for each point, in an array of any shape, the time covered to the left of it."""
+        """Return for each point, in an array of any shape, the time covered to the left of it."""
         if not len(self.starts_ns):
             return np.zeros(points_ns.shape, dtype=np.int64)
         total = np.concatenate(([0], np.cumsum(self.ends_ns - self.starts_ns)))
@@ -57,14 +57,14 @@ class Intervals:
         return np.asarray(total[before] - overhang, dtype=np.int64)
 
     def covered_inside(self, borders_ns: Ints) -> list[int]:
-        """Give the time covered inside each window; ``borders_ns``, shape ``(w, 2)``, are their starts and ends."""
+        """Return the time covered inside each window; ``borders_ns``, shape ``(w, 2)``, are their starts and ends."""
         before = self.covered_before(borders_ns)
         times_ns: list[int] = np.maximum(before[:, 1] - before[:, 0], 0).tolist()
         return times_ns
 
 
 def find_cuts(*moments_ns: Ints) -> Ints:
-    """Give all moments once, rising. (Sorting beats ``np.unique``'s hashing of nearly sorted times five times.)"""
+    """Return all moments once, rising. (Sorting beats ``np.unique``'s hashing of nearly sorted times five times.)"""
     moments = np.sort(np.concatenate(moments_ns)) if moments_ns else np.array([], dtype=np.int64)
     return np.asarray(moments[np.append(True, moments[1:] != moments[:-1])] if len(moments) else moments)
 

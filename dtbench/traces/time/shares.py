@@ -137,7 +137,7 @@ def _count_up(lengths: Ints) -> Ints:
 
 
 def _window_of(points_ns: Ints, borders: Ints) -> Ints:
-    """Give the window that holds each point; ``len(borders)``: none."""
+    """Return the window that holds each point; ``len(borders)``: none."""
     if not len(borders):
         return np.zeros(len(points_ns), dtype=np.int64)
     window = np.searchsorted(borders[:, 0], points_ns, side="right") - 1

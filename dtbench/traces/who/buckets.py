@@ -31,7 +31,7 @@ _BUCKET: Final = "bucket "
 
 
 def find_forward_starts(trace: Trace) -> Ints:
-    """Give when each forward of DDP began on the host, rising; whatever backward comes next counts buckets anew."""
+    """Return when each forward of DDP began on the host, rising; whatever backward comes next counts buckets anew."""
     is_forward = trace.is_named(lambda name: name == DDP_FORWARD) & ~trace.is_one_of((DEVICE_RANGE,))
     return np.sort(trace.start_ns[is_forward])
 

@@ -182,12 +182,12 @@ class Regions:
     ends_ns: Ints
 
     def place_at(self, time_ns: int) -> int | None:
-        """Give the place of the region open at a moment, on whatever thread; None: none is."""
+        """Return the place of the region open at a moment, on whatever thread; None: none is."""
         before = int(self.starts_ns.searchsorted(time_ns, side="right")) - 1
         return before if before >= 0 and time_ns < self.ends_ns[before] else None
 
     def at(self, time_ns: int) -> Region | None:
-        """Give the region open at a moment, on whatever thread; None: none, or a trace without such ranges."""
+        """Return the region open at a moment, on whatever thread; None: none, or a trace without such ranges."""
         place = self.place_at(time_ns)
         return None if place is None else self.regions[place]
 
@@ -205,7 +205,7 @@ def find_regions(trace: Trace) -> Regions:
 
 
 def find_axis(group: str, description: str | None, process_groups: Mapping[str, Axis | None]) -> Axis | None:
-    """Give the mesh axis of a process group: as told, else as its description names it."""
+    """Return the mesh axis of a process group: as told, else as its description names it."""
     told = process_groups.get(group)
     return axis_described(description) if told is None else told
 

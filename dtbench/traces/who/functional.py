@@ -126,7 +126,7 @@ class _Engine:
         self._steps_ns = np.sort(trace.start_ns[trace.is_named(lambda name: name.startswith(STEP_PREFIX))])
 
     def nodes_around(self, events: Sequence[int]) -> list[int]:
-        """Give the innermost node around each event; ``NOTHING``: it is not of backward."""
+        """Return the innermost node around each event; ``NOTHING``: it is not of backward."""
         found: list[int] = self._nesting.innermost(np.array(events, dtype=np.int64), self._is_node).tolist()
         return found
 

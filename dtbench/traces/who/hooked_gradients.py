@@ -26,7 +26,7 @@ HOOK: Final = f"{stem_of(GRADIENT_HOOKS)}.sync_grad_hook"
 
 
 def name_gradients(trace: Trace, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
-    """Give collectives that a parameter's hook was the first to wait for to that parameter."""
+    """Return collectives that a parameter's hook was the first to wait for to that parameter."""
     owners = {number: owner for number, name in enumerate(trace.names) if (owner := _parameter_of(name)) is not None}
     events = np.flatnonzero(np.isin(trace.name, list(owners)))
     events = events[np.argsort(trace.start_ns[events], kind="stable")]
@@ -45,7 +45,7 @@ def name_gradients(trace: Trace, collectives: Sequence[Collective]) -> tuple[Col
 
 
 def _parameter_of(name: str) -> str | None:
-    """Give the parameter that a range of the hook is for; None: another range, or the hook of nobody knows what."""
+    """Return the parameter that a range of the hook is for; None: another range, or the hook of nobody knows what."""
     found = parse_probe_range(name)
     if found is None or found[0] != HOOK or found[1] in set(Region):
         return None

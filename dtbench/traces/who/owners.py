@@ -55,7 +55,7 @@ _SAYS_NOT_WHO: Final = re.compile(
 
 
 def find_region(above: Sequence[str], *, in_module: bool) -> Region | None:
-    """Give the part of the step from the names around an issue, in traces without dtbench's ranges.
+    """Return the part of the step from the names around an issue, in traces without dtbench's ranges.
 
     Work of the autograd engine is backward, also where it computes a forward again; what a module issues outside it is
     forward.
@@ -89,7 +89,7 @@ class Asker:
 
 
 def find_askers(trace: Trace, asked: Attribution) -> list[Asker]:
-    """Give what asked for each collective; where operator and annotation are known, the one that began last.
+    """Return what asked for each collective; where operator and annotation are known, the one that began last.
 
     In our own runs ranges name the modules, and the module alone it is.
 
@@ -155,7 +155,7 @@ def _find_stage(operation: Operation | None, above: Sequence[str]) -> str:
 
 
 def name_askers(collectives: Sequence[Collective]) -> tuple[Collective, ...]:
-    """Give what nothing else owns to the function that asked for it; sends where none did are called by their peer.
+    """Return what nothing else owns to the function that asked for it; sends where none did are called by their peer.
 
     32-bit integers that DDP broadcasts are none of its buffers: they say how it laid out its buckets anew.
     """

@@ -29,7 +29,7 @@ _LARGEST_BYTES: Final = 1 << 50
 
 
 def item_bytes(dtype: str | None) -> int | None:
-    """Give the size of one element; None for a dtype that is not known."""
+    """Return the size of one element; None for a dtype that is not known."""
     return None if dtype is None else _ITEM_BYTES.get(dtype.lower())
 
 
@@ -39,7 +39,7 @@ def is_integer(dtype: str | None) -> bool:
 
 
 def check_gradients(purpose: Purpose, dtype: str | None) -> Purpose:
-    """Give ``other`` for what is called a sum of gradients and is of whole numbers: of tokens, say.
+    """Return ``other`` for what is called a sum of gradients and is of whole numbers: of tokens, say.
 
     DDP's map of unused parameters is of int32; what it is for is to know whose gradients to reduce.
     """
@@ -105,7 +105,7 @@ def metadata_bytes(details: Details, operation: Operation | None) -> int | None:
 
 
 def _check(size_bytes: int) -> int | None:
-    """Give a size that can be one; None for any other."""
+    """Return a size that can be one; None for any other."""
     return size_bytes if 0 <= size_bytes <= _LARGEST_BYTES else None
 
 

@@ -104,7 +104,7 @@ class Functional(StrEnum):
 def find_data_parallel(
     issues: Iterable[tuple[Operation | None, Sequence[str]]], *, is_labelled: bool = False
 ) -> DataParallel:
-    """Give what the issues of a trace show.
+    """Return what the issues of a trace show.
 
     Args:
         issues: operation and names of the spans around each, innermost first.
@@ -133,7 +133,7 @@ def find_purpose(
     shown: DataParallel = _NOTHING_SHOWN,
     functional: Functional = Functional.UNKNOWN,
 ) -> Purpose:
-    """Give the purpose of a collective in anyone's trace; see the module for the order.
+    """Return the purpose of a collective in anyone's trace; see the module for the order.
 
     Where dtbench's worker said both mesh axis and region, and nothing shows who reduces gradients and gathers
     parameters, ``vocabulary.purpose_of`` decides, as it did there.
@@ -171,7 +171,7 @@ def find_purpose(
 def check_experts(
     purpose: Purpose, operation: Operation | None, region: Region | None, *, is_of_experts: bool
 ) -> Purpose:
-    """Give an all-to-all of no other purpose to experts, where the module that issued it has some."""
+    """Return an all-to-all of no other purpose to experts, where the module that issued it has some."""
     is_of_rows = is_of_experts and region not in (Region.OPTIMIZER, Region.STATE_DICT)
     if is_of_rows and purpose is Purpose.OTHER and operation is Operation.ALL_TO_ALL:
         return Purpose.EXPERT
@@ -199,7 +199,7 @@ def _is_sharded_optimizers(
 
 
 def _find_by_names(operation: Operation | None, above: Sequence[str]) -> Purpose | None:
-    """Give what the innermost name says that says anything; None: none does."""
+    """Return what the innermost name says that says anything; None: none does."""
     functional = any(is_functional(name) for name in above)
     for name in above:
         if is_fsdps(name):
@@ -220,7 +220,7 @@ def _find_asker(name: str) -> Purpose | None:
 
 
 def _of_sharded_optimizer(name: str, operation: Operation | None) -> Purpose | None:
-    """Give what a sharded optimizer issues outside its step: before it or after it; its norms are sums."""
+    """Return what a sharded optimizer issues outside its step: before it or after it; its norms are sums."""
     if operation in (Operation.ALL_GATHER, Operation.REDUCE_SCATTER) and _SHARDED_OPTIMIZER.match(name):
         return Purpose.UNSHARD if operation is Operation.ALL_GATHER else Purpose.GRAD_REDUCE
     return None
@@ -231,7 +231,7 @@ def _of_attention(name: str, operation: Operation | None) -> Purpose | None:
 
 
 def _of_fsdp(name: str, operation: Operation | None, *, is_functional: bool) -> Purpose | None:
-    """Give what FSDP issues in one of its ranges; DTensor's collectives lie in some of them, too."""
+    """Return what FSDP issues in one of its ranges; DTensor's collectives lie in some of them, too."""
     if name.startswith(_FSDP_GATHERS):
         return Purpose.UNSHARD
     if name.startswith(_FSDP_REDUCES):

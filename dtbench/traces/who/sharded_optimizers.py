@@ -44,7 +44,7 @@ _WIDEST: Final = 4
 
 
 def name_sharded_optimizers(trace: Trace, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
-    """Give parameters that a sharded optimizer gathers, and gradients that it reduces, their purposes and its name.
+    """Return parameters that a sharded optimizer gathers, and gradients that it reduces, their purposes and its name.
 
     Args:
         trace: the events.
@@ -78,13 +78,13 @@ def _name(one: Collective, owner: str) -> Collective:
 
 
 def _find_zero3(moments: Moments, free: Sequence[Collective]) -> dict[int, str]:
-    """Give ZeRO-3's gathers, and its reductions, which come after backward began."""
+    """Return ZeRO-3's gathers, and its reductions, which come after backward began."""
     gathers = [one for one in free if one.operation is Operation.ALL_GATHER]
     return {id(one): "ZeRO-3" for one in _keep_large([*gathers, *_find_reductions(moments, free)], gathers)}
 
 
 def _find_gathered_after(moments: Moments, free: Sequence[Collective]) -> dict[int, str]:
-    """Give what is gathered after an optimizer's step, in every step of its, and the gradients of as many bytes."""
+    """Return what is gathered after an optimizer's step, in every step of its, and the gradients of as many bytes."""
     gathers: dict[tuple[str, str], list[Collective]] = defaultdict(list)
     reductions: dict[tuple[str, str], list[Collective]] = defaultdict(list)
     for one in free:
@@ -104,7 +104,7 @@ def _find_gathered_after(moments: Moments, free: Sequence[Collective]) -> dict[i
 
 
 def _find_shards(moments: Moments, gathers: Sequence[Collective], scattered: Sequence[Collective]) -> dict[int, str]:
-    """Give what is gathered over ranks to which gradients of as many bytes were scattered, and the gradients.
+    """Return what is gathered over ranks to which gradients of as many bytes were scattered, and the gradients.
 
     Where some are as large as what was scattered at once, to a factor of the dtypes, the others are none of it.
     """
@@ -122,7 +122,7 @@ def _find_shards(moments: Moments, gathers: Sequence[Collective], scattered: Seq
 
 
 def _find_second(collectives: Sequence[Collective], owners: Mapping[int, str]) -> dict[int, str]:
-    """Give the sums over replicas of what was scattered before: each is as large as the part that one rank has."""
+    """Return the sums over replicas of what was scattered before: each is as large as the part that one rank has."""
     found: dict[int, str] = {}
     last: Collective | None = None
     for one in sorted(collectives, key=lambda one: one.issue_ns or 0):

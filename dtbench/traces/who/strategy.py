@@ -63,7 +63,7 @@ class TraceMarks:
 
 
 def find_strategies(trace: Trace) -> frozenset[Strategy]:
-    """Give the strategies that left ranges in a trace."""
+    """Return the strategies that left ranges in a trace."""
     return frozenset(
         strategy for strategy, ranges in _RANGES.items() if any(name.startswith(ranges) for name in trace.names)
     )

@@ -120,7 +120,7 @@ def expect_traffic(
     """Return what the formulas say of unsharding and gradient reduction, given a plain module's parameters.
 
     Nothing for a tensor axis or frozen parameters, nor for what functions of a person's own do. Of DDP only bytes: its
-    buckets hang on the order of gradients.
+    buckets depend on the order of gradients.
     """
     parameters = tuple(_list_parameters(module, blocks))
     if scenario.parallel.tensor > 1 or not all(parameter.requires_grad for parameter in module.parameters()):

@@ -64,7 +64,7 @@ class Sleep:
         self._took_ns[duration_ns].append(time.monotonic_ns() - start_ns + done_ns)
 
     def try_out(self, duration_ns: int, times: int) -> Iterator[int]:
-        """Sleep 25 ms at most: what a sleep adds does not hang on its length."""
+        """Sleep 25 ms at most: what a sleep adds does not depend on its length."""
         for _ in range(times):
             yield self._try_once(min(duration_ns, LONGEST_TRY_NS))
 

@@ -42,7 +42,7 @@ class Promise:
         object.__setattr__(self, "future", self._told.then(_unwrap))
 
     def keep(self, outputs: list[torch.Tensor]) -> None:
-        """Give the outputs, and run the callbacks of who took the future."""
+        """Return the outputs, and run the callbacks of who took the future."""
         self._told.set_result(outputs)
 
     def break_with(self, error: Exception) -> None:

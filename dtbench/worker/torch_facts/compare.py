@@ -44,7 +44,7 @@ class Difference:
     Attributes:
         tested: what is said of it of the tested torch; None: it was not there.
         found: of this one; None: it is not there.
-        breaks: what in dtbench hangs on it.
+        breaks: what in dtbench depends on it.
         places: where, as ``module:line`` or a room.
     """
 
@@ -70,7 +70,7 @@ class TorchReport:
     Attributes:
         tested: version of the tested torch.
         looked_at: facts of either.
-        other_build: facts that were not compared, as they hang on whether a torch is built for a GPU.
+        other_build: facts that were not compared, as they depend on whether a torch is built for a GPU.
         unrecorded: names that dtbench has used only since the tested torch was written down.
     """
 

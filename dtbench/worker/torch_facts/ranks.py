@@ -46,7 +46,7 @@ _TOLD: Final = re.compile(r"(?<![A-Za-z_\d])\d+|(?<=evaluate_function: ).*")
 _OF_TRACES: Final = re.compile(r"^(?!aten::)[\w.]+::|^record_param_comms")
 _OF_COMMUNICATION: Final = re.compile(r"^(record_param_comms|gloo:|c10d::|_c10d_functional::|FSDP::|ProfilerStep)")
 _OF_RUN: Final = ("finished",)
-"""Fields that hang on when a trace ended."""
+"""Fields that depend on when a trace ended."""
 _SENDS: Final = re.compile(r"^(gloo:|c10d::)")
 
 

@@ -129,7 +129,7 @@ class PageFile(HTMLParser):
 
 @pytest.fixture
 def read_page() -> Callable[[str], PageFile]:
-    """Give what takes a page apart."""
+    """Return what takes a page apart."""
     return PageFile
 
 
@@ -158,7 +158,7 @@ def run_command(*arguments: str | Path, file: Path | None = None) -> Written:
 
 @pytest.fixture(scope="session")
 def run_with() -> Callable[..., Written]:
-    """Give what runs a command."""
+    """Return what runs a command."""
     return run_command
 
 
@@ -173,13 +173,13 @@ ANSWERS = {
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Written]:
-    """Give the page of each command, written once."""
+    """Return the page of each command, written once."""
     folder = tmp_path_factory.mktemp("pages")
     return {name: run_command(*words, file=folder / f"{name}.html") for name, words in ANSWERS.items()}
 
 
 @pytest.fixture(scope="session")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    """Give the JSON of each command, printed beside a page."""
+    """Return the JSON of each command, printed beside a page."""
     file = tmp_path_factory.mktemp("json") / "page.html"
     return {name: json.loads(run_command(*words, "--json", file=file).out) for name, words in ANSWERS.items()}

@@ -48,7 +48,7 @@ def test_a_page_is_well_formed_small_and_asks_for_nothing(name: str, pages: Page
 
 
 def numbers_of(document: object) -> set[float]:
-    """Give every number of a JSON document."""
+    """Return every number of a JSON document."""
     match document:
         case bool():
             return set()
@@ -163,7 +163,7 @@ def test_one_cell_of_a_run_is_a_page_of_its_own(
 
 @pytest.fixture
 def traced(tmp_path: Path) -> Path:
-    """Give a run whose first cell has the trace of a rank."""
+    """Return a run whose first cell has the trace of a rank."""
     folder = tmp_path / "run"
     shutil.copytree(RESULTS / "example", folder)
     traces = folder / "cells" / "ddp" / "launch0" / "traces"

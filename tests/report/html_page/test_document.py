@@ -51,7 +51,7 @@ def table_of(*rows: tuple[str | Cell, ...], first: int | None = None) -> Table:
 
 
 def marked(words: str) -> Page:
-    """Give a page in which every word that may come from outside is this one."""
+    """Return a page in which every word that may come from outside is this one."""
     line = Line(words)
     bar = Bar(words, (1, 2), (words, words), 1, words, words)
     blocks = (

@@ -49,7 +49,7 @@ def opened(chromium: Any, file: Path, *, width: int = 1400, scheme: str = "light
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """Give a page with a table of thirteen rows, of which four come first, and a part that is folded."""
+    """Return a page with a table of thirteen rows, of which four come first, and a part that is folded."""
     columns = (Column("owner"), Column("exposed", is_number=True))
     table = Table("Whose", columns, ROWS, key="owners", first=4)
     facts = Facts((Fact("gradient wait", "mostly nothing left to hide behind"),))
@@ -60,7 +60,7 @@ def small(tmp_path: Path) -> Path:
 
 
 def owners(page: Any) -> list[str]:
-    """Give the first words of the rows that are seen, in their order."""
+    """Return the first words of the rows that are seen, in their order."""
     seen: list[str] = page.locator("tbody tr:visible td:first-child").all_inner_texts()
     return seen
 

@@ -65,7 +65,7 @@ class Board:
         return self.client.get(f"/data/plugin/dtbench/{route}", query_string={k: str(v) for k, v in words.items()})
 
     def ask(self, route: str, **words: object) -> Any:
-        """Give a route's document; it must not be refused."""
+        """Return a route's document; it must not be refused."""
         response = self.get(route, **words)
         assert response.status_code == 200, response.text
         said = json.loads(response.data)
@@ -73,7 +73,7 @@ class Board:
         return said["document"] if isinstance(said, dict) and "document" in said else said
 
     def refuse(self, route: str, **words: object) -> tuple[int, str]:
-        """Give status and sentence of a refusal; one that is part of normal use is an answer for the browser."""
+        """Return status and sentence of a refusal; one that is part of normal use is an answer for the browser."""
         response = self.get(route, **words)
         assert response.mimetype == "application/json"
         refusal = json.loads(response.data)

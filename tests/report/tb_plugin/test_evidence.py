@@ -28,7 +28,7 @@ ZEROS = ("0 ns", "0.0", "0.00", "0.000", "0", "0.0 %", "none")
 
 
 def ask_all(board: "Board") -> dict[str, Any]:
-    """Give everything that the tabs say, by its path; rows that a loss puts elsewhere are told by their numbers."""
+    """Return everything that the tabs say, by its path; rows that a loss puts elsewhere are told by their numbers."""
     found: dict[str, Any] = {}
     for route, words in ASKED:
         document = json.loads(board.get(route, **words).data)

@@ -63,7 +63,7 @@ def card(make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummar
 
 
 def sentences_of(part: Part) -> tuple[Line, ...]:
-    """Give what is said below the table of stages."""
+    """Return what is said below the table of stages."""
     block = part.find("stages:sentences")
     assert isinstance(block, Prose)
     return block.lines

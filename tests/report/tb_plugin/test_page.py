@@ -103,11 +103,11 @@ class Opened:
         self.board.locator(f'[role=tab][aria-selected=true]:text-is("{tab}")').wait_for()
 
     def text(self, selector: str) -> str:
-        """Give the words of the first element, as soon as it is there."""
+        """Return the words of the first element, as soon as it is there."""
         return self.board.locator(selector).first.inner_text()
 
     def rows(self, selector: str) -> list[list[str]]:
-        """Give the words of a table's cells, as soon as it has rows."""
+        """Return the words of a table's cells, as soon as it has rows."""
         self.board.locator(f"{selector} tbody tr").first.wait_for()
         script = "table => [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent))"
         rows: list[list[str]] = self.board.locator(selector).first.evaluate(script)

@@ -92,7 +92,7 @@ def make_document(ranks: int = 2, **facts: Any) -> TimelineDocument:
 
 @pytest.fixture
 def markup() -> str:
-    """Give what names in the documents contain."""
+    """Return what names in the documents contain."""
     return MARKUP
 
 
@@ -146,7 +146,7 @@ window.timeline = createTimeline(document.getElementById("place"), {
 
 @pytest.fixture
 def page(chromium: Any, site: str) -> Iterator[Any]:
-    """Give an empty page of 1000 x 520 pixels; whatever it complains of fails the test."""
+    """Yield an empty page of 1000 x 520 pixels; whatever it complains of fails the test."""
     opened = chromium.new_page(viewport={"width": 1000, "height": 520})
     complaints: list[str] = []
 
@@ -165,7 +165,7 @@ def page(chromium: Any, site: str) -> Iterator[Any]:
 
 @pytest.fixture
 def show(page: Any, site: str, tmp_path: Path) -> Callable[[TimelineDocument], Any]:
-    """Give what opens a document in the page."""
+    """Return what opens a document in the page."""
 
     def open_document(document: TimelineDocument) -> Any:
         (tmp_path / "timeline.js").write_text(script_text(), encoding="utf-8")

@@ -36,7 +36,7 @@ def make_block(
     wait_ms: Mapping[Purpose, Sequence[float]] | None = None,
     stolen_fraction: Sequence[float] = (),
 ) -> ArmBlock:
-    """Give a block of these steps."""
+    """Return a block of these steps."""
     waits = {purpose: tuple(round(one * MS) for one in of) for purpose, of in (wait_ms or {}).items()}
     return ArmBlock(
         arm=arm,
@@ -55,7 +55,7 @@ def make_steps(
     logged_ms: Sequence[float] = (),
     operators: Mapping[Arm, int] | None = None,
 ) -> ArmSteps:
-    """Give blocks in which every step of an arm takes as long, and every wait."""
+    """Return blocks in which every step of an arm takes as long, and every wait."""
     blocks = []
     for arm in order:
         is_timed = arm is Arm.FULL and wait_ms is not None
@@ -68,7 +68,7 @@ def make_steps(
 
 
 def make_record(rank: int, arms: ArmSteps | None) -> RankRecord:
-    """Give a rank's record that says nothing but this."""
+    """Return a rank's record that says nothing but this."""
     return RankRecord(
         rank=rank,
         host="here",
@@ -92,7 +92,7 @@ def make_record(rank: int, arms: ArmSteps | None) -> RankRecord:
 def make_overlap(
     exposed_ms: Mapping[int, Sequence[float]], *, idle_ms: float = 5, step_ms: float = 100
 ) -> pd.DataFrame:
-    """Give the table ``overlap`` of PROFILED steps, by rank."""
+    """Return the table ``overlap`` of PROFILED steps, by rank."""
     rows = [
         {
             "rank": rank,
@@ -112,7 +112,7 @@ def make_overlap(
 
 
 def make_collectives(skew_ms: Mapping[int, float]) -> pd.DataFrame:
-    """Give the table ``collectives`` with one collective of each rank, exposed for waiting only."""
+    """Return the table ``collectives`` with one collective of each rank, exposed for waiting only."""
     rows = []
     for rank, skew in skew_ms.items():
         row: dict[str, Any] = {}
@@ -124,7 +124,7 @@ def make_collectives(skew_ms: Mapping[int, float]) -> pd.DataFrame:
 
 
 def make_purposes(wait_ms: Mapping[int, Sequence[float]]) -> pd.DataFrame:
-    """Give the table ``purposes`` of PROFILED steps, by rank: half of each wait for gradients, half for parameters."""
+    """Return the table ``purposes`` of PROFILED steps by rank: half each wait for gradients, half for parameters."""
     rows = [
         {
             **dict.fromkeys(PURPOSES.dtypes, 0),
@@ -151,7 +151,7 @@ def make_launch(
     has_ended: bool = True,
     **overlap: float,
 ) -> LaunchExposure:
-    """Give what a launch wrote: exposed communication of its profiled steps and blocks, by rank."""
+    """Return what a launch wrote: exposed communication of its profiled steps and blocks, by rank."""
     return LaunchExposure(
         name=name,
         has_ended=has_ended,

@@ -186,11 +186,11 @@ class Maker:
         return self.rng.choice((2, 2, 2, 3, 4))
 
     def gpu(self, size: int) -> GpuRank:
-        """Give a rank that computes on a device."""
+        """Return a rank that computes on a device."""
         return GpuRank(size=size)
 
     def cpu(self, size: int) -> CpuRank:
-        """Give a rank that computes on the host."""
+        """Return a rank that computes on the host."""
         return CpuRank(size=size)
 
     def story(self, **told: Any) -> Story:
@@ -251,7 +251,7 @@ def _check_alone(timeline: RankTimeline, splits: tuple[CauseSplit, ...]) -> None
 
 @pytest.fixture
 def maker(request: pytest.FixtureRequest) -> Maker:
-    """Give the same durations for the same test on every machine."""
+    """Return the same durations for the same test on every machine."""
     return Maker(random.Random(request.node.name))
 
 

@@ -14,7 +14,7 @@ from tests.known import known
 
 
 def describe(group: str) -> str:
-    """Give the metadata of an all-reduce on a group that is described."""
+    """Return the metadata of an all-reduce on a group that is described."""
     said = {"Collective name": "allreduce", "Process Group Name": "5", "Process Group Description": group}
     return json.dumps({**said, "Group size": 2})
 
@@ -24,7 +24,7 @@ def analyze(path: Path) -> TraceAnalysis:
 
 
 def exposed(one: TraceAnalysis) -> dict[str, tuple[float, int]]:
-    """Give count and exposed ns of each purpose in the first step."""
+    """Return count and exposed ns of each purpose in the first step."""
     return {str(purpose.purpose): (purpose.count, known(purpose.exposed_ns)) for purpose in one.steps[0].purposes}
 
 

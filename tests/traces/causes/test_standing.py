@@ -24,7 +24,7 @@ Parts = dict[str, dict[Cause, int]]
 
 
 def explain_files(paths: Sequence[Path]) -> Parts:
-    """Give ns by cause of each owner, on the first rank."""
+    """Return ns by cause of each owner, on the first rank."""
     one = explain([analyze_trace(read_trace(path)) for path in paths]).analyses[0]
     found: Parts = {}
     for collective, split in zip(one.collectives, one.splits, strict=True):
@@ -58,7 +58,7 @@ Tell = Callable[["GpuRank"], None]
 
 @pytest.fixture
 def split(maker: "Maker", tmp_path: Path) -> Callable[..., tuple[dict[Cause, int], tuple[MissingInput, ...]]]:
-    """Give ns by cause of the collective ``("x", 1)`` of two equal ranks, and what was missing.
+    """Return ns by cause of the collective ``("x", 1)`` of two equal ranks, and what was missing.
 
     What one tells lies in forward, and what comes after it in backward.
     """

@@ -54,7 +54,7 @@ def at_once(rank: "CpuRank", _start_ns: int, end_ns: int) -> None:
 
 @pytest.fixture
 def find(maker: "Maker", tmp_path: Path) -> Callable[..., Found]:
-    """Give exposed us by cause of a collective of 400 us in backward, over two ranks, what was missing, and advice.
+    """Return exposed us by cause of a collective of 400 us in backward, over two ranks, what was missing, and advice.
 
     It may be late on the second rank, stand for a while behind another one, and be issued blocking.
     """

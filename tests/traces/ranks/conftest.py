@@ -162,5 +162,5 @@ class Jobs:
 
 @pytest.fixture(scope="session")
 def jobs() -> Jobs:
-    """Give what makes jobs."""
+    """Return what makes jobs."""
     return Jobs()

@@ -17,7 +17,7 @@ EIGHT = (tuple(range(8)),)
 
 
 def set_apart(compared: OverRanks) -> set[int]:
-    """Give the ranks of which nothing is said over ranks, having looked that nothing is."""
+    """Return the ranks of which nothing is said over ranks, having looked that nothing is."""
     apart = set(compared.misfits.ranks)
     assert apart <= compared.clocks.out_of_step
     assert apart.isdisjoint(one.rank for one in compared.waiting.ranks)

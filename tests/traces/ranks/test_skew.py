@@ -405,13 +405,13 @@ def test_a_host_whose_clock_is_off_is_corrected_as_a_whole(jobs: Any) -> None:
 
 
 def host_groups(hosts: int, each: int, *, on_host: int) -> tuple[tuple[int, ...], ...]:
-    """Give the groups of hosts whose ranks meet ``on_host`` times among themselves for each time over all."""
+    """Return the groups of hosts whose ranks meet ``on_host`` times among themselves for each time over all."""
     inside = tuple(tuple(range(host * each, (host + 1) * each)) for host in range(hosts))
     return (*inside * on_host, tuple(range(hosts * each)))
 
 
 def replica_groups(hosts: int, each: int, *, on_host: int) -> tuple[tuple[int, ...], ...]:
-    """Give the same where ranks meet those of other hosts in rows, and never all."""
+    """Return the same where ranks meet those of other hosts in rows, and never all."""
     across = tuple(tuple(range(rank, hosts * each, each)) for rank in range(each))
     return (*host_groups(hosts, each, on_host=on_host)[:-1], *across)
 

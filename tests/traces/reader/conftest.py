@@ -59,7 +59,7 @@ def read() -> Callable[..., Trace]:
 
 @pytest.fixture(scope="session")
 def rows_of() -> Callable[[Trace], list[Row]]:
-    """Give the events of a trace as rows."""
+    """Return the events of a trace as rows."""
 
     def rows_of(trace: Trace) -> list[Row]:
         grids = {event: trace.grids[code] for event, code in _pairs(trace.grid)}
@@ -96,7 +96,7 @@ def _pairs(column: Any) -> Iterator[tuple[int, int]]:
 
 @pytest.fixture(scope="session")
 def oracle() -> Callable[[bytes | str], list[Row]]:
-    """Give the complete events of valid JSON as rows, read with the standard library and decimal arithmetic."""
+    """Return the complete events of valid JSON as rows, read with the standard library and decimal arithmetic."""
 
     def oracle(content: bytes | str) -> list[Row]:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
@@ -141,7 +141,7 @@ def _compact(numbers: Sequence[int]) -> str:
 
 @pytest.fixture(scope="session")
 def events() -> list[dict[str, Any]]:
-    """Give events of all sorts: operators, launches, kernels, collectives, arrows, what is skipped."""
+    """Return events of all sorts: operators, launches, kernels, collectives, arrows, what is skipped."""
     made: list[dict[str, Any]] = [
         {"name": "process_name", "ph": "M", "ts": 1000, "pid": 7, "tid": 0, "args": {"name": "python"}},
         {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "P", "ts": 1, "dur": 99},

@@ -102,7 +102,7 @@ def to_bytes(content: bytes | str) -> bytes:
 
 
 def refusal(path: Path) -> str:
-    """Give why a path is refused."""
+    """Return why a path is refused."""
     with pytest.raises(TraceError) as caught:
         analyze_traces([path])
     return str(caught.value)

@@ -100,7 +100,7 @@ def test_on_a_device_a_stage_works_while_the_kernels_that_it_launched_run(draw: 
 
 
 def planned(schedule: type[_PipelineScheduleRuntime], rank: int) -> list[tuple[int, int, str]]:
-    """Give what torch's own schedule lets a rank compute: two ranks, two stages a rank, four micro-batches."""
+    """Return what torch's own schedule lets a rank compute: two ranks, two stages a rank, four micro-batches."""
     made = object.__new__(schedule)
     vars(made).update(
         pp_group_size=2, n_local_stages=2, _n_microbatches=4, number_of_rounds=2, microbatches_per_round=2, rank=rank

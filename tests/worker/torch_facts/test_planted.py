@@ -43,7 +43,7 @@ FULLY_SHARD = "torch.distributed.fsdp.fully_shard"
 
 
 def shard_again(change: dict[str, Any] | None = None, leave_out: str = "", add: str = "") -> Any:
-    """Give a function with torch's signature but for a default, a parameter that is gone, or one that is new."""
+    """Return a function with torch's signature but for a default, a parameter that is gone, or one that is new."""
     original = inspect.signature(torch_fsdp.fully_shard)
     parameters = [
         one.replace(default=(change or {}).get(one.name, one.default))

@@ -135,7 +135,7 @@ def _join(parts: Sequence[_Ends]) -> _Ends:
 def _read_ends(
     times: GroupTimes, clocks: Mapping[int, Clock], machine_of: Mapping[int, tuple[int, ...]]
 ) -> Iterator[tuple[tuple[int, ...], _Ends]]:
-    """Give the ends of each machine in the collectives of one group that all leave together."""
+    """Yield the ends of each machine in the collectives of one group that all leave together."""
     of: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for column, rank in enumerate(times.ranks):
         of[machine_of[rank]].append(column)
@@ -175,7 +175,7 @@ def _find_agreeing(after_ns: NDArray[np.float64], reaches_ns: NDArray[np.float64
 
 
 def _find_times(ends: _Ends, set_ns: NDArray[np.float64]) -> Intervals:
-    """Give the time between ends that agree in which others do not; of a thread that was woken late, only the moment.
+    """Return the time between ends that agree in which others do not; of a thread that was woken late, only the moment.
 
     Args:
         ends: of a machine.
@@ -191,7 +191,7 @@ def _find_times(ends: _Ends, set_ns: NDArray[np.float64]) -> Intervals:
 
 
 def _find_settings(ends: _Ends) -> Intervals:
-    """Give the time between ends in which a clock was set: on one side of it they lie apart from the others alike.
+    """Return the time between ends in which a clock was set: on one side of it they lie apart from the others alike.
 
     Empty where that is so again and again, or explains few of them: as where processes take turns on a device.
     """
@@ -205,7 +205,7 @@ def _find_settings(ends: _Ends) -> Intervals:
 
 
 def _find_runs(ends: _Ends, is_other: Bools) -> list[tuple[int, int]]:
-    """Give start and stop of the runs of ends that lie apart from the others: a single one only where it has no end.
+    """Return start and stop of the runs of ends that lie apart from the others: a single one only where it has no end.
 
     Args:
         ends: of a machine.

@@ -85,7 +85,7 @@ def find_reach_ns(half_width_ns: float) -> float:
 
 
 def find_median(values: NDArray[np.float64]) -> tuple[float, int]:
-    """Give the median and the half width of its 99 % confidence interval, from the order statistics that hold it.
+    """Return the median and the half width of its 99 % confidence interval, from the order statistics that hold it.
 
     Of values that lie together: a clock that was set has two middles, and what lies between is neither.
     """
@@ -99,7 +99,7 @@ def find_median(values: NDArray[np.float64]) -> tuple[float, int]:
 
 
 def _find_drift(times_ns: NDArray[np.float64], ahead_ns: NDArray[np.float64]) -> float:
-    """Give the median slope between parts of the trace (Theil 1950), 0 unless it clearly explains the residuals."""
+    """Return the median slope between parts of the trace (Theil 1950), 0 unless it clearly explains the residuals."""
     if len(times_ns) < _FEWEST_FOR_DRIFT:
         return 0.0
     order = np.argsort(times_ns)
@@ -149,7 +149,7 @@ def divide_into_trees(edges: Sequence[Edge]) -> list[list[Edge]]:
 
 
 def chain_clocks(tree: Sequence[Edge]) -> dict[int, Clock]:
-    """Give each rank's clock against the median rank's, from comparisons of neighbours in the tree."""
+    """Return each rank's clock against the median rank's, from comparisons of neighbours in the tree."""
     against_first = _chain_from(tree, min(edge.first for edge in tree))
     ordered = sorted(against_first, key=lambda rank: against_first[rank].offset_ns)
     return _chain_from(tree, ordered[(len(ordered) - 1) // 2])
@@ -169,12 +169,12 @@ def _chain_from(tree: Sequence[Edge], root: int) -> dict[int, Clock]:
 
 
 def _reverse(clock: Clock) -> Clock:
-    """Give the first clock against the second."""
+    """Return the first clock against the second."""
     return Clock(-clock.offset_ns, -clock.drift, clock.at_ns - clock.offset_ns, clock.uncertainty_ns)
 
 
 def _follow(near: Clock, far: Clock) -> Clock:
-    """Give a clock against the root, from that against a nearer one and that one's against the root."""
+    """Return a clock against the root, from that against a nearer one and that one's against the root."""
     there_ns = far.at_ns - far.offset_ns
     gained = round(near.drift * (there_ns - near.at_ns)) if near.drift else 0
     return Clock(

@@ -199,7 +199,7 @@ def _choose(
 
 
 def _most_ahead_ns(times: Sequence[GroupTimes], rank: int, clock: Clock) -> int:
-    """Give how much a correction moves anything of a rank at most."""
+    """Return how much a correction moves anything of a rank at most."""
     own = [one.end_ns[one.there[:, one.ranks.index(rank)], one.ranks.index(rank)] for one in times if rank in one.ranks]
     ends = np.concatenate(own) if own else np.zeros(0, dtype=np.int64)
     return int(np.abs(ends - clock.to_common(ends)).max(initial=0))

@@ -87,14 +87,14 @@ def _fit(group: MatchedGroup, place: tuple[int, int], timelines: Mapping[int, Ra
 
 
 def _end_before(group: MatchedGroup, common: GroupTimes, place: tuple[int, int]) -> int:
-    """Give the end of the rank's collective before, on the common clock; far in the past: there is none."""
+    """Return the end of the rank's collective before, on the common clock; far in the past: there is none."""
     row, column = place
     before = np.flatnonzero(group.index[:row, column] != ABSENT)
     return int(common.end_ns[before[-1], column]) if len(before) else int(np.iinfo(np.int64).min)
 
 
 def _neighbours(index: Ints, row: int, timeline: RankTimeline) -> tuple[float, float]:
-    """Give when the rank issued its collectives before and after a row of its own column; infinite: none is there."""
+    """Return when the rank issued its collectives before and after a row of its own column; infinite: none is there."""
     before = [event for event in index[:row].tolist() if event != ABSENT]
     after = [event for event in index[row + 1 :].tolist() if event != ABSENT]
     return _issue_ns(timeline, before[-1:], -np.inf), _issue_ns(timeline, after[:1], np.inf)

@@ -94,7 +94,7 @@ def _lies_apart(late_ns: NDArray[np.float64]) -> bool:
 
 
 def share_clocks(clocks: Mapping[int, Clock], machines: Iterable[Sequence[int]]) -> dict[int, Clock]:
-    """Give all ranks of a machine the clock whose offset is the middle one of theirs."""
+    """Assign all ranks of a machine the clock whose offset is the middle one of theirs."""
     shared = dict(clocks)
     for members in machines:
         middle = sorted((clocks[rank] for rank in members), key=lambda clock: clock.offset_ns)[len(members) // 2]

@@ -34,7 +34,7 @@ class Clock:
     uncertainty_ns: int | None = None
 
     def to_common(self, times_ns: Ints) -> Ints:
-        """Give moments of this rank on the common clock."""
+        """Return moments of this rank on the common clock."""
         if not self.drift:
             return np.asarray(times_ns - self.offset_ns, dtype=np.int64)
         gained = np.rint((times_ns - self.at_ns) * self.drift).astype(np.int64)
@@ -60,23 +60,23 @@ class GroupTimes:
     operation: NDArray[np.object_]
 
     def first(self, times_ns: Ints) -> Ints:
-        """Give the earliest over ranks, shape ``(m,)``."""
+        """Return the earliest over ranks, shape ``(m,)``."""
         return np.asarray(np.where(self.there, times_ns, np.iinfo(np.int64).max).min(axis=1), dtype=np.int64)
 
     def last(self, times_ns: Ints) -> Ints:
-        """Give the latest over ranks, shape ``(m,)``."""
+        """Return the latest over ranks, shape ``(m,)``."""
         return np.asarray(np.where(self.there, times_ns, np.iinfo(np.int64).min).max(axis=1), dtype=np.int64)
 
     def without(self, ranks: Collection[int]) -> "GroupTimes":
-        """Give the same as if some ranks had none of the events."""
+        """Return the same as if some ranks had none of the events."""
         return replace(self, there=self.there & ~np.isin(self.ranks, list(ranks)))
 
     def only(self, kept: Bools) -> "GroupTimes":
-        """Give the same as if only some of the events were there, shape ``(m, len(ranks))``."""
+        """Return the same as if only some of the events were there, shape ``(m, len(ranks))``."""
         return replace(self, there=self.there & kept)
 
     def among(self, ranks: Collection[int]) -> "GroupTimes | None":
-        """Give the same with columns of some ranks alone; None: fewer than two of them are in the group."""
+        """Return the same with columns of some ranks alone; None: fewer than two of them are in the group."""
         columns = [column for column, rank in enumerate(self.ranks) if rank in ranks]
         if len(columns) < 2:
             return None
@@ -89,7 +89,7 @@ class GroupTimes:
         )
 
     def on_common_clock(self, clocks: Mapping[int, Clock]) -> "GroupTimes":
-        """Give the same with all times on the common clock; a rank without a clock is taken as it is."""
+        """Return the same with all times on the common clock; a rank without a clock is taken as it is."""
         columns = [clocks.get(rank, Clock()) for rank in self.ranks]
         start = [clock.to_common(self.start_ns[:, column]) for column, clock in enumerate(columns)]
         end = [clock.to_common(self.end_ns[:, column]) for column, clock in enumerate(columns)]
