@@ -65,7 +65,7 @@ class Column(Generic[R]):
         least: where it is not what the unit says: 0 for amounts; numbers without a unit must have one.
         better: in which direction, where a comparison asks.
         check: refuses, with a ValueError, a word that the column cannot hold.
-        is_needed: every version wrote it, and without it nobody knows what a row is of.
+        is_needed: every version wrote it, and without it it is not known what a row is of.
         may_be_na: of words: NA says that there is nothing; else a word that nobody knows is empty.
     """
 

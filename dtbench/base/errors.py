@@ -115,7 +115,7 @@ class CaptureError(DtbenchError):
 
 
 class PredictionError(DtbenchError):
-    """There is no closed form for what a scenario asks, or nobody knows what it costs."""
+    """There is no closed form for what a scenario asks, or it is not known what it costs."""
 
 
 class SelftestError(DtbenchError):

@@ -135,4 +135,4 @@ def print_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     """Print a table: folded to the width of a terminal, ``COLUMNS``, or a log; cells are plain text."""
     from dtbench.report.render.terminal import make_table
 
-    make_console().print(make_table(Table("", columns, rows)))
+    make_console().print(make_table(Table("", columns, rows), is_roomy=True))

@@ -248,7 +248,7 @@ def sum_up(rows: "Sequence[CoveredFunction]") -> str:
     unwatched = sum(row.state is State.NOT_WATCHED and row.reach in (Reach.DRIVEN, Reach.CALLED) for row in rows)
     others = "" if not absent else f" {absent} of the list {'is' if absent == 1 else 'are'} not in this torch."
     if unwatched:
-        others += f" Of {unwatched} nobody knows: no launch that finished traced or probed them."
+        others += f" Of {unwatched} it is not known: no launch that finished traced or probed them."
     return (
         f"Reached: {driven[0]} of {driven[1]} functions that torch's public ones drive, {called[0]} of {called[1]} "
         f"that must be called; {counts[Reach.ELSEWHERE][1]} run elsewhere and {counts[Reach.UNCALLED][1]} are called "

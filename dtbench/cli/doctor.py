@@ -200,7 +200,7 @@ def judge_scenario(listed: "ListedScenario", torch: "Torch | NoTorch", machine: 
         return Ability(
             name, can_run=False, words=f"the file has mistakes, `dtbench check {spell_word(name)}` shows them"
         )
-    if isinstance(torch, NoTorch):  # also nobody knows then how many GPUs there are
+    if isinstance(torch, NoTorch):  # also it is not known then how many GPUs there are
         return Ability(name, can_run=False, words=f"torch: {torch.reason}")
     try:
         plans = [make_plan(cell.scenario, machine) for cell in load_scenario_file(listed.entry.path).cells]

@@ -12,7 +12,7 @@ from dtbench.base.commands import spell_word
 from dtbench.cli.console import print_aside, print_block, print_json, print_line
 
 _MORE_TRIES = 2
-"""For rows that failed only where other guests had the machine: they say nothing of dtbench."""
+"""For rows that failed only where other virtual machines had the machine: they say nothing of dtbench."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def selftest(
     ] = 2,
     patience: Annotated[
         float,
-        typer.Option(min=0, metavar="SECONDS", help="How long in all to wait for other guests of a virtual machine."),
+        typer.Option(min=0, metavar="SECONDS", help="How long in all to wait for other virtual machines of the host."),
     ] = 300.0,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print every check as one JSON document.")] = False,

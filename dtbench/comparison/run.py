@@ -333,7 +333,10 @@ def _note_unknown(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> list[
         of = f"of where {' and '.join(silent)} ran, both traces tell only {join_words(both, 'and')}"
         return [f"{of}; whether anything else is alike is not checked"]
     return [
-        f"nobody knows on which machine and software {' and '.join(silent)} ran; whether they are alike is not checked"
+        (
+            f"it is not known on which machine and software {' and '.join(silent)} ran; "
+            "whether they are alike is not checked"
+        )
     ]
 
 

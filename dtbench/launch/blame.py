@@ -133,9 +133,9 @@ def _say_why_several(culprits: Sequence[_End]) -> str:
     if culprits[0].kind is _Kind.HELD_UP:
         return "none of them came further than the others"
     if culprits[-1].is_stopped:
-        return "since when it stood still is not known, so nobody knows which was first"
+        return "since when it was stopped is not known, nor which was first"
     apart_ns = culprits[-1].began_ns - culprits[0].began_ns
-    return f"within {format_ns(apart_ns)} of each other, so nobody knows which was first"
+    return f"within {format_ns(apart_ns)} of each other, so it is not known which was first"
 
 
 def _find_first(ends: Sequence[_End]) -> list[_End]:

@@ -18,7 +18,7 @@ from dtbench.store.records.state import ENDED_IN_STAGE
 from dtbench.store.write import write_record
 
 HUNG: Final = "hung"
-STOPPED: Final = "stood still, stopped by a signal or a debugger"
+STOPPED: Final = "was stopped by a signal or a debugger"
 RAISED: Final = "raised"
 
 

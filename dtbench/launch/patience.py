@@ -1,4 +1,4 @@
-"""Waits, before ranks start, for other guests of this machine to leave it: minutes, where ranks that run wait seconds.
+"""Waits, before ranks start, for other guests of the machine to leave it: minutes, where ranks that run wait seconds.
 
 A burst that lasts longer than a launch leaves nothing of it to go by (``dtbench.machine.disturbance``).
 """
@@ -39,7 +39,8 @@ class Patience:
         if not first.stolen_fraction >= DISTURBED:  # NaN: unknown
             return
         self.say(
-            f"waiting for other guests of this machine, who have {format_fraction(first.stolen_fraction)} of its cores"
+            "waiting for other virtual machines of the host, "
+            f"which have {format_fraction(first.stolen_fraction)} of its cores"
         )
         waited_s, seen = first.took_s, deque([first.stolen_fraction], maxlen=_LOOKS)
         while waited_s < self.left_s and (len(seen) < _LOOKS or fmean(seen) >= DISTURBED):

@@ -11,7 +11,7 @@ from pathlib import Path
 from dtbench.base.units import NS_PER_S
 
 _STEAL = 7
-"""Which of the first line's times in ``/proc/stat`` went to other guests; see ``proc_stat(5)``."""
+"""Which of the first line's times in ``/proc/stat`` went to other virtual machines; see ``proc_stat(5)``."""
 _LOOKED_AT = 8
 """The two after those are part of ``user`` and ``nice`` already."""
 _FIRST_LINE_BYTES = 256

@@ -70,7 +70,7 @@ def known_costs(scenario: Scenario, plan: Plan) -> dict[int, Costs]:
     if not isinstance(model, Timed):
         kind = written_model(model).kind
         raise PredictionError(
-            f"nobody knows what model.kind={kind} costs; take model.kind=timed, or measure it without a link"
+            f"it is not known what model.kind={kind} costs; take model.kind=timed, or measure it without a link"
         )
     costs = {rank: model.cost_ns(rank) for rank in range(plan.ranks)}
     return {

@@ -57,7 +57,7 @@ FORESEEN: Final[Mapping[type[Record], frozenset[str]]] = {
 """Fields that a closed form stands for, set or not, by their record. A record that is not listed has none."""
 
 _OUTSIDE = "reduces gradients outside DDP's buckets; leave it out"
-_OWN = "is your own: nobody knows what it sends; leave it out"
+_OWN = "is your own: it is not known what it sends; leave it out"
 _BESIDE = "model.running_statistics and model.unused_layers change what DDP sends beside gradients; leave them out"
 _SENTENCES: Final[Mapping[str, str]] = {
     "network.kind=real": "network.kind=real has no known cost; network.kind=emulated has one",
@@ -92,7 +92,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
         "parallel.comm_hook.kind=powersgd issues all-reduces when others end; fp16_compress has a closed form"
     ),
     "parallel.comm_hook.kind=custom": (
-        "parallel.comm_hook.kind=custom: nobody knows what it sends; allreduce has a closed form"
+        "parallel.comm_hook.kind=custom: it is not known what it sends; allreduce has a closed form"
     ),
     "parallel.comm_hook.kind=noop": "parallel.comm_hook.kind=noop sends nothing; allreduce has a closed form",
     "parallel.mixed_precision": "parallel.mixed_precision of DDP copies parameters on streams of its own; leave it out",

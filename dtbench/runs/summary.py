@@ -129,7 +129,7 @@ class GradientWait(Record):
         wait_ns: from where the hook began to wait for the collective to where it went on.
         since_issue_ns: from the issue of that collective to where the hook went on: what the collective takes, or what
             lay between where that is longer.
-        hidden_ns: of the collective that it waited for, beside compute.
+        hidden_ns: of the collective that it waited for, overlapped with compute.
         exposed_ns: the rest of that collective; None, as hidden_ns: it was not seen to run.
     """
 
@@ -320,7 +320,7 @@ class Disturbed(Record):
         left_alone: of its ``steps``.
         stolen_fraction: what other guests of the machine had of its cores in the steps that are shown, median; NaN: not
             known.
-        takers: other processes that had cores or GPUs in it, most first; empty: there were only other guests.
+        takers: other processes that had cores or GPUs in it, most first; empty: there were only other virtual machines.
     """
 
     launch: int
@@ -358,7 +358,7 @@ class CellSummary(Record):
         unread_events: events of the traces that could not be read, summed.
         unknown_names: (name, count) of device events that no rule knows.
         exposure: None where only the trace was asked.
-        prediction: None where nobody knows what the model or the network costs.
+        prediction: None where it is not known what the model or the network costs.
         probes: functions under study that were probed.
         between_steps: what step time and throughput leave out of a loop of one's own; None: a scenario's, which does
             nothing between its steps, or not known.

@@ -36,7 +36,7 @@ def tabulate_rows(rows: Sequence[RowOutcome]) -> Table:
 def _describe_disturbance(row: RowOutcome) -> str:
     shares = ", ".join(f"{format_fraction(share)} in {cell}" for cell, share in row.disturbed.items())
     return (
-        f"{row.row} cannot be judged: other guests had part of the machine's cores ({shares}); run "
+        f"{row.row} cannot be judged: other virtual machines had part of the machine's cores ({shares}); run "
         f"`dtbench selftest --only {spell_word(row.row)}` when they are gone"
     )
 

@@ -55,7 +55,7 @@ class StepTiming:
 
     Attributes:
         start_ns: on that rank's monotonic clock.
-        stolen_fraction: the share of its machine's cores that other guests had meanwhile; NaN: not known.
+        stolen_fraction: the share of its machine's cores that other virtual machines had meanwhile; NaN: not known.
     """
 
     step: int

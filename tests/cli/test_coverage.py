@@ -107,7 +107,7 @@ def test_what_the_installed_torch_lacks_does_not_count() -> None:
     words = sum_up([replace(first, state=State.ABSENT), *others])
     assert f"Reached: 0 of {len(others)} functions" in words
     assert "these do not count. 1 of the list is not in this torch." in words
-    assert f"Of {len(others)} nobody knows: " in words
+    assert f"Of {len(others)} it is not known: " in words
 
 
 def test_a_run_that_nobody_named_and_that_cannot_be_read_is_left_out_and_said(

@@ -82,7 +82,7 @@ def test_a_change_and_its_interval_are_told_alike_in_percent_or_in_times(
     step = found.metrics[0].model_copy(update=dict(zip(("ratio", "low", "high"), ratios, strict=True)))
     told = comparison_tables(found.model_copy(update={"metrics": (step,)}))
     (cost,) = (section for section in told if section.title == "What it cost")
-    assert list(cost.rows[0][3:5]) == words
+    assert list(cost.words[0][3:5]) == words
 
 
 def test_what_is_not_established_is_not_called_the_same_and_says_what_would_have_been_seen(

@@ -128,7 +128,7 @@ def test_a_run_of_which_nobody_knows_where_it_ran_is_pooled_with_a_note(
             run.environment.unlink()
             run.launch("only", 0).environment.unlink()
     side = read_sides("small/*", results)["only"]
-    assert side.notes == ("nobody knows on which machine and software 20260101T120000Z-aaaa ran",)
+    assert side.notes == ("it is not known on which machine and software 20260101T120000Z-aaaa ran",)
     assert side.environment == environment
 
 
@@ -351,7 +351,7 @@ def test_launches_of_one_side_that_ran_in_unlike_environments_are_refused_and_wa
     assert not [note for note in plain.notes if "the ranks of" in note]
     RunFolder(two_cells).launch("plain", 1).environment.unlink()
     notes = read_sides("small:plain", results)["plain"].notes
-    assert notes == ("nobody knows on which machine and software launch1 ran",)
+    assert notes == ("it is not known on which machine and software launch1 ran",)
 
 
 def test_a_variable_or_an_interpreter_that_the_scenario_varies_is_no_unlike_environment(
@@ -460,7 +460,10 @@ def test_what_a_report_notes_of_a_cell_a_comparison_notes_of_its_side(two_cells:
     names = [f"launch{index}" for index in range(4)]
     assert [note for note in found.notes if note.startswith("slow: ")] == [
         "slow: warm-up NOT settled after 60 steps: time was up",
-        f"slow: {', '.join(names)}: 1 MEASURED step is left out: other guests had 2.0 % of the cores or more in it",
+        (
+            f"slow: {', '.join(names)}: 1 MEASURED step is left out: "
+            "other virtual machines had 2.0 % of the cores or more in it"
+        ),
         "slow: launch3: rank 0 issued different collectives in different MEASURED steps",
     ]
     judged = judge(read_bound("mechanism changed"), found)

@@ -41,7 +41,7 @@ NETWORKS: Final = {
 }
 SAID: Final = {
     "kill": "killed by SIGKILL",
-    "stop": "stood still, stopped by a signal or a debugger",
+    "stop": "was stopped by a signal or a debugger",
     "raise": "raised",
     "exit 3": "left with exit code 3",
     "exit 0": "left without an error before its work was done",

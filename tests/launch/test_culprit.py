@@ -64,7 +64,7 @@ def test_a_crash_shortly_before_a_kill_may_be_either(folder: LaunchFolder) -> No
     """The other end of a socket hears of a process's end before its parent does."""
     blame = find(folder, at(0, SEGFAULT, 100), at(1, KILLED, 110))
     assert culprits(blame) == [(0, "killed by SIGSEGV"), (1, "killed by SIGKILL")]
-    assert "within 10.0 ms of each other, so nobody knows which was first" in blame.sentence
+    assert "within 10.0 ms of each other, so it is not known which was first" in blame.sentence
 
 
 def test_what_died_of_its_own_mistake_is_the_culprit_of_what_raised_later(folder: LaunchFolder) -> None:

@@ -43,7 +43,7 @@ def test_who_others_have_is_waited_for_until_they_are_gone_for_a_while(make: Mak
     patience, said, looks = make([BUSY, CALM, BUSY, *[CALM] * 20])
     patience.wait()
     assert said == [
-        "waiting for other guests of this machine, who have 30.0 % of its cores",
+        "waiting for other virtual machines of the host, which have 30.0 % of its cores",
         "going on after 6.50 s",
     ]
     assert (len(looks), patience.left_s) == (13, 53.5)

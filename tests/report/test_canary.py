@@ -88,7 +88,7 @@ def test_what_was_read_too_early_is_named(missed: MissedWait, words: str) -> Non
 
 def test_where_nobody_can_tell_the_reason_is_given() -> None:
     result = make_result(passed=None, steps=0, is_equal=False, reason="a single rank has nobody to wait for")
-    assert canary_words(result) == ("nobody can tell whether a wait is missing: a single rank has nobody to wait for")
+    assert canary_words(result) == ("it cannot be told whether a wait is missing: a single rank has nobody to wait for")
 
 
 def test_a_missing_wait_is_shown_wherever_correctness_is_and_the_numbers_are_not_trusted(

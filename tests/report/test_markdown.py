@@ -100,7 +100,7 @@ def test_stages_are_a_table_and_what_went_wrong_a_list(make_ddp: Callable[..., C
     )
     text = markdown_block(make_ddp(update={"stages": (row,)}), "stages")
     sentences = markdown_block(make_ddp(update={"stages": (row,)}), "stages:sentences")
-    titles = "slowest rank | stood still | tensors of a rank | collectives | their size | host memory | bits are"
+    titles = "slowest rank | stalled | tensors of a rank | collectives | their size | host memory | bits are"
     assert f"| stage of the | {titles} |" in text
     assert "| model: gather | - | - | - | - | - | - | RAISED |" in text
     assert r"gather of the model, rank 1: ValueError: a\|b; stages after it did not run" in sentences

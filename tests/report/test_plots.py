@@ -223,7 +223,7 @@ def test_steps_that_others_disturbed_are_crossed_out_and_in_no_median(steps: pd.
     assert np.asarray(crosses.get_xdata()).tolist() == [4]
     assert axes.get_ylim()[1] < 200
     assert axes.get_title(loc="left").startswith("A measured step takes 111 ms (median, slowest rank)")
-    assert axes.get_title(loc="left").endswith("; x: 1 that other guests disturbed")
+    assert axes.get_title(loc="left").endswith("; x: 1 that other virtual machines disturbed")
     taken = disturbed.assign(taken_fraction=disturbed["is_left_out"] * 0.5, stolen_fraction=np.nan)
     assert plot_step_times(taken).axes[0].get_title(loc="left").endswith("; x: 1 that others disturbed")
     distribution = plot_step_distribution(pd.concat([disturbed, disturbed.assign(launch=1, is_left_out=False)]))

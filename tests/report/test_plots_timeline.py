@@ -119,7 +119,7 @@ def test_other_steps_spans_are_left_out_and_an_empty_step_is_said() -> None:
     figure = step_figure([span(0, "7", "compute", 0, 1, step=6)])
     assert figure.axes[0].texts[0].get_text() == "Nothing is known to have run in step 7."
     assert "no communication" in title(step_figure([span(0, "7", "compute", 0, 1)]))
-    assert "ran beside compute" in title(step_figure([span(0, "7", "comm", 0, 1)]))
+    assert "overlapped with compute" in title(step_figure([span(0, "7", "comm", 0, 1)]))
 
 
 def test_markup_in_names_is_text() -> None:

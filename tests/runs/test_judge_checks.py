@@ -671,11 +671,14 @@ def test_functions_that_were_called_prove_nothing_either() -> None:
     [
         (
             (TAKEN.model_copy(update={"stolen_fraction": 0.3}),),
-            f"{LOOP} and other guests of the machine had 30.0 % of its cores; they left 3 of 8 MEASURED steps alone",
+            (
+                f"{LOOP} and other virtual machines of the host had 30.0 % of its cores; "
+                "they left 3 of 8 MEASURED steps alone"
+            ),
         ),
         (
             (TAKEN.model_copy(update={"stolen_fraction": 0.3, "takers": ()}),),
-            "other guests of the machine had 30.0 % of its cores; they left 3 of 8 MEASURED steps alone",
+            "other virtual machines of the host had 30.0 % of its cores; they left 3 of 8 MEASURED steps alone",
         ),
         (
             (TAKEN.model_copy(update={"stolen_fraction": NAN, "takers": (), "phase": None}),),
@@ -689,7 +692,8 @@ def test_functions_that_were_called_prove_nothing_either() -> None:
                 for launch, takers, stolen in ((0, (), 0.4), (2, (TAKER,), 0.0), (3, (), NAN), (5, (TAKER,), 0.0))
             ),
             (
-                "launch0: other guests of the machine had 40.0 % of its cores; they left 3 of 8 MEASURED steps alone. "
+                "launch0: other virtual machines of the host had 40.0 % of its cores; "
+                "they left 3 of 8 MEASURED steps alone. "
                 f"launch2: {LOOP}; they left 3 of 8 MEASURED steps alone. "
                 "launch3: others had the cores; they left 3 of 8 MEASURED steps alone. 1 more likewise"
             ),

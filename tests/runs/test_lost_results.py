@@ -170,7 +170,10 @@ def test_a_disturbed_profiled_step_is_in_no_table_and_counted(copy: Callable[[st
     assert {name for name, rows in tables.items() if "step" in rows and (rows["step"] == 17).any()} == set()
     cell = summarize_run(run.path).cells[0]
     assert cell.left_out_steps == {Phase.PROFILED: 1}
-    assert "launch0: 1 PROFILED step is left out: other guests had 2.0 % of the cores or more in it" in cell_notes(cell)
+    assert (
+        "launch0: 1 PROFILED step is left out: other virtual machines had 2.0 % of the cores or more in it"
+        in cell_notes(cell)
+    )
     assert not cell.disturbed
 
 

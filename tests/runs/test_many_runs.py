@@ -286,7 +286,7 @@ def test_a_phase_of_which_others_disturbed_most_is_named(tmp_path: Path) -> None
     steps.loc[profiled, "stolen_fraction"] = 0.78
     steps.to_parquet(path)
     (note,) = load_run_steps(run).attrs["notes"]
-    assert note.endswith(f"nothing is judged by its PROFILED steps: other guests left 0 of {count} alone")
+    assert note.endswith(f"nothing is judged by its PROFILED steps: other virtual machines left 0 of {count} alone")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ LAST_RANK: Disturbed = {"fsdp2_tp": {Phase.MEASURED: 4}}
 def disturb(run: Path, disturbed: Disturbed) -> None:
     """Let others have half of the cores in a cell's first steps of a phase, which then take three times as long.
 
-    Beside DDP these are other guests of the machine, beside FSDP2 other processes.
+    Beside DDP these are other virtual machines of the host, beside FSDP2 other processes.
     """
     for cell, counts in disturbed.items():
         folder = RunFolder(run).launch(cell, 0)

@@ -288,7 +288,8 @@ def test_steps_that_others_disturbed_are_left_out_of_all_numbers_and_counted(mad
     assert cell.left_out_steps == {Phase.MEASURED: 2, Phase.PROFILED: 1}
     (note,) = (note for note in cell.notes if "steps are left out" in note)
     assert note == (
-        "launch0: 2 MEASURED and 1 PROFILED steps are left out: other guests had 2.0 % of the cores or more in them"
+        "launch0: 2 MEASURED and 1 PROFILED steps are left out: "
+        "other virtual machines had 2.0 % of the cores or more in them"
     )
 
 
@@ -301,7 +302,7 @@ def test_where_nothing_was_left_alone_the_report_says_what_is_left(made: MadeRun
     ]
     write_table(made.launch.steps, pd.DataFrame(rows, columns=list(STEPS.dtypes)).astype(STEPS.dtypes))
     notes = summarize_run(made.folder.path).cells[0].notes
-    left_out = "launch0: 2 MEASURED steps are left out: other guests had 2.0 % of the cores or more in them"
+    left_out = "launch0: 2 MEASURED steps are left out: other virtual machines had 2.0 % of the cores or more in them"
     assert f"{left_out}, and 50.0 % in those that are kept" in notes
 
 

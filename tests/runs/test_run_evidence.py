@@ -154,7 +154,7 @@ def forget_steal(folder: LaunchFolder) -> None:
         (
             forget_steal,
             (
-                "launch0: what other guests of the machine had of the cores is not known of 11 of 11 steps:"
+                "launch0: what other virtual machines of the host had of the cores is not known of 11 of 11 steps:"
                 " none is left out for it"
             ),
         ),

@@ -62,7 +62,8 @@ def test_a_row_of_which_others_left_nothing_says_so_and_what_to_do() -> None:
     )
     *_, note = tabulate_rows([row]).notes
     assert note == (
-        "caps cannot be judged: other guests had part of the machine's cores (81.0 % in caps_1, 30.0 % in caps_6); run "
+        "caps cannot be judged: other virtual machines had part of the machine's cores "
+        "(81.0 % in caps_1, 30.0 % in caps_6); run "
         "`dtbench selftest --only caps` when they are gone"
     )
 

@@ -69,7 +69,7 @@ def test_all_ranks_wait_until_the_last_machine_is_quiet() -> None:
     ranks = Ranks([CALM], [BUSY, BUSY, CALM])
     ranks.together(wait)
     assert ranks.looks == ranks.signs_of_life == [3, 3]
-    assert ranks.said == [["waited for other guests of the machine: 1.5 s"]] * 2
+    assert ranks.said == [["waited for other virtual machines of the host: 1.5 s"]] * 2
 
 
 def test_a_machine_that_never_is_quiet_is_waited_for_until_time_is_up_once_in_a_launch() -> None:

@@ -191,7 +191,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
             *say_resumed(record.resumed_unix_ns),
             *say_warmup(whole.warmup),
             *say_together([note for note in whole.notes if note not in said]),
-            *([f"nobody knows on which machine and software {', '.join(silent)} ran"] if silent and written else []),
+            *([f"it is not known on which machine and software {', '.join(silent)} ran"] if silent and written else []),
         ),
     )
 
@@ -269,7 +269,7 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         unseen=sum(side.unseen for side in sides),
         notes=(
             *(note for side in sides for note in side.notes),
-            *([f"nobody knows on which machine and software {', '.join(silent)} ran"] if silent else []),
+            *([f"it is not known on which machine and software {', '.join(silent)} ran"] if silent else []),
         ),
         plan_notes=first.plan_notes,
         doubts=tuple(f"{side.labels[-2]}: {doubt}" for side in sides for doubt in side.doubts),

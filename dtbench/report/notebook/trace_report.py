@@ -68,7 +68,7 @@ class TraceReport:
 
     @cached_property
     def gaps(self) -> pd.DataFrame:
-        """Why the main compute stream stood still, one row per rank and step: the table ``gaps``."""
+        """Why the main compute stream stalled, one row per rank and step: the table ``gaps``."""
         return GAPS.tabulate(self.traces.analyses)
 
     @cached_property

@@ -55,10 +55,10 @@ MOST_NAMES: Final = 10
 """Unknown event names that are listed."""
 
 SHARES_EXPLAINED: Final = (
-    "hidden share: how much of the communication ran beside compute; "
+    "hidden share: how much of the communication overlapped with compute; "
     "exposed share: how much of the step communication took alone"
 )
-HIDDEN: Final = BarPart("hidden_comm_ns", "hidden comm (beside compute)")
+HIDDEN: Final = BarPart("hidden_comm_ns", "hidden comm (overlapped with compute)")
 
 _OUTCOMES: Final = {None: Tone.WARNING, True: Tone.GOOD, False: Tone.BAD}
 
@@ -123,7 +123,7 @@ def _tiles(cell: CellSummary) -> Iterator[Tile]:
     exposed, hidden = cell.exposed_step_fraction, cell.hidden_fraction
     shown = sentences.bound_below(cell, format_fraction(exposed))
     yield Tile("exposed share", shown, f"{part}of the step, communication alone", exposed)
-    yield Tile("hidden share", format_fraction(hidden), f"{part}of communication, beside compute", hidden)
+    yield Tile("hidden share", format_fraction(hidden), f"{part}of communication, overlapped with compute", hidden)
     for label, purpose in (("gradient wait", Purpose.GRAD_REDUCE), ("unshard wait", Purpose.UNSHARD)):
         word = sentences.wait_word(cell, purpose)
         told = sentences.wait_sentence(cell, purpose).replace(word, "", 1).lstrip(" ,:")

@@ -30,7 +30,7 @@ MOST_DISPUTES: Final = 4
 _EXPLAINED: Final = {
     Estimate.TRACE: "trace: communication with no compute beside it, from spans of PROFILED steps",
     Estimate.ABLATION: "ablation: steps as they are less steps without communication, neither profiled",
-    Estimate.WAIT: "waits: how long consumers stood still, by the clock (on CUDA, gaps of the compute stream)",
+    Estimate.WAIT: "waits: how long consumers were blocked, by the clock (on CUDA, gaps of the compute stream)",
     Estimate.LOGGER: "DDP's logger: torch's own figure, a check on the waits for gradients",
 }
 

@@ -17,7 +17,7 @@ _COLUMNS = (
         Column(title, is_number=True)
         for title in (
             "slowest\nrank",
-            "stood\nstill",
+            "stalled",
             "tensors\nof a rank",
             "collec-\ntives",
             "their\nsize",

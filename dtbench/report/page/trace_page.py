@@ -287,11 +287,11 @@ def gap_table(traces: TraceSet) -> Table:
             rows.append((str(one.rank), gaps[0].lane, *(_gap_cell(known or gaps, part) for part in _GAP_PARTS)))
         if 0 < len(known) < len(gaps):
             left_out.append(f"rank {one.rank}: of the {len(known)} of {len(gaps)} steps of which all parts are known")
-    titles = ("stood\nstill", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
+    titles = ("stalled", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
     are_bounds = any(words_of(cell).startswith(_AT_LEAST) for row in rows for cell in row)
     least = "at least: of some time the trace does not say when the next work was launched, or what it waited for"
     return Table(
-        title=f"Why the main compute stream stood still, {'per step' if are_steps else 'whole trace'}",
+        title=f"Why the main compute stream stalled, {'per step' if are_steps else 'whole trace'}",
         columns=[Column("rank"), Column("stream"), *(Column(title, is_number=True) for title in titles)],
         rows=rows,
         notes=(

@@ -42,7 +42,7 @@ PARTS: Final = (
     Part("exposed copy", "exposed_copy_ns", "#CC79A7", "...", "black"),
     Part("idle", "idle_ns", "#E6E6E6", "", "black"),
 )
-HIDDEN_COMM: Final = Part("hidden comm (beside compute)", "hidden_comm_ns", "#F7DDA4", "///", "black")
+HIDDEN_COMM: Final = Part("hidden comm (overlapped with compute)", "hidden_comm_ns", "#F7DDA4", "///", "black")
 
 
 def plot_step_breakdown(summary: RunSummary) -> Figure:

@@ -61,7 +61,7 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
         axes.plot(ordered["step"], duration_ms, color=colour, linestyle=style, linewidth=1.2, label=name)
     axes.set_ylim(*_settled_range_ms(kept))
     by_processes = (steps.get("taken_fraction", pd.Series(dtype="float64")) >= DISTURBED).any()
-    whose = "others" if by_processes else "other guests"
+    whose = "others" if by_processes else "other virtual machines"
     crossed = _cross_out(axes, sorted(set(steps["step"]) - set(kept["step"])), whose)
     axes.set_xlim(steps["step"].min() - 0.5, steps["step"].max() + 0.5)
     axes.set_xlabel("step")

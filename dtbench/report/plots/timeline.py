@@ -219,7 +219,7 @@ def _finding(spans: pd.DataFrame, exposed: pd.DataFrame, step: int) -> str:
     is_whole = not comm["exposed_ns"].isna().any()
     if not total_ns:
         known = (
-            "all communication ran beside compute"
+            "all communication overlapped with compute"
             if is_whole
             else "how much of the communication was exposed is not known"
         )

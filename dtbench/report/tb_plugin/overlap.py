@@ -134,7 +134,7 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart
     )
 
 
-_COMM_PARTS = (BarPart("exposed_comm_ns", "exposed"), BarPart("hidden_comm_ns", "hidden beside compute"))
+_COMM_PARTS = (BarPart("exposed_comm_ns", "exposed"), BarPart("hidden_comm_ns", "hidden behind compute"))
 
 
 def _by_purpose(purposes: pd.DataFrame, windows: int) -> Chart:

@@ -9,11 +9,11 @@ from dtbench.store.records.canary import CanaryResult, MissedWait
 def canary_words(result: CanaryResult) -> str:
     """Say whether anything was read before its collective was done."""
     if result.passed is None:
-        return f"nobody can tell whether a wait is missing: {result.reason}"
+        return f"it cannot be told whether a wait is missing: {result.reason}"
     steps = f"{result.steps} steps with poison in place of what had not arrived"
     errors = f"losses {_format_error(result.loss_error)}, gradients {_format_error(result.gradient_error)}"
     if not result.passed:
-        missed = "; ".join(_missed_words(missed) for missed in result.missed) or "nobody can tell whose"
+        missed = "; ".join(_missed_words(missed) for missed in result.missed) or "it cannot be told whose"
         return f"FAILED, a wait is missing: {missed} ({steps} differ from one without it: {errors})"
     equal = "equal losses and gradients" if result.is_equal else f"the same within rounding ({errors})"
     return f"no missing wait: {steps} gave {equal} ({_count(result.collectives)} each)"

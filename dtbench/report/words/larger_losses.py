@@ -33,7 +33,7 @@ def describe_host(host: HostWait, *, comm_ns: float, exposed_ns: float, step_ns:
 
     Args:
         host: how long it waits for it; at least that, where what is not known would make it read otherwise.
-        comm_ns: for which it stood still until a collective ended, or may have: nobody knows what was launched.
+        comm_ns: for which it stood still until a collective ended, or may have: it is not known what was launched.
         exposed_ns: in which communication ran beside no compute.
         step_ns: the whole.
         of: which that is, in words.

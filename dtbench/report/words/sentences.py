@@ -32,7 +32,7 @@ from dtbench.traces.known_part import KnownPart, name_part
 NAN = float("nan")
 
 WAIT_EXPLAINED: Final = (
-    "wait: how long a rank stood still for it; more than comm where waking up takes long, less than exposed where the "
+    "wait: how long a rank was blocked on it; more than comm where waking up takes long, less than exposed where the "
     "rank had other host work to do"
 )
 

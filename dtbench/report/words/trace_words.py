@@ -168,7 +168,7 @@ def _exposed_words(traces: TraceSet, mean: MeanTime, owners: Sequence[ExposedOwn
     if overlap.comm_ns is None or overlap.exposed_comm_ns is None:
         return _unknown_words(traces, mean)
     if not overlap.exposed_comm_ns:
-        return f"no communication exposed: all {format_ns(overlap.comm_ns)} of it ran beside compute"
+        return f"no communication exposed: all {format_ns(overlap.comm_ns)} of it overlapped with compute"
     share = format_fraction(overlap.exposed_step_fraction)
     least = "at least " if mean.lost else ""
     said = f"{least}{format_ns(overlap.exposed_comm_ns)} exposed ({share})"

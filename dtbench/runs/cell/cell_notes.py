@@ -136,7 +136,8 @@ def _say_unwatched(launch: LaunchData) -> Iterator[str]:
     unknown = judged["step"][judged["stolen_fraction"].isna()].nunique()
     if unknown:
         steps = f"{unknown} of {judged['step'].nunique()} steps"
-        yield f"what other guests of the machine had of the cores is not known of {steps}: none is left out for it"
+        what = f"what other virtual machines of the host had of the cores is not known of {steps}"
+        yield f"{what}: none is left out for it"
 
 
 def _record_notes(data: CellData) -> list[str]:
@@ -212,7 +213,11 @@ def _describe_launch(phases: Sequence[Disturbed]) -> str:
     left = [f"{one.left_alone} of {one.steps} {one.phase or 'arm'} steps" for one in phases]
     takers = [taker for one in phases for taker in one.takers]
     stolen = max((one.stolen_fraction for one in phases if one.stolen_fraction > 0), default=0.0)
-    guests = [f"other guests of the machine had {format_fraction(stolen)} of its cores"] if stolen >= DISTURBED else []
+    guests = (
+        [f"other virtual machines of the host had {format_fraction(stolen)} of its cores"]
+        if stolen >= DISTURBED
+        else []
+    )
     who = " and ".join([*([name_takers(takers)] if takers else []), *guests]) or "others had the cores"
     return f"{who}; they left {' and '.join(left)} alone"
 
@@ -284,7 +289,7 @@ def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
     """Say what others had of the machine, and which steps are left out for it."""
     stolen = max((record.stolen_fraction or 0.0 for record in launch.ranks), default=0.0)
     if stolen >= DISTURBED:
-        yield f"other guests of the machine had {format_fraction(stolen)} of its cores; {_AGAIN}"
+        yield f"other virtual machines of the host had {format_fraction(stolen)} of its cores; {_AGAIN}"
     throttled = 0.0 if launch.record is None else launch.record.throttled_fraction or 0.0
     if throttled >= DISTURBED:
         yield (
@@ -301,7 +306,7 @@ def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
         rest = f", and {format_fraction(kept)} in those that are kept" if kept >= DISTURBED else ""
         disturbed = launch.left_out_rows.get(STEPS_NAME, launch.steps)
         by_processes = "taken_fraction" in disturbed and bool((disturbed["taken_fraction"] >= DISTURBED / 2).any())
-        others = "others" if who or by_processes else "other guests"
+        others = "others" if who or by_processes else "other virtual machines"
         of = "a GPU" if _had_only_gpus(takers) else "the cores"
         yield f"{describe_left_out(launch.left_out, others=others, of=of)}{rest}{f'; {who}' if who else ''}"
 

@@ -75,7 +75,7 @@ def read_blocks(record: ArmSteps) -> tuple[Block, ...]:
 
 
 def _read_lost(block: ArmBlock) -> Floats:
-    """Return what others had in each step, as other guests and as processes of the machine."""
+    """Return what others had in each step, as other virtual machines and as processes of the machine."""
     stolen, taken = block.stolen_fraction, block.taken_fraction
     if stolen and taken:
         return np.asarray(add_lost(stolen, taken), dtype=np.float64)

@@ -190,7 +190,7 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
     left_out = find_left_out(judged.to_pandas()) if may_be else {}
     numbers = list(frozenset().union(*left_out.values()))
     is_left_out = np.isin(steps["step"].to_numpy(), numbers) if numbers else np.zeros(steps.num_rows, dtype=bool)
-    others = "others" if _had_processes(judged) else "other guests"
+    others = "others" if _had_processes(judged) else "other virtual machines"
     told = [*_describe_disturbed(judged.to_pandas(), left_out, others=others)] if may_be else []
     note = f"{folder.path}: {'; '.join(told)}" if told else None
     planned = count_planned(cell.plan)

@@ -95,7 +95,7 @@ def keep_finished(steps: pd.DataFrame, ranks: int) -> pd.DataFrame:
     return steps[steps.groupby("step")["rank"].transform("nunique") >= ranks] if len(steps) else steps
 
 
-def describe_left_out(left_out: LeftOut, *, others: str = "other guests", of: str = "the cores") -> str:
+def describe_left_out(left_out: LeftOut, *, others: str = "other virtual machines", of: str = "the cores") -> str:
     """Say how many steps of each phase are left out, and why: others had the cores, or a GPU."""
     counts = " and ".join(f"{len(steps)} {phase}" for phase, steps in left_out.items())
     one = sum(map(len, left_out.values())) == 1

@@ -124,6 +124,6 @@ class Measure(Record):
     stall_timeout_s: Annotated[float, Field(gt=0, le=1_000_000)] = 120.0
     """A rank that shows no progress for this long is declared hung and the launch ends."""
     quiet_timeout_s: Annotated[float, Field(ge=0, le=86_400)] = 0.0
-    """How long a launch may wait in all for other guests of a virtual machine to leave its cores alone: before MEASURED
+    """How long a launch may wait in all for other guests of the machine to leave its cores alone: before MEASURED
     and before PROFILED steps, and to run a phase or a block of ``exposure`` again of which they left fewer than three
     steps alone. 0: not at all."""

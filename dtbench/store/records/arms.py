@@ -11,7 +11,7 @@ class ArmBlock(Record):
     Attributes:
         step_ns: duration of each step, as MEASURED steps are timed.
         wait_ns: by purpose, how long a consumer stood still in each of these steps; only of arm ``full``.
-        stolen_fraction: the share of the machine's cores that other guests had in each; empty: nobody looked.
+        stolen_fraction: the share of the machine's cores that other virtual machines had in each; empty: nobody looked.
         taken_fraction: of the cores that ranks can use at once, had by other processes in each; empty: nobody looked.
     """
 

@@ -25,7 +25,7 @@ class GroupTime:
         size_bytes: sum of the sizes that are known; None: of none of them, though there are some.
         unsized: those of them whose size is not known.
         comm_ns: time of the window's communication that is this group's.
-        hidden_ns: the part beside compute.
+        hidden_ns: the part overlapped with compute.
         exposed_ns: the part without.
     """
 

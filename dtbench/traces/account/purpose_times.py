@@ -1,4 +1,4 @@
-"""Communication by purpose: how much, how much of it was exposed, how long consumers stood still; a row per window."""
+"""Communication by purpose: how much, how much of it was exposed, how long consumers were blocked; a row per window."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ def _account_window(columns: Sequence[Ints], waits: Waits, window: Window) -> tu
 def sum_unattributed(collectives: Sequence[Collective], shares: Shares) -> list[int | None]:
     """Sum the exposed time of collectives without an owner, for each step and, last, outside all.
 
-    None where what computes was not recorded, so that nobody knows what was exposed.
+    None where what computes was not recorded, so that it is not known what was exposed.
     """
     has_owner = np.array([bool(collective.owner) for collective in collectives], dtype=np.int64)
     exposed_ns, _, undecided_ns = shares.sum_by(has_owner, 2)

@@ -1,4 +1,4 @@
-"""What purposes took at least, where collectives of which nobody knows what they were for may have been for them.
+"""What purposes took at least, where collectives of which it is not known what they were for may have been for them.
 
 ::
 

@@ -32,7 +32,7 @@ cause               takes at most                                      needs
 ``needed_at_once``  everything; of gradients on the host that wait     issue, ready, a host that launched in time; of
                     later in backward, the compute behind that wait    gradients its wait, in the midst of backward
 ``bandwidth``       everything                                         all of the above; no compute stood launched of
-                                                                       which nobody knows what it waited for
+                                                                       which it is not known what it waited for
 ``unknown``         everything                                         names what was missing
 ==================  =================================================  =============================================
 

@@ -329,7 +329,7 @@ class _Evidence:
         return self.trace.details.get(self.addressed.get(issue.event, issue.event))
 
     def sent_by(self, issue: Issue) -> "_Sent | None":
-        """Return what is known of a send or receive; None: it is none, or nobody knows on which group.
+        """Return what is known of a send or receive; None: it is none, or it is not known on which group.
 
         In our own runs torch's operator, which says the peer, lies inside the range that says the group.
         """

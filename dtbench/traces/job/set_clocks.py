@@ -1,4 +1,4 @@
-"""Steps of a rank whose times nobody knows: they are counted, and enter no mean and no comparison.
+"""Steps of a rank whose times it is not known: they are counted, and enter no mean and no comparison.
 
 ::
 

@@ -246,7 +246,7 @@ def _describe_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterable[str]:
     if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):
         where = f" in {_name_steps(unrecorded)}" if unrecorded else ""
         yield (
-            f"no operator of the threads that compute was recorded{where}, so that nobody knows what was hidden there; "
+            f"no operator of the threads that compute was recorded{where}, so it is not known what was hidden there; "
             "record ProfilerActivity.CPU for whole steps"
         )
     if not one.steps and not any_steps:  # else what compares ranks says which lack them

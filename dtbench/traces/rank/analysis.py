@@ -64,7 +64,7 @@ class StepAccount:
         unattributed_ns: the part of ``exposed_comm_ns`` that belongs to collectives without an owner; None: not known.
         probes: functions under study that ran in it, by label.
         lost: collectives that it issued and that were not seen to run: what communication took is at least this.
-        untold: what collectives of it of which nobody knows what they were for may have been for.
+        untold: what collectives of it of which it is not known what they were for may have been for.
         unsure_ns: by how much earlier it may begin, as launches are lost.
     """
 

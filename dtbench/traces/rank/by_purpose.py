@@ -45,7 +45,7 @@ class PurposeSources:
 
         Args:
             collectives: of the rank.
-            untold: of which nobody knows what they are for, as from ``find_untold``.
+            untold: of which it is not known what they are for, as from ``find_untold``.
         """
         waits = (
             find_device_waits(collectives) if self.waits is None else sum_waits(self.waits, collectives, self.compute)

@@ -41,7 +41,7 @@ class Contents:
         unknown_names: kernels counted as compute that sound like communication.
         unseen: collectives that were launched and whose kernels the trace lacks.
         names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
-        recorded: when what computes was recorded; None: always. Elsewhere nobody knows what was hidden.
+        recorded: when what computes was recorded; None: always. Elsewhere it is not known what was hidden.
         lost: kernels that were launched and are not in the trace.
         clock: whether the device's times fit the host's.
         peer_copies: copies between devices that may be communication.

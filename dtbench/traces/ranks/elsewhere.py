@@ -4,7 +4,7 @@
 
     rank 1   send to rank 3 [....==]       .  rank 3 was not there: known where their clocks can be compared
              all-gather     [??????]       ?  with ranks that have no trace: all of it may have been waiting
-             compute            ████          but what ran beside compute kept nothing else that long
+             compute            ████          but what overlapped with compute kept nothing else that long
 """
 
 from collections.abc import Mapping, Sequence

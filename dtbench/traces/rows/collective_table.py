@@ -34,7 +34,7 @@ class _Seen:
     """One collective of one rank, with what is known of it besides.
 
     Attributes:
-        is_launch_lost: launches of its step are lost, so that nobody knows who waited for it.
+        is_launch_lost: launches of its step are lost, so that it is not known who waited for it.
         causes_ns: what each cause explains; None: not known.
     """
 

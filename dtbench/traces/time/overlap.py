@@ -24,7 +24,7 @@ class Overlap:
         step_ns: length of the window, above zero.
         compute_ns: compute runs.
         comm_ns: communication runs.
-        hidden_comm_ns: communication runs beside compute.
+        hidden_comm_ns: communication runs overlapped with compute.
         exposed_comm_ns: communication runs and compute does not.
         exposed_copy_ns: a copy runs and neither compute nor communication does.
         idle_ns: nothing runs; on CPU this is host time, Python and dispatch.

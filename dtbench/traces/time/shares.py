@@ -51,7 +51,7 @@ class Shares:
 
     @property
     def hidden_ns(self) -> Ints:
-        """The same for time beside compute."""
+        """The same for time overlapped with compute."""
         return self._sum_by(np.arange(self.num_collectives), self.num_collectives, self.entry_hidden_ns)
 
     def sum_by(self, group_of: Ints, num_groups: int) -> tuple[Ints, Ints, Ints]:

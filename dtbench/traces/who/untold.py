@@ -18,7 +18,7 @@ from dtbench.traces.kinds.operators import is_issue
 from dtbench.traces.who.collectives import Collective, Regions
 
 Untold = Mapping[int, frozenset[Purpose]]
-"""By index of a collective whose purpose nobody knows: what it may be for."""
+"""By index of a collective whose purpose it is not known: what it may be for."""
 
 
 def find_untold(collectives: Sequence[Collective], regions: Regions | None = None) -> dict[int, frozenset[Purpose]]:

@@ -17,7 +17,7 @@ class Reading:
     """How long one step took; ``settle`` replaces the host's duration where there is a device clock.
 
     Attributes:
-        stolen_fraction: the share of its machine's cores that other guests had meanwhile; NaN: not known.
+        stolen_fraction: the share of its machine's cores that other virtual machines had meanwhile; NaN: not known.
     """
 
     start_ns: int

@@ -35,9 +35,9 @@ class RankContext:
         say: told of each milestone and its detail.
         carrier: of this rank's collectives.
         exchange: where ranks tell each other something without a collective.
-        idle: waits for other guests to leave the machine alone.
+        idle: waits for other virtual machines to leave the machine alone.
         others: who else had the machine.
-        stolen: what other guests had of it since the rank began.
+        stolen: what other virtual machines had of it since the rank began.
         trace: where PROFILED steps go.
     """
 

@@ -1,4 +1,4 @@
-"""Waits for other guests of a virtual machine to leave its cores alone, and says what to run again when they did not.
+"""Waits for other virtual machines of the host to leave its cores alone, and says what to run again when they did not.
 
 They come in bursts of some seconds to a minute. Single steps that they disturbed are left out afterwards
 (``dtbench.machine.disturbance``); a burst over a whole phase, or a whole block of steps, leaves nothing to go by.
@@ -46,7 +46,7 @@ class IdleWait:
             looks += 1
             is_disturbed = self._agree(is_disturbed=seen.stolen_fraction >= DISTURBED)
         if looks > 1:
-            self.say("waited for other guests of the machine", f"{self._spent_s - before_s:.1f} s")
+            self.say("waited for other virtual machines of the host", f"{self._spent_s - before_s:.1f} s")
 
     def wants_again(self, stolen_fractions: Sequence[float], took_ns: int) -> bool:
         """Tell whether to run steps again, and if so wait first: others left fewer than three of them alone.

@@ -31,7 +31,7 @@ FindTaken = Callable[[Sequence[int], Sequence[int]], list[float]]
 
 
 def know_nothing_taken(starts_ns: Sequence[int], _durations_ns: Sequence[int]) -> list[float]:
-    """Return that nobody knows what was taken."""
+    """Return that it is not known what was taken."""
     return [math.nan] * len(starts_ns)
 
 
@@ -50,7 +50,7 @@ class PhaseResult:
     durations_ns: list[int] = field(default_factory=list)
 
     def note_taken(self, taken_fractions: Sequence[float]) -> None:
-        """Add what other processes of the machine had to what its other guests had."""
+        """Add what other processes of the machine had to what its other virtual machines had."""
         self.stolen_fractions = add_lost(self.stolen_fractions, taken_fractions)
 
     def find_undisturbed_regions(self) -> list[dict[Region, int]]:

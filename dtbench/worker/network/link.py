@@ -200,7 +200,7 @@ class Link:
         self, label: CollectiveLabel, ranks: Sequence[int], ready_ns: int
     ) -> tuple[Callable[[], int], Callable[[], bool]]:
         """Tell the other ranks when this one is ready; gives when the last is, and whether all have told."""
-        # their two ends count differently, so nobody knows when the other one issued
+        # their two ends count differently, so it is not known when the other one issued
         if label.operation in POINT_TO_POINT:
             return lambda: ready_ns, lambda: True
         key = f"{label.group} {ranks}"

@@ -112,7 +112,7 @@ def name_mesh(names: Mapping[str, str]) -> tuple[OwnAxis, ...]:
 
 
 def read_overlap(traffic: Iterable[Traffic]) -> Iterator[OverlapPossible]:
-    """Say for each purpose whether it was issued so that it can run beside compute, where that can be told.
+    """Say for each purpose whether it was issued so that it can run overlapped with compute, where that can be told.
 
     What is issued synchronously cannot. What is not can only where nobody needs it at once: gradients and parameters.
     """
@@ -122,7 +122,7 @@ def read_overlap(traffic: Iterable[Traffic]) -> Iterator[OverlapPossible]:
     for purpose, items in by_purpose.items():
         count, asynchronous = sum(item.count for item in items), sum(item.count_async for item in items)
         if asynchronous == 0:
-            reason = "issued synchronously, the rank stands still until it is over"
+            reason = "issued synchronously, the rank is blocked until it is over"
             yield OverlapPossible(purpose=purpose, possible=False, reason=reason)
         elif purpose in (Purpose.GRAD_REDUCE, Purpose.UNSHARD):
             reason = f"{asynchronous} of {count} issued asynchronously"

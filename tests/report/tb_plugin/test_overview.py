@@ -71,7 +71,7 @@ def sentences_of(part: Part) -> tuple[Line, ...]:
 
 def test_stages_are_the_reports_table(card: Callable[..., Part]) -> None:
     table = table_of(card(stages=(GATHER,)), "stages")
-    assert [column.plain_title for column in table.columns][:3] == ["stage of the", "slowest rank", "stood still"]
+    assert [column.plain_title for column in table.columns][:3] == ["stage of the", "slowest rank", "stalled"]
     assert table.words == [("model: gather", "58.8 ms", "45.0 ms", "1.00 MiB", "8", "1.00 MiB", "+24.0 KiB", "equal")]
     assert card().find("stages") is None
 

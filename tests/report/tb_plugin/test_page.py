@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from tests.report.tb_plugin.conftest import AddRun
 
-CHROMIUM = shutil.which("chromium")
 TRACE = Path(__file__).parents[2] / "traces" / "recorded" / "ddp_2ranks_rank0.json.gz"
 RUN = "quickstart/20260101T120000-aaaa"
 OTHER = "quickstart/20260102T120000-bbbb"
@@ -43,18 +42,6 @@ board.configure(argv=[None, "--logdir", sys.argv[1], "--port", "0", "--host", "l
 print(board.launch(), flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    if CHROMIUM is None:
-        pytest.skip("no chromium: `apt-get install chromium` brings it")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
@@ -115,11 +102,11 @@ class Opened:
 
 
 @pytest.fixture
-def open_page(browser: "Browser", address: str) -> "Iterator[Callable[[], Opened]]":
+def open_page(chromium: "Browser", address: str) -> "Iterator[Callable[[], Opened]]":
     pages: list[Opened] = []
 
     def open_it() -> Opened:
-        pages.append(Opened(browser.new_page(viewport={"width": 1400, "height": 900}), address))
+        pages.append(Opened(chromium.new_page(viewport={"width": 1400, "height": 900}), address))
         return pages[-1]
 
     yield open_it

@@ -73,7 +73,7 @@ def test_the_log_directory_may_be_a_scenario_a_run_or_a_folder_above(
 ) -> None:
     board = open_board(logdir / inside)
     assert [run["run"] for run in board.ask("runs")["runs"]] == [name]
-    assert board.ask("overview", run=name)["run_id"] == "20260101T120000-aaaa"
+    assert board.ask("overview", run=name)["page"]["aside"] == "20260101T120000-aaaa"
     assert board.plugin.is_active()
 
 
@@ -207,7 +207,7 @@ def test_a_link_inside_a_run_that_leads_out_is_not_followed(logdir: Path, linked
 
 def test_links_that_stay_inside_are_followed(logdir: Path, open_board: OpenBoard) -> None:
     (logdir / "latest").symlink_to(logdir / RUN)
-    assert open_board(logdir).ask("overview", run="latest")["run_id"] == "20260101T120000-aaaa"
+    assert open_board(logdir).ask("overview", run="latest")["page"]["aside"] == "20260101T120000-aaaa"
 
 
 def test_a_cell_that_is_called_by_a_path_is_refused(logdir: Path, open_board: OpenBoard) -> None:
@@ -279,18 +279,27 @@ def test_a_request_that_makes_no_sense_gets_a_sentence(
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
+def cards_of(said: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Give the blocks of each cell by their names, of what the overview says."""
+    cells = [part for part in said["page"]["parts"] if part["key"].startswith("cell:")]
+    return {part["title"]: {block["key"]: block for block in part["blocks"]} for part in cells}
+
+
 def test_the_overview_says_what_the_report_says(board: "Board", logdir: Path) -> None:
     summary = summarize_run(logdir / RUN)
     said = board.ask("overview", run=RUN)
-    assert [cell["name"] for cell in said["cells"]] == ["ddp", "fsdp2_tp"]
-    for cell, card in zip(summary.cells, said["cells"], strict=True):
-        assert card["answer"] == f"Exposed: {sentences.answer_sentence(cell)}"
-        tiles = {tile["label"]: tile["words"] for tile in card["tiles"]}
+    cards = cards_of(said)
+    assert list(cards) == ["ddp", "fsdp2_tp"]
+    for cell in summary.cells:
+        card = cards[cell.name]
+        (answer,) = (fact["words"] for fact in card["lead"]["facts"] if fact["label"] == "exposed")
+        assert answer == sentences.answer_sentence(cell)
+        tiles = {tile["label"]: tile["words"] for tile in card["tiles"]["tiles"]}
         assert tiles["step time"] == format_ns(cell.step_time.median)
         assert tiles["throughput"] == sentences.throughput_words(cell)
         assert tiles["exposed share"] == format_fraction(cell.exposed_step_fraction)
         assert tiles["hidden share"] == format_fraction(cell.hidden_fraction)
-        bars = card["chart"]["bars"]
+        bars = card["breakdown"]["bars"]
         assert [bar["label"] for bar in bars] == [f"rank {row.rank}" for row in cell.ranks]
         assert [sum(bar["lengths_ns"]) for bar in bars] == [row.step_ns for row in cell.ranks]
         assert [bar["below_ns"] for bar in bars] == [row.hidden_comm_ns for row in cell.ranks]
@@ -396,7 +405,7 @@ def test_a_collective_names_its_owner_and_every_ranks_times(logdir: Path, open_b
     assert {fact["label"]: fact["words"] for fact in said["facts"]}["cause"] == "waited for rank 0"
     assert [rank[0] for rank in said["ranks"]["rows"]] == ["0", "1"]
     assert said["ranks"]["rows"][int(one["rank"])][1] == format_ns(one["end_ns"] - one["start_ns"])
-    assert said["ranks"]["note"] == "Rank 0 began last."
+    assert said["ranks"]["notes"] == ["Rank 0 began last."]
     (bar,) = (bar for bar in said["chart"]["bars"] if bar["label"] == f"rank {one['rank']}")
     parts = [part["key"] for part in said["chart"]["parts"]]
     assert dict(zip(parts, bar["lengths_ns"], strict=True))["tail"] == 2_000_000
@@ -412,7 +421,7 @@ def test_two_groups_of_one_name_are_not_taken_for_one_collective(logdir: Path, o
     table.to_parquet(launch.derived_table("collectives"))
     said = open_board(logdir).ask("collective", **FSDP, row=0)
     assert len(said["ranks"]["rows"]) == 1
-    assert "Several groups have this name" in said["ranks"]["note"]
+    assert "Several groups have this name" in " ".join(said["ranks"]["notes"])
 
 
 def test_a_comparison_leads_with_its_sentence(logdir: Path, open_board: OpenBoard, add_run: "AddRun") -> None:
@@ -420,8 +429,8 @@ def test_a_comparison_leads_with_its_sentence(logdir: Path, open_board: OpenBoar
     board = open_board(logdir)
     before, after = (json.dumps([name, "ddp"]) for name in (RUN, "quickstart/20260301T120000-cccc"))
     said = board.ask("compare", baseline=before, candidate=after)
-    assert said["sentence"]
-    assert any(table["title"] == "What it cost" for table in said["tables"])
+    assert said["answer"][0]["words"]
+    assert any(block["title"] == "What it cost" for part in said["parts"] for block in part["blocks"])
     status, sentence = board.refuse("compare", baseline=before, candidate=before)
     assert status == 409
     assert "not compared with itself" in sentence
@@ -438,7 +447,7 @@ def test_unlike_environments_are_compared_only_when_a_person_insists(
     status, sentence = board.refuse("compare", **sides)
     assert status == 409
     assert "9.9.9" in sentence
-    assert board.ask("compare", **sides, force="yes")["sentence"]
+    assert board.ask("compare", **sides, force="yes")["answer"][0]["words"]
 
 
 def test_numbers_that_nobody_knows_are_words_not_zeros(logdir: Path, open_board: OpenBoard) -> None:
@@ -490,10 +499,10 @@ def test_a_run_in_progress_shows_where_it_is_and_the_launches_that_have_ended(bo
     assert said["sentence"] == "1 of 2 launches have ended; fsdp2_tp, launch 0: its ranks are at work."
     words = [rank["words"] for rank in said["ranks"]]
     assert words == ["MEASURED 1 of 8 steps, last 5.00 ms", "starting", "starting", "starting"]
-    ddp, fsdp2_tp = board.ask("overview", run=RUN)["cells"]
-    assert ddp["chart"] is not None
-    assert fsdp2_tp["chart"] is None
-    assert fsdp2_tp["problem"].startswith("This cell is not finished")
+    cards = cards_of(board.ask("overview", run=RUN))
+    assert "breakdown" in cards["ddp"]
+    assert "breakdown" not in cards["fsdp2_tp"]
+    assert cards["fsdp2_tp"]["problem"]["lines"][0]["words"].startswith("This cell is not finished")
 
 
 def test_a_run_whose_ranks_are_silent_was_probably_stopped(board: "Board", logdir: Path) -> None:
@@ -525,7 +534,7 @@ def test_the_tables_of_a_launch_that_has_ended_are_made_beside_the_server(board:
     shutil.copy(TRACE, launch.trace(0, 1))
     said = board.ask("overview", run=RUN)
     assert launch.overlap.exists()
-    assert [bar["label"] for bar in said["cells"][0]["chart"]["bars"]] == ["rank 0"]
+    assert [bar["label"] for bar in cards_of(said)["ddp"]["breakdown"]["bars"]] == ["rank 0"]
     drawn = board.ask("timeline", **DDP)
     assert [rank["rank"] for rank in drawn["ranks"]] == [0]
     step = drawn["steps"][0]
@@ -562,7 +571,7 @@ def test_bars_are_means_of_the_steps_whose_account_is_known_and_the_others_are_c
         of_first, said = (
             board.ask("overlap", **{**DDP, "launch": "all"}, by=by, **step) for step in ({"step": 16}, {})
         )
-        assert (said["chart"], said["table"]) == (of_first["chart"], of_first["table"])
+        assert said["chart"] == of_first["chart"]
         assert said["sentence"].endswith("; 4 more are left out: where their time went is not known")
         if by == "purpose":
             assert said["chart"] == whole["chart"]
@@ -584,7 +593,7 @@ def test_a_purpose_of_which_only_a_part_is_known_has_no_bar(logdir: Path, open_b
     forget(RunFolder(logdir / RUN).launch("ddp", 0), "purposes", "hidden_ns")
     said = open_board(logdir).ask("overlap", **{**DDP, "launch": "all"}, by="purpose")
     assert said["chart"]["bars"] == []
-    assert said["table"]["rows"][0][3:5] == ["n/a", "n/a"]
+    assert said["chart"]["table"]["rows"][0][3:5] == ["n/a", "n/a"]
 
 
 def test_exposed_time_of_collectives_that_is_not_known_is_no_zero_no_cause_and_no_advice(
@@ -619,7 +628,8 @@ def test_where_causes_are_no_findings_a_collective_gets_no_advice(logdir: Path, 
     shorter = steps["duration_ns"].where(steps["phase"] != Phase.MEASURED, steps["duration_ns"] // 4)
     write_table(launch.steps, steps.assign(duration_ns=shorter))
     board = open_board(logdir)
-    assert "NOT REPRESENTATIVE" in board.ask("overview", run=RUN)["cells"][0]["answer"]
+    lead = cards_of(board.ask("overview", run=RUN))["ddp"]["lead"]
+    assert any("NOT REPRESENTATIVE" in fact["words"] for fact in lead["facts"])
     assert board.ask("collective", **DDP, row=4)["advice"] == ""
 
 

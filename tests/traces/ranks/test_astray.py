@@ -77,7 +77,7 @@ def test_of_two_ranks_nobody_knows_whose_clock_was_set(jobs: Any) -> None:
     assert judged(compared, 0) == judged(compared, 1) == [0, 1, 2]
     (note,) = compared.clocks.notes
     assert note == (
-        "ranks 0-1: 3 of 6 common collectives (numbers 4-6) ended 1.50 ms apart, and nobody knows which end is right"
+        "ranks 0-1: 3 of 6 common collectives (numbers 4-6) ended 1.50 ms apart, and it is not known which end is right"
         " (was one clock set?). Nothing is said about skew there"
     )
     (said,) = describe_waiting(compared.waiting)

@@ -4,10 +4,10 @@
 
     rank 0   ...|   ...|   ...|   ...|
     rank 1   ...|   ...|      ...|   ...|     that end is astray, and with it all between the ends beside it
-                       [~~~~~~~~~~~~~]        of which nobody knows on which clock it was
+                       [~~~~~~~~~~~~~]        of which it is not known on which clock it was
 
 A rank that begins late makes all others end later, with it: where ends lie apart, begins cannot be compared. Where most
-machines agree, it is the others that are astray; else nobody knows which, and all are.
+machines agree, it is the others that are astray; else it is not known which, and all are.
 """
 
 import itertools
@@ -237,7 +237,7 @@ def _describe_odd(ends: _Ends) -> str:
 
 def _describe_apart(ends: _Ends) -> str:
     size, why = _name_size(ends.late_ns[ends.is_off], ends), _ask_why(ends, "one clock")
-    return f"{_name_places(ends.is_off)} ended {size} apart, and nobody knows which end is right ({why})."
+    return f"{_name_places(ends.is_off)} ended {size} apart, and it is not known which end is right ({why})."
 
 
 def _ask_why(ends: _Ends, clock: str) -> str:

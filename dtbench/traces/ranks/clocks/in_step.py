@@ -12,7 +12,7 @@ from dtbench.traces.time.intervals import Bools, Ints
 
 _IN_STEP: Final = 0.9  # part of the collectives that no rank may leave before the last has entered
 _ENOUGH_OF_GROUP: Final = 4  # collectives of one group that are judged by themselves
-_AS_FAR: Final = 0.99  # two ranks alone are off their median by the same: nobody knows which is wrong
+_AS_FAR: Final = 0.99  # two ranks alone are off their median by the same: it is not known which is wrong
 
 
 def find_out_of_step(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> set[int]:

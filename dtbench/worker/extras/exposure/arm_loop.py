@@ -52,7 +52,7 @@ class Block:
     Attributes:
         step_ns: duration of each.
         start_ns: when each began.
-        stolen_fraction: the share of the machine's cores that other guests had in each; NaN: not known.
+        stolen_fraction: the share of the machine's cores that other virtual machines had in each; NaN: not known.
         stood_ns: by purpose, how long each stood still, as Python sees it; empty of other arms than ``full``.
         end_ns: how long DDP took after the last node of backward, in each; 0 for other strategies.
         has_nan: a loss was NaN, also of the step before.

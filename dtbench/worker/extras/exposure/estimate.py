@@ -121,7 +121,7 @@ class ArmRunner:
         )
 
     def _run_block(self, loop: ArmLoop, arm: Arm) -> Block:
-        """Run a block, and again where other guests of the machine left too little of it."""
+        """Run a block, and again where other virtual machines of the host left too little of it."""
         block = loop.run_block(arm)
         while self.trained.at.idle.wants_again(self._find_lost(block), sum(block.step_ns)):
             block = loop.run_block(arm)
