@@ -201,7 +201,7 @@ def test_notes_of_cells_that_are_not_told_in_full_are_told_once(
     assert sweep.note_sentences(summary) == (first.plan.notes[0], "1 and 1 more: odd")
     lines = [line.strip() for line in shown(summary, 120, whole=True)]
     assert any(line.endswith("1 and 1 more: odd") for line in lines), lines[-8:]
-    assert "- 1 and 1 more: odd" in markdown_run(summary)
+    assert "- note: 1 and 1 more: odd" in markdown_run(summary)
     noisy = [first.model_copy(update={"notes": tuple(f"note {number}" for number in range(20))}), second, *others]
     assert sweep.note_sentences(make_run(*noisy))[-1] == "and 15 more notes: see --json"
 

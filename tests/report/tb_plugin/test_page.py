@@ -150,8 +150,8 @@ def test_every_tab_opens_without_networking_and_shows_the_tables_numbers(
     shown.open("Collectives")
     collectives = dtbench.load_run(logdir / RUN).collectives.query("cell == 'ddp'").reset_index(drop=True)
     first = collectives.sort_values("exposed_ns", ascending=False, kind="stable").iloc[0]
-    assert format_ns(first["exposed_ns"]) in shown.rows("table.words")[0]
-    shown.board.locator("table.words tbody tr").first.click()
+    assert format_ns(first["exposed_ns"]) in shown.rows("table.rows")[0]
+    shown.board.locator("table.rows tbody tr").first.click()
     assert shown.text(".details h3") == f"{first['owner']}'s all-reduce"
     assert shown.text(".details dd") == first["owner"]
 
@@ -222,12 +222,12 @@ def test_tabs_and_rows_are_reached_by_keyboard(open_page: "Callable[[], Opened]"
     assert shown.text("[role=tab][aria-selected=true]") == "Compare"
     shown.open("Collectives")
     shown.board.get_by_label("Show").select_option("owner")
-    shown.board.locator("table.words th", has_text="count").wait_for()
-    owner = shown.rows("table.words")[0][0]
-    shown.board.locator("table.words tbody tr").first.focus()
+    shown.board.locator("table.rows th", has_text="count").wait_for()
+    owner = shown.rows("table.rows")[0][0]
+    shown.board.locator("table.rows tbody tr").first.focus()
     shown.page.keyboard.press("Enter")
     shown.board.locator("button.chip").wait_for()
-    assert {row[2] for row in shown.rows("table.words")} == {owner}
+    assert {row[2] for row in shown.rows("table.rows")} == {owner}
     shown.board.get_by_role("button", name="time").click()
     shown.board.locator('th[aria-sort="descending"]', has_text="time").wait_for()
     assert shown.troubles == []
@@ -252,8 +252,8 @@ def test_names_that_contain_markup_appear_as_text(logdir: Path, open_page: "Call
     assert shown.text(".cell h3").startswith(cell)
     assert "<i>scenario" in shown.text("h2")
     shown.open("Collectives")
-    assert shown.rows("table.words")[0][2] == owner
-    shown.board.locator("table.words tbody tr").first.click()
+    assert shown.rows("table.rows")[0][2] == owner
+    shown.board.locator("table.rows tbody tr").first.click()
     assert shown.text(".details dd") == owner
     for tab in ("Overlap", "Compare"):
         shown.open(tab)
@@ -275,7 +275,7 @@ def test_a_run_in_progress_is_followed_to_its_end(logdir: Path, open_page: "Call
     shown = open_page()
     shown.board.locator(".progress", has_text="1 of 2 launches have ended").wait_for()
     shown.board.locator(".progress dd", has_text="MEASURED 0 of 8 steps").wait_for()
-    assert shown.text('[data-cell="fsdp2_tp"] .problem').startswith("This cell is not finished")
+    assert shown.text('[data-cell="fsdp2_tp"] [data-block=problem]').startswith("This cell is not finished")
     shutil.rmtree(launch.path)
     aside.rename(launch.path)
     change_json(run / "run.json", lambda record: record.update(status="complete", ended_unix_ns=2))
