@@ -77,7 +77,8 @@ def cell_part(cell: CellSummary) -> Part:
 def _blocks(cell: CellSummary) -> Iterator[Block]:
     ended = sentences.status_sentence("This cell", cell.status, cell.reason)
     if ended is not None:
-        yield Prose((Line(ended, Tone.BAD),), key="problem")
+        tone = Tone.WARNING if cell.status is RunStatus.RUNNING else Tone.BAD  # what has not ended is no failure
+        yield Prose((Line(ended, tone),), key="problem")
     if not cell.launches:  # none can be read: what it did is not known, which is not that it did nothing
         yield Prose(lines([*cell.unreadable.values()][1:]), key="unreadable")
         return

@@ -275,7 +275,7 @@ def test_a_run_in_progress_is_followed_to_its_end(logdir: Path, open_page: "Call
     shown = open_page()
     shown.board.locator(".progress", has_text="1 of 2 launches have ended").wait_for()
     shown.board.locator(".progress dd", has_text="MEASURED 0 of 8 steps").wait_for()
-    assert shown.text('[data-cell="fsdp2_tp"] [data-block=problem]').startswith("This cell is not finished")
+    assert shown.text('[data-cell="fsdp2_tp"] [data-block=problem]').startswith("!This cell is not finished")
     shutil.rmtree(launch.path)
     aside.rename(launch.path)
     change_json(run / "run.json", lambda record: record.update(status="complete", ended_unix_ns=2))
