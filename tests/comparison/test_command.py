@@ -277,6 +277,8 @@ def test_owners_beyond_those_that_have_a_row_are_counted(launch_of: Make, side_o
     found = compare_sides(old, new)
     (cost,) = (section for section in comparison_tables(found) if section.title == "What it cost")
     assert as_line(cost.first_notes[0]).words == "and 12 more owners whose change is established: see --json"
+    markdown = answer_markdown(comparisons_page([found]))
+    assert "and 12 more owners whose change is established: see --json" in markdown, "a pull request has little room"
 
 
 class _Tags(HTMLParser):

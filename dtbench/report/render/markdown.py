@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dtbench.base.units import count_things, format_bytes
@@ -48,15 +49,15 @@ def answer_markdown(page: Page) -> str:
         *(f"> {escape_markdown(fact.words)}" for fact in page.facts),
         f"**{escape_markdown(answer.words)}**",
         *(f"> {escape_markdown(note.words)}" for note in warnings),
-        *(part_markdown(part) for part in page.parts),
+        *(part_markdown(part, is_short=True) for part in page.parts),
         "\n".join(f"- {escape_markdown(line.words)}" for line in others),
     ]
     return "\n\n".join(block for block in blocks if block)
 
 
-def part_markdown(part: Part) -> str:
-    """Return one part, below its title."""
-    inside = "\n\n".join(words for block in part.blocks if (words := block_markdown(block)))
+def part_markdown(part: Part, *, is_short: bool = False) -> str:
+    """Return one part, below its title; short: the first rows of its tables, as a pull request has little room."""
+    inside = "\n\n".join(words for block in part.blocks if (words := block_markdown(block, is_short=is_short)))
     if part.is_folded:
         return f"<details><summary>{escape_html(part.title)}</summary>\n\n{inside}\n\n</details>"
     head = [f"## {escape_markdown(part.title)}"] if part.title else []
@@ -64,7 +65,7 @@ def part_markdown(part: Part) -> str:
     return "\n\n".join([*head, *([inside] if inside else [])])
 
 
-def block_markdown(block: Block | None) -> str:
+def block_markdown(block: Block | None, *, is_short: bool = False) -> str:
     """Return one block; of a chart its table; empty for what only larger media show, and for none."""
     match block:
         case Prose():
@@ -74,10 +75,11 @@ def block_markdown(block: Block | None) -> str:
             return "\n".join([*title, *(f"- {escape_markdown(words)}" for words in _label_facts(block))])
         case Table():
             title = [f"**{escape_markdown(block.title)}**"] if block.title else []
-            table = markdown_table([column.plain_title for column in block.columns], block.words)
-            return "\n\n".join([*title, table, *map(escape_markdown, block.said)])
+            shown = replace(block, rows=block.first_rows, notes=block.first_notes) if is_short else block
+            table = markdown_table([column.plain_title for column in shown.columns], shown.words)
+            return "\n\n".join([*title, table, *map(escape_markdown, shown.said)])
         case Chart():
-            return block_markdown(block.table)
+            return block_markdown(block.table, is_short=is_short)
         case Tiles() | Picture() | None:
             return ""
 
