@@ -6,10 +6,12 @@ import shlex
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 
 from dtbench.store.layout import RunFolder
@@ -119,6 +121,28 @@ def test_too_few_gpus_are_refused_with_exit_code_3(folder: Path) -> None:
     assert "needs 2 CUDA devices" in ran.stderr
     assert "--set device=cpu" in ran.stderr
     assert not (folder / "results").exists()
+
+
+def test_a_path_with_a_line_break_and_a_temporary_folder_with_a_colon_lose_nothing_and_nobody_else_can_connect(
+    folder: Path,
+) -> None:
+    results, scratch = folder / "two\nlines", folder / "a:b"
+    scratch.mkdir()
+    (folder / "tiny.yaml").write_text(TINY.partition("  async:")[0], encoding="utf-8")
+    command = [sys.executable, "-m", "dtbench", "run", "./tiny.yaml", "--results", str(results)]
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    heard: set[str] = set()
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL) as launcher:
+        while launcher.poll() is None:
+            with suppress(psutil.Error):
+                sockets = psutil.Process(launcher.pid).net_connections("tcp")
+                heard |= {one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN}
+            time.sleep(0.02)
+    assert launcher.returncode == 0
+    assert heard == {"127.0.0.1"}, "the store of the ranks is for this machine alone"
+    (launch,) = results.glob("tiny/*/cells/ddp/launch0")
+    assert len(list((launch / "traces").iterdir())) == 2
+    assert not list(scratch.glob("*dtbench*"))  # torch keeps a cache of its own there
 
 
 @pytest.mark.thorough
