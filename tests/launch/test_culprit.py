@@ -136,7 +136,7 @@ def test_a_mistake_while_another_rank_stood_still_names_both(folder: LaunchFolde
     leave_failure(folder, 0, at_ms=10)
     blame = find(folder, at(0, 1, 10), at(1, TERMINATED, 900, was_told=True), held_up={1: STOPPED})
     assert culprits(blame) == [(0, "raised"), (1, STOPPED)]
-    assert "since when it stood still is not known" in blame.sentence
+    assert "since when it was stopped is not known" in blame.sentence
 
 
 @pytest.mark.parametrize("said", TIMED_OUT)

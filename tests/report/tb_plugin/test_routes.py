@@ -469,7 +469,10 @@ def test_what_has_not_changed_is_not_sent_again(board: "Board", logdir: Path) ->
     again = json.loads(board.get("overview", run=RUN, known=first["state"]).data)
     assert again == {"state": first["state"], "document": None}
     change_json(logdir / RUN / "run.json", lambda record: record.update(question="Is it new?"))
-    assert json.loads(board.get("overview", run=RUN, known=first["state"]).data)["document"]["question"] == "Is it new?"
+    assert (
+        json.loads(board.get("overview", run=RUN, known=first["state"]).data)["document"]["page"]["question"]
+        == "Is it new?"
+    )
 
 
 def begin_launch(folder: LaunchFolder, *, beat_unix_ns: int) -> None:
