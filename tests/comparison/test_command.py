@@ -279,6 +279,7 @@ def test_owners_beyond_those_that_have_a_row_are_counted(launch_of: Make, side_o
     assert as_line(cost.first_notes[0]).words == "and 12 more owners whose change is established: see --json"
     markdown = answer_markdown(comparisons_page([found]))
     assert "and 12 more owners whose change is established: see --json" in markdown, "a pull request has little room"
+    assert [markdown.count(table.title) for table in comparison_tables(found)] == [1] * len(comparison_tables(found))
 
 
 class _Tags(HTMLParser):

@@ -1,8 +1,9 @@
 """Options of DDP that do not go together, each as a sentence that says what would work."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
-from dtbench.plan.rules.rule import Case, Rule
+from dtbench.plan.rules.rule import Rule, make_rule_of
 from dtbench.plan.traffic.buffers import list_buffers
 from dtbench.plan.traffic.parameters import is_under, known_parameters
 from dtbench.scenario.schema.ddp import Ddp, DdpMixedPrecision, Noop
@@ -219,14 +220,7 @@ def check_named(knob: str, modules: Iterable[str], names: Sequence[str]) -> Iter
             yield f"parallel.{knob}: `{module}` names no parameter or module; `{names[1]}` is a parameter"
 
 
-def _ddp(name: str, says: str, check: Callable[[Scenario, Ddp], Iterator[str]]) -> Rule:
-    """Return the row of a check of scenarios under DDP."""
-
-    def test(case: Case) -> Iterator[str]:
-        parallel = case.scenario.parallel
-        return check(case.scenario, parallel) if isinstance(parallel, Ddp) else iter(())
-
-    return Rule(f"ddp: {name}", says, test)
+_ddp = partial(make_rule_of, Ddp)
 
 
 DDP_RULES = (

@@ -4,13 +4,14 @@ What torch itself gets wrong is in ``dtbench.plan.rules.refusals``.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import ceil
 from typing import Final, assert_never
 
 from dtbench.base.units import NS_PER_S
 from dtbench.base.vocabulary import DeviceKind
 from dtbench.plan.rules.ddp_problems import DDP_RULES, check_named
-from dtbench.plan.rules.rule import EVERYWHERE, ON_CUDA, Case, Rule
+from dtbench.plan.rules.rule import EVERYWHERE, ON_CUDA, Case, Rule, make_rule_of
 from dtbench.plan.rules.state_dict_problems import STAGE_DEVICE_RULE, STATE_DICT_RULES
 from dtbench.plan.traffic.fsdp2 import find_shard_dim
 from dtbench.plan.traffic.parameters import known_parameters
@@ -337,14 +338,7 @@ def _any(
     return Rule(name, says, lambda case: check(case.scenario), devices)
 
 
-def _fsdp2(name: str, says: str, check: Callable[[Scenario, Fsdp2], Iterator[str]]) -> Rule:
-    """Return the row of a check of scenarios under FSDP2."""
-
-    def test(case: Case) -> Iterator[str]:
-        parallel = case.scenario.parallel
-        return check(case.scenario, parallel) if isinstance(parallel, Fsdp2) else iter(())
-
-    return Rule(f"fsdp2: {name}", says, test)
+_fsdp2 = partial(make_rule_of, Fsdp2)
 
 
 PROBLEMS = (

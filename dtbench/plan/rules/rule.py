@@ -6,18 +6,20 @@ Why a scenario cannot run is ``dtbench.plan.rules.table.RULES``; why its step ha
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from dtbench.base.torch_versions import read_torch_release
 from dtbench.base.vocabulary import DeviceKind
 from dtbench.plan.traffic.tensor import count_data_ranks
-from dtbench.scenario.schema.scenario import Scenario
+from dtbench.scenario.schema.ddp import Ddp
+from dtbench.scenario.schema.scenario import Fsdp1, Fsdp2, Scenario
 
 EVERYWHERE = frozenset(DeviceKind)
 ON_CPU = frozenset({DeviceKind.CPU})
 ON_CUDA = frozenset({DeviceKind.CUDA})
 
 Fact = Literal["torch", "cuda_devices", "memory_bytes"]
+Strategy = TypeVar("Strategy", Ddp, Fsdp1, Fsdp2)
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,18 @@ class Rule:
         if case.device not in self.devices or any(getattr(case, fact) is None for fact in self.needs):
             return False
         return self.until is None or case.torch is None or read_torch_release(case.torch) < self.until
+
+
+def make_rule_of(
+    strategy: type[Strategy], name: str, says: str, check: Callable[[Scenario, Strategy], Iterable[str]]
+) -> Rule:
+    """Return the row of a check that is about scenarios of one strategy alone."""
+
+    def test(case: Case) -> Iterable[str]:
+        parallel = case.scenario.parallel
+        return check(case.scenario, parallel) if isinstance(parallel, strategy) else ()
+
+    return Rule(f"{strategy.__name__.lower()}: {name}", says, test)
 
 
 def find_reasons(rules: Iterable[Rule], case: Case) -> Iterator[str]:

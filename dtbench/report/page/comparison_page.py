@@ -67,8 +67,7 @@ def comparison_page(comparison: Comparison) -> Page:
         title=f"{comparison.candidate.label} against {comparison.baseline.label}",
         answer=(Line(comparison.sentence, Tone.STRONG), *lines(basis_lines(comparison), Tone.QUIET)),
         parts=tuple(
-            Part(table.key, table.title, (table,), is_folded=table.key not in _OPEN)
-            for table in comparison_tables(comparison)
+            Part(table.key, "", (table,), is_folded=table.key not in _OPEN) for table in comparison_tables(comparison)
         ),
         notes=tuple(
             Line(note, Tone.WARNING if note.startswith("WARNING") else Tone.PLAIN) for note in remark_lines(comparison)

@@ -38,6 +38,11 @@ class Fact:
     words: str
     tone: Tone = Tone.PLAIN
 
+    @property
+    def sentence(self) -> str:
+        """Both in one."""
+        return f"{self.label}: {self.words}" if self.label else self.words
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -226,6 +231,7 @@ class Part:
 
     Attributes:
         key: its name in the page: ``checks``, ``cells``, ``cell:ddp``.
+        title: empty where its block has one that says the same.
         aside: what belongs to its title.
         check: whether its numbers are to be trusted; None: nobody asks.
         is_folded: a medium that can fold shows its title only, until a person asks for more.
@@ -237,6 +243,12 @@ class Part:
     aside: str = ""
     check: Fact | None = None
     is_folded: bool = False
+
+    @property
+    def heading(self) -> str:
+        """What it is called: its title, or that of its first block which has one; empty: none has."""
+        titles = (block.title for block in self.blocks if isinstance(block, Table | Chart | Facts))
+        return self.title or next((title for title in titles if title), "")
 
     def find(self, key: str) -> Block | None:
         """Return the block of a name; None: the part has none."""

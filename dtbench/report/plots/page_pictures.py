@@ -52,8 +52,8 @@ def run_pictures(summary: RunSummary, steps: pd.DataFrame, overlap: pd.DataFrame
 
     Args:
         summary: the run.
-        steps: of its cells, columns as in ``dtbench.traces.tables.STEPS``.
-        overlap: of its cells, columns as in ``dtbench.traces.tables.OVERLAP``.
+        steps: of its cells, columns as in ``dtbench.store.finish.STEPS``.
+        overlap: of its cells, columns as in ``dtbench.traces.rows.tables.OVERLAP``.
     """
     names = [cell.name for cell in summary.cells]
     doubts = doubts_of_cells(summary.cells)

@@ -53,7 +53,7 @@ def page_html(page: Page, shown: Collection[str] = (), *, headless: bool = False
         if is_open:
             parts.append(_part(part))
         else:
-            folded.append(_fold(_title(part), _part(part)))
+            folded.append(_fold(part.heading or part.key, _part(part)))
     notes = [line.words for line in page.notes]
     if notes:
         folded.append(_fold(f"{len(notes)} note{'' if len(notes) == 1 else 's'}", _list(notes)))
@@ -63,11 +63,6 @@ def page_html(page: Page, shown: Collection[str] = (), *, headless: bool = False
 def _name(page: Page) -> str:
     name = " ".join(word for word in (page.title, page.aside) if word)
     return f"{name}: {page.question}" if page.question else name
-
-
-def _title(part: Part) -> str:
-    titles = (part.title, *(block.title for block in part.blocks if isinstance(block, Table | Chart)))
-    return next((title for title in titles if title), part.key)
 
 
 def _part(part: Part) -> str:
@@ -83,7 +78,7 @@ def _block(block: Block) -> Iterator[str]:
         case Prose():
             yield from map(_line, block.lines)
         case Facts():
-            yield from (_line(Line(f"{one.label}: {one.words}" if one.label else one.words)) for one in block.facts)
+            yield from (_line(Line(one.sentence)) for one in block.facts)
         case Tiles() | Picture():
             return
 

@@ -1,7 +1,7 @@
 """A page as Markdown, for TensorBoard's text page and for a pull request: what is folded is a ``<details>``."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -57,12 +57,18 @@ def answer_markdown(page: Page) -> str:
 
 def part_markdown(part: Part, *, is_short: bool = False) -> str:
     """Return one part, below its title; short: the first rows of its tables, as a pull request has little room."""
-    inside = "\n\n".join(words for block in part.blocks if (words := block_markdown(block, is_short=is_short)))
+    blocks = [_untitle(block, part.heading) for block in part.blocks] if part.is_folded else part.blocks
+    inside = "\n\n".join(words for block in blocks if (words := block_markdown(block, is_short=is_short)))
     if part.is_folded:
-        return f"<details><summary>{escape_html(part.title)}</summary>\n\n{inside}\n\n</details>"
+        return f"<details><summary>{escape_html(part.heading)}</summary>\n\n{inside}\n\n</details>"
     head = [f"## {escape_markdown(part.title)}"] if part.title else []
     head += [escape_markdown(part.aside)] if part.aside else []
     return "\n\n".join([*head, *([inside] if inside else [])])
+
+
+def _untitle(block: Block, said: str) -> Block:
+    """Return a block without the title that stands above it."""
+    return replace(block, title="") if isinstance(block, Table | Facts) and block.title == said else block
 
 
 def block_markdown(block: Block | None, *, is_short: bool = False) -> str:
@@ -72,7 +78,7 @@ def block_markdown(block: Block | None, *, is_short: bool = False) -> str:
             return "\n\n".join(map(_line, block.lines))
         case Facts():
             title = [f"**{escape_markdown(block.title)}**", ""] if block.title else []
-            return "\n".join([*title, *(f"- {escape_markdown(words)}" for words in _label_facts(block))])
+            return "\n".join([*title, *(f"- {escape_markdown(fact.sentence)}" for fact in block.facts)])
         case Table():
             title = [f"**{escape_markdown(block.title)}**"] if block.title else []
             shown = replace(block, rows=block.first_rows, notes=block.first_notes) if is_short else block
@@ -82,11 +88,6 @@ def block_markdown(block: Block | None, *, is_short: bool = False) -> str:
             return block_markdown(block.table, is_short=is_short)
         case Tiles() | Picture() | None:
             return ""
-
-
-def _label_facts(facts: Facts) -> Iterator[str]:
-    for fact in facts.facts:
-        yield f"{fact.label}: {fact.words}" if fact.label else fact.words
 
 
 def _line(line: Line) -> str:

@@ -131,7 +131,8 @@ def _choose_columns(table: Table, chosen: Sequence[bool]) -> Table:
     return replace(
         table,
         columns=[table.columns[place] for place in places],
-        rows=[[row[place] for place in places] for row in table.rows],
+        rows=[[row[place] for place in places] for row in table.first_rows],
+        first=None,
     )
 
 

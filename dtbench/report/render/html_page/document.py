@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Final
 
-from dtbench.report.page.page import Chart, Facts, Line, Page, Part, Picture, Table, Tone
+from dtbench.report.page.page import Block, Chart, Facts, Line, Page, Part, Picture, Table, Tone
 from dtbench.report.render.html import escape_html
 from dtbench.report.render.html_page.blocks import Writer
 from dtbench.report.render.html_page.chart import patterns_svg
@@ -123,10 +123,7 @@ def _head(page: Page, writer: Writer) -> str:
 def _part(part: Part, anchor: str, pictures: Sequence[Picture], writer: Writer) -> _Card | None:
     """Return a part that folds; None: all that it says was said before."""
     writer.links.begin_card()
-    own = next((block for block in part.blocks if isinstance(block, Table | Chart | Facts) and block.title), None)
-    is_named = bool(part.title) and part.title != (own.title if own else "")
-    title = part.title if is_named or own is None else own.title
-    blocks = [writer.block(block, titled=is_named or block is not own) for block in part.blocks]
+    blocks = [writer.block(block, titled=_says_more(block, part)) for block in part.blocks]
     inside = "".join([*blocks, *(writer.block(picture, titled=False) for picture in pictures)])
     if not inside:
         return None
@@ -135,8 +132,15 @@ def _part(part: Part, anchor: str, pictures: Sequence[Picture], writer: Writer) 
         "" if check is None else writer.line(Line(f"{check.label}: {check.words}", check.tone), "check", tag="span")
     )
     aside = f'<span class="subtitle">{escape_html(part.aside)}</span>' if part.aside else ""
-    html = _fold(anchor, title or part.key, inside, f"{aside}{checked}", key=part.key, is_open=not part.is_folded)
+    html = _fold(
+        anchor, part.heading or part.key, inside, f"{aside}{checked}", key=part.key, is_open=not part.is_folded
+    )
     return _Card(anchor, _name(part), html)
+
+
+def _says_more(block: Block, part: Part) -> bool:
+    """Tell whether the title of a block is not that of its card."""
+    return not isinstance(block, Table | Chart | Facts) or block.title != part.heading
 
 
 def _name(part: Part) -> str:
