@@ -39,7 +39,7 @@ from dtbench.worker.machine.accelerator import find_device_problem
 from dtbench.worker.machine.look import RankProcess
 from dtbench.worker.parallelize.owners import name_live_owners
 from dtbench.worker.recording.recorder import Recorder
-from dtbench.worker.user_loop import loop as own_loop_module
+from dtbench.worker.user_loop import phases as own_phases
 from dtbench.worker.user_loop import run as own_run
 from dtbench.worker.user_loop.axes import find_names, known_axes, name_mesh, read_overlap
 from dtbench.worker.user_loop.end import join_reasons
@@ -50,6 +50,10 @@ from tests.report.shown import terminal_run
 SCRIPT = Path(__file__).parent / "own_loop.py"
 FEW: dict[str, Any] = {"name": "mine", "max_warmup_steps": 8, "measured_steps": 4, "profiled_steps": 2}
 ALL_STEPS = 8 + 4 + 1 + 2
+
+
+def do_nothing() -> None:
+    """End nothing."""
 
 
 def the_run(results: Path) -> Path:
@@ -131,7 +135,7 @@ def test_peaks_of_memory_are_read_before_the_profiler_that_needs_its_own(
 ) -> None:
     seen = 0
     monkeypatch.setattr(
-        own_loop_module,
+        own_phases,
         "read_memory",
         lambda _device: Memory(rss_peak_bytes=seen, allocated_peak_bytes=None, reserved_peak_bytes=None),
     )
@@ -451,7 +455,7 @@ def test_a_wrong_device_is_said_before_any_step(tmp_path: Path, monkeypatch: pyt
 def test_a_model_that_was_moved_to_a_wrong_device_later_is_told_after_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Callable[[], None]
 ) -> None:
-    monkeypatch.setattr(own_loop_module, "find_device_problem", lambda: "its tensors are elsewhere")
+    monkeypatch.setattr(own_phases, "find_device_problem", lambda: "its tensors are elsewhere")
     seen = []
 
     def run_loop() -> None:
@@ -475,7 +479,7 @@ def test_equal_reasons_are_said_once() -> None:
 
 def test_regions_are_seen_from_outside(train: Callable[[], None]) -> None:
     seen: list[Region | None] = []
-    marks = RegionMarks(Recorder(on_region=seen.append))
+    marks = RegionMarks(Recorder(on_region=seen.append), do_nothing)
     with watch_regions(marks):
         train()
         assert seen == [], "between steps nothing is said"
@@ -492,7 +496,7 @@ def test_regions_are_seen_from_outside(train: Callable[[], None]) -> None:
 def watch(run: Callable[[RegionMarks], None]) -> list[str]:
     """Return the regions of one step."""
     seen: list[Region | None] = []
-    marks = RegionMarks(Recorder(on_region=seen.append))
+    marks = RegionMarks(Recorder(on_region=seen.append), do_nothing)
     with watch_regions(marks):
         marks.begin_step()
         run(marks)
@@ -527,7 +531,7 @@ def test_an_optimizer_that_steps_without_closure_gets_its_arguments_as_they_are(
             return args, kwargs
 
     optimizer = Given([torch.nn.Parameter(torch.ones(1))])
-    with watch_regions(RegionMarks(Recorder())):
+    with watch_regions(RegionMarks(Recorder(), do_nothing)):
         assert optimizer.step() == ((), {})
         assert optimizer.step(None, scale=2) == ((None,), {"scale": 2})
         assert optimizer.step(closure=None) == ((), {"closure": None})
@@ -1064,7 +1068,7 @@ def test_compiled_modules_are_not_compiled_again_for_being_watched() -> None:
         optimizer.zero_grad()
 
     seen: list[Any] = []
-    marks = RegionMarks(Recorder(on_region=seen.append))
+    marks = RegionMarks(Recorder(on_region=seen.append), do_nothing)
     step()
     step()
     frames = torch._dynamo.utils.counters["frames"]["total"]

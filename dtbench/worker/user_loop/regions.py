@@ -61,8 +61,8 @@ class RegionMarks:
         stop: ends what the regions are watched for, where that is not left by itself.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
-        self.stop: Callable[[], None] = lambda: None
+    def __init__(self, recorder: Recorder, stop: Callable[[], None]) -> None:
+        self.stop = stop
         self._recorder = recorder
         self._range: Any = None
         self._lingering: tuple[Any, Region | None] | None = None
