@@ -1,6 +1,7 @@
 """One reading path: steps that others disturbed are out of every number, everywhere, and no table is read twice."""
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -113,6 +114,8 @@ def test_a_step_time_is_the_same_wherever_it_is_asked_for(
     shown = tell_step_times(ask(open_board(tmp_path / "results"), "/overview", {"run": "quickstart/disturbed"}).page)
     command("report", "{run}")(run)
     printed = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    command("report", "{run}", "--html", str(tmp_path / "page.html"))(run)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
     with pytest.warns(UserWarning, match="left out"):
         many = dtbench.load_runs(tmp_path / "results")
     sides, precise = read_sides(str(run), tmp_path), read_step_times(RunFolder(run), _cells(run))
@@ -128,6 +131,7 @@ def test_a_step_time_is_the_same_wherever_it_is_asked_for(
         if launches:
             told["compared"] = next(one.value for one in launches[0].measurements if one.metric == STEP_TIME)
         words, told["tensorboard"] = shown[cell.name]
+        told["html"] = find_step_time(page, cell.name, words)
         assert [cell.name, str(CELLS[cell.name]), words] in printed, "on the terminal, as in TensorBoard"
         assert words == f"{cell.step_time.median / NS_PER_MS:.1f}"
         assert told == dict.fromkeys(told, cell.step_time.median), cell.name
@@ -147,6 +151,13 @@ def tell_step_times(page: Page) -> dict[str, tuple[str, float]]:
     place = [column.title for column in table.columns].index("step\ntime")
     times = [cell for row in table.rows if isinstance(cell := row[place], Cell)]
     return {key: (one.words, one.value or 0.0) for key, one in zip(table.row_keys, times, strict=True)}
+
+
+def find_step_time(page: str, cell: str, words: str) -> float:
+    """Return the number behind a cell's step time in the first table of a page in a file, where it stands in words."""
+    row = page[page.index(f'<tr><td class="text tone-strong">{cell}</td>') :].partition("</tr>")[0]
+    (value,) = re.findall(rf'data-value="([^"]*)">{re.escape(words)}<', row)
+    return float(value)
 
 
 def read_scalar(folder: Path, tag: str) -> float:
