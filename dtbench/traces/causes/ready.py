@@ -13,8 +13,8 @@ For an unshard it is the start of the compute of the unit before, at which FSDP 
 ``forward_prefetch`` does): of the first compute launched inside or after that unit's ``FSDP::all_gather_copy_out``
 range, else (FSDP1, which has none) of the first launched after its unshard was issued that starts after its end. The
 first unshard of a region has no unit before it: it could have been issued with the region's first compute, in forward
-at the end of what was launched before (the optimizer's). Where regions are not known (a trace without steps), it has one
-only if nothing shows that a backward or an optimizer's step lies between.
+at the end of what was launched before (the optimizer's). Where regions are not known (a trace without steps), two are
+of one region only if nothing shows that a backward or an optimizer's step lies between.
 
 CPU: a launch is a start, and compute that still runs when a collective is issued by another thread ends with the issue.
 """
@@ -274,9 +274,10 @@ def _is_same_pass(regions: Regions, previous: Collective, one: Collective, turns
 
 
 def _find_turns(trace: Trace, collectives: Sequence[Collective]) -> Ints:
-    """Return when the host was surely in no forward, rising: in nodes of the engine, reductions, an optimizer's step."""
+    """Return when nodes of the engine, reductions of gradients and steps of optimizers began on the host, rising."""
     is_optimizer = trace.is_named(lambda name: name.startswith(OPTIMIZER)) & ~is_on_device(trace)
-    reduced_ns = [one.issue_ns for one in collectives if one.purpose is Purpose.GRAD_REDUCE and one.issue_ns is not None]
+    reductions = [one for one in collectives if one.purpose is Purpose.GRAD_REDUCE]
+    reduced_ns = [one.issue_ns for one in reductions if one.issue_ns is not None]
     nodes_ns = engine_nodes(trace, handing_over=True).starts_ns
     return np.sort(np.concatenate((nodes_ns, trace.start_ns[is_optimizer], np.array(reduced_ns, dtype=np.int64))))
 
