@@ -359,7 +359,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         unread=trace.unread.count,
         unknown_names=contents.unknown_names,
         accounts=make_accounts(
-            contents.sources,
+            replace(contents.sources, lost=unseen),
             timeline.steps,
             contents.whole,
             groups=groups,
