@@ -151,9 +151,12 @@ def _find_wrong_fraction(window: Window, name: str, part_ns: int | None, whole_n
 
 def _find_wrong_lanes(lanes: Sequence[Mapping[str, Any]], step_ns: int | None) -> Iterator[str]:
     for lane in lanes:
-        kinds = [lane["compute_ns"], lane["comm_ns"], lane["copy_ns"]]
-        is_too_long = step_ns is not None and lane["busy_ns"] > step_ns
-        if not max(kinds) <= lane["busy_ns"] <= sum(kinds) or min(kinds) < 0 or is_too_long:
+        kinds = [_known(lane, kind) for kind in ("compute_ns", "comm_ns", "copy_ns")]
+        known_ns = [time_ns for time_ns in kinds if time_ns is not None]
+        busy_ns = _known(lane, "busy_ns")
+        longest_ns = max(known_ns, default=0) if busy_ns is None else busy_ns
+        is_too_long = step_ns is not None and longest_ns > step_ns
+        if not max(known_ns, default=0) <= longest_ns <= sum(known_ns) or min(known_ns, default=0) < 0 or is_too_long:
             yield f"impossible lane in {step_ns}: {lane}"
 
 
@@ -235,14 +238,14 @@ def _find_lost_lanes(path: Path, counted: _Counted, ranks: Sequence[Sequence[Map
     """Say which lanes of a device lack time; several processes of a file, a rank each, may share one."""
     for lane, busy_ns in counted.busy_ns.items():
         mine = [row for lanes in ranks for row in lanes if row["lane"] == lane]
-        shown_ns = [row["busy_ns"] for row in mine]
+        shown_ns = [_known(row, "busy_ns") or 0 for row in mine]
         if sum(shown_ns) < busy_ns or max(shown_ns, default=0) > busy_ns:
             yield f"{path.name}: lane {lane} was busy for {busy_ns} ns, and is said to be for {shown_ns}"
-        if sum(row["comm_ns"] for row in mine) < counted.nccl_ns[lane]:
+        if sum(_known(row, "comm_ns") or 0 for row in mine) < counted.nccl_ns[lane]:
             yield f"{path.name}: lane {lane} has kernels of NCCL for {counted.nccl_ns[lane]} ns, and {mine} is said"
     for lane, least_ns in counted.gloo_ns.items():
         mine = [row for lanes in ranks for row in lanes if row["lane"] == lane]
-        if sum(row["comm_ns"] for row in mine) < least_ns:
+        if sum(_known(row, "comm_ns") or 0 for row in mine) < least_ns:
             yield f"{path.name}: thread {lane} ran gloo for {least_ns} ns, and {mine} is said"
 
 
@@ -280,7 +283,11 @@ def _is_operator(event: Mapping[str, Any]) -> bool:
 
 
 def _is_of_gloo(event: Mapping[str, Any]) -> bool:
-    return event.get("cat") in ("cpu_op", "user_annotation") and _GLOO.match(str(event.get("name"))) is not None
+    """Tell whether an event is a span of gloo's; not of one that was open at the end, which nobody saw to end."""
+    args = event.get("args")
+    is_open = isinstance(args, dict) and str(args.get("finished", True)).lower() == "false"
+    is_gloos = event.get("cat") in ("cpu_op", "user_annotation") and _GLOO.match(str(event.get("name"))) is not None
+    return is_gloos and not is_open
 
 
 def _collect(

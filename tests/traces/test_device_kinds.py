@@ -7,6 +7,7 @@ from dtbench.base.vocabulary import Kind, Operation
 from dtbench.traces.kinds.patterns import KernelPattern
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
+from tests.known import total
 
 
 def analyze(path: Path, *patterns: KernelPattern) -> TraceAnalysis:
@@ -78,7 +79,7 @@ def test_symmetric_memorys_copies_between_devices_are_communication_and_its_loca
     )
     assert (one.whole.exposed_copy_ns, one.whole.comm_ns) == (1000, 3000)
     assert [collective.operation for collective in one.collectives] == [Operation.ALL_GATHER]
-    assert sum(lane.copy_ns for lane in one.accounts.whole.lanes) == 1000  # an event has one kind
+    assert total(lane.copy_ns for lane in one.accounts.whole.lanes) == 1000  # an event has one kind
 
 
 def test_a_product_that_symmetric_memory_itself_launches_is_compute(draw: Callable[..., Path]) -> None:

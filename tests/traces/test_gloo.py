@@ -94,29 +94,54 @@ def test_the_last_step_ends_with_the_collectives_that_it_issued(draw: Callable[.
     assert one.steps[0].overlap.step_ns == 10000
 
 
-@pytest.mark.parametrize(
-    ("waited", "comm_ns"),
-    [
-        pytest.param("|     ==       |", 3000, id="its consumer"),
-        pytest.param("|              |", 6000, id="the last step"),
-    ],
-)
-def test_a_span_that_was_open_when_the_profiler_stopped_ends_with(
-    draw: Callable[..., Path], waited: str, comm_ns: int
-) -> None:
+def test_a_span_that_was_open_when_the_profiler_stopped_ends_with_its_consumer(draw: Callable[..., Path]) -> None:
     label = LABEL.format(group=0, seq=1, op="all_reduce", size=16, axis="replicate", owner="bucket 0")
     one = analyze(
         draw(f"""
         step ProfilerStep#1           @1 |==========    |
         op aten::mm                   @1 |===           |
         range {label}                 @1 |   =          |
-        range dtbench::wait group=0 seq=1 @1 {waited}
+        range dtbench::wait group=0 seq=1 @1 |     ==       |
         range gloo:all_reduce         @2 |    ==========| {{"finished": false}}
         """)
     )
     assert one.steps[0].overlap.step_ns == 10000
-    assert one.steps[0].overlap.comm_ns == comm_ns
-    assert one.steps[0].overlap.exposed_comm_ns == comm_ns
+    assert one.steps[0].overlap.comm_ns == 3000
+    assert one.steps[0].overlap.exposed_comm_ns == 3000
+
+
+def test_a_blocking_call_whose_span_was_open_ended_when_its_thread_went_on(draw: Callable[..., Path]) -> None:
+    one = analyze(
+        draw("""
+        step ProfilerStep#1           @1 |=======       |
+        op aten::mm                   @1 |=    =        |
+        op c10d::allreduce_           @1 | =            | {"Concrete Inputs": ["", "False", "-1"]}
+        range gloo:all_reduce         @2 |  ============| {"finished": false}
+        """)
+    )
+    (step,) = one.steps
+    assert (step.overlap.step_ns, step.overlap.comm_ns) == (7000, 3000)
+    assert [purpose.wait_ns for purpose in step.purposes] == [3000]
+
+
+@pytest.mark.parametrize("said", ['{"Concrete Inputs": ["", "True", "-1"]}', "{}"], ids=["asynchronous", "not said"])
+def test_a_span_that_was_open_and_that_nobody_is_seen_to_wait_for_has_no_time(
+    draw: Callable[..., Path], said: str
+) -> None:
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1           @1 |=======       |
+        step ProfilerStep#2           @1 |       =====  |
+        op aten::mm                   @1 |==  = ====    |
+        op c10d::allreduce_           @1 |  =           | {said}
+        range gloo:all_reduce         @2 |   ===========| {{"finished": false}}
+        """)
+    )
+    first, second = one.steps
+    assert (first.overlap.step_ns, first.overlap.comm_ns, first.overlap.exposed_comm_ns) == (7000, None, None)
+    assert (first.lost, first.unattributed_ns, one.unseen) == (1, None, 1)
+    assert [(row.comm_ns, row.wait_ns, row.is_wait_least) for row in first.purposes] == [(None, None, True)]
+    assert (second.overlap.step_ns, second.overlap.comm_ns) == (5000, 0)
 
 
 def test_threads_are_learnt_to_belong_to_groups_where_size_does_not_tell(draw: Callable[..., Path]) -> None:

@@ -150,6 +150,16 @@ def test_a_synchronous_call_is_waited_for_until_the_collective_ends(draw: Callab
     assert waits(draw(drawing.format(is_async="True"))) == {"other": None}  # its `Work.wait` leaves no event
 
 
+def test_nobody_is_seen_to_wait_for_a_blocking_collective_that_was_not_seen_to_run(draw: Callable[..., Path]) -> None:
+    (one,) = collectives(path := draw("""
+        step ProfilerStep#1           @1 |==============|
+        op aten::mm                   @1 |          ==  |
+        op c10d::barrier              @1 | ==           | {"Concrete Inputs": ["", "", "-1", "False"]}
+        """))  # fmt: skip
+    assert (one.first_wait_ns, one.is_wait_seen) == (None, False)
+    assert waits(path) == {"other": None}
+
+
 def test_fsdp1s_collectives_are_known_by_its_ranges_and_have_no_owner(draw: Callable[..., Path]) -> None:
     gather, reduce, replicas = collectives(
         draw(f"""

@@ -119,7 +119,7 @@ def _purpose_documents(purposes: Iterable[PurposeTime]) -> list[dict[str, object
 def _account_document(account: WindowAccount) -> dict[str, object]:
     """Return lanes, process groups and the gaps of the main compute lane; "NaN" where there is no such lane."""
     return {
-        "lanes": [LANES.describe(lane) for lane in account.lanes],
+        "lanes": [_numbers(LANES.describe(lane)) for lane in account.lanes],
         "groups": [_numbers(GROUPS.describe(group)) for group in account.groups],
         "gaps": "NaN" if account.gaps is None else _numbers(GAPS.describe(account.gaps)),
     }

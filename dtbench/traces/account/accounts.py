@@ -45,12 +45,14 @@ class Sources:
 
     Attributes:
         recorded: when what computes was recorded; None: always.
+        lost: by step and, last, the whole trace, how many collectives were not seen to run; empty: none.
     """
 
     lanes: LaneSpans
     gaps: Gaps | None = None
     overlap_tax: OverlapTax | None = None
     recorded: Intervals | None = None
+    lost: Sequence[int] = ()
 
 
 def make_accounts(
@@ -74,7 +76,7 @@ def make_accounts(
         doubtful: as ``account_gaps`` has it.
     """
     every = [*windows, whole]
-    lanes = account_lanes(sources.lanes, every, sources.recorded)
+    lanes = account_lanes(sources.lanes, every, sources.recorded, sources.lost)
     gaps: list[GapTime | None] = [None] * len(every)
     if sources.gaps is not None:
         gaps = [*account_gaps(sources.gaps, every, unwatched, doubtful)]

@@ -1,7 +1,7 @@
 """What each lane was busy with: one row per window and stream, or thread."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,10 @@ LaneSpans = Mapping[str, Mapping[Kind, Intervals]]
 
 @dataclass(frozen=True)
 class LaneTime:
-    """One lane in one window.
+    """One lane in one window; None is what was not seen.
+
+    That is all but communication where what computes was not recorded, and zeros of communication where collectives
+    were issued that were not seen to run: each may have run on any lane.
 
     Attributes:
         lane: ``"<process>/<stream>"``; on CPU ``"<process>/<thread>"``.
@@ -29,10 +32,10 @@ class LaneTime:
     """
 
     lane: str
-    busy_ns: int
-    compute_ns: int
-    comm_ns: int
-    copy_ns: int
+    busy_ns: int | None
+    compute_ns: int | None
+    comm_ns: int | None
+    copy_ns: int | None
 
 
 def device_lanes(trace: Trace, kinds: Mapping[Kind, Bools]) -> LaneSpans:
@@ -91,11 +94,17 @@ def _complete(kinds: Mapping[Kind, Intervals]) -> dict[Kind, Intervals]:
 
 
 def account_lanes(
-    lanes: LaneSpans, windows: Sequence[Window], recorded: Intervals | None = None
+    lanes: LaneSpans, windows: Sequence[Window], recorded: Intervals | None = None, lost: Sequence[int] = ()
 ) -> list[tuple[LaneTime, ...]]:
     """Measure each lane in each window; what crosses borders is clipped. Lanes that did nothing have a row too.
 
     Not so in a window in which the threads that compute were not recorded: what is known there is communication.
+
+    Args:
+        lanes: the spans of each.
+        windows: in any order.
+        recorded: when what computes was recorded; None: always.
+        lost: above zero for each window of which collectives were not seen to run; left out: there are none.
     """
     borders_ns = window_borders(windows)
     rows = []
@@ -106,10 +115,23 @@ def account_lanes(
     found: list[tuple[LaneTime, ...]] = [()] * len(windows)
     if rows:
         found = [tuple(of_window) for of_window in zip(*rows, strict=True)]
+    if lost:
+        found = [
+            tuple(map(_doubt_comm, of_window)) if count else of_window
+            for of_window, count in zip(found, lost, strict=True)
+        ]
     if recorded is None:
         return found
     known_ns = recorded.covered_inside(borders_ns)
     return [
-        of_window if time_ns == window.length_ns else tuple(lane for lane in of_window if lane.comm_ns)
+        of_window if time_ns == window.length_ns else tuple(_leave_comm(lane) for lane in of_window if lane.comm_ns)
         for window, of_window, time_ns in zip(windows, found, known_ns, strict=True)
     ]
+
+
+def _doubt_comm(one: LaneTime) -> LaneTime:
+    return replace(one, busy_ns=one.busy_ns or None, comm_ns=one.comm_ns or None)
+
+
+def _leave_comm(one: LaneTime) -> LaneTime:
+    return LaneTime(one.lane, busy_ns=None, compute_ns=None, comm_ns=one.comm_ns, copy_ns=None)

@@ -26,8 +26,9 @@ def find_blocking(trace: Trace, nesting: Nesting, collectives: Sequence[Collecti
           c10d::allreduce_         ├──┤                   |
         gloo:all_reduce              ├────────────────┤   |
 
-    A wait that is an event of its own (``wait_tensor``) begins after the call, so that the call did not block. Of sends
-    and receives on a thread of the model ``gloo_sends.py`` has said all that is known.
+    A wait that is an event of its own (``wait_tensor``) begins after the call, so that the call did not block. Of one
+    that ended before the call returned (its thread had lost its core) nothing tells: torch waits behind the operator.
+    Of sends and receives on a thread of the model ``gloo_sends.py`` has said all that is known.
     """
     issues = _issues(trace)
     starts: dict[int, Ints] = {}
@@ -35,7 +36,8 @@ def find_blocking(trace: Trace, nesting: Nesting, collectives: Sequence[Collecti
     for collective in collectives:
         event = issues.get(collective.issue_ns) if collective.issue_ns is not None else None
         is_settled = collective.is_async is not None or collective.operation in POINT_TO_POINT
-        if event is None or is_settled or not len(collective.span.starts_ns):
+        is_told = not is_settled and event is not None and collective.end_ns > trace.end_ns[event]
+        if event is None or not is_told or not len(collective.span.starts_ns):
             found.append(collective)
             continue
         lane = int(trace.lane[event])

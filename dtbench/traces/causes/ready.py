@@ -13,7 +13,8 @@ For an unshard it is the start of the compute of the unit before, at which FSDP 
 ``forward_prefetch`` does): of the first compute launched inside or after that unit's ``FSDP::all_gather_copy_out``
 range, else (FSDP1, which has none) of the first launched after its unshard was issued that starts after its end. The
 first unshard of a region has no unit before it: it could have been issued with the region's first compute, in forward
-at the end of what was launched before (the optimizer's).
+at the end of what was launched before (the optimizer's). Where regions are not known (a trace without steps), two are
+of one region only if nothing shows that a backward or an optimizer's step lies between.
 
 CPU: a launch is a start, and compute that still runs when a collective is issued by another thread ends with the issue.
 """
@@ -29,7 +30,7 @@ from dtbench.base.ranges import ROOT
 from dtbench.base.vocabulary import REDUCTIONS, Axis, Operation, Purpose, Region
 from dtbench.traces.device.launched import Launched
 from dtbench.traces.device.main_lane import find_main_lane
-from dtbench.traces.host.backwards import engine_nodes
+from dtbench.traces.host.backwards import OPTIMIZER, engine_nodes, is_on_device
 from dtbench.traces.kinds.categories import DEVICE_RANGE
 from dtbench.traces.time.intervals import Bools, Intervals, Ints, unite
 from dtbench.traces.trace import Trace
@@ -203,7 +204,7 @@ def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequ
     Where the launch of another is not told, that may have been the unshard before it: early, nothing is known of when
     that one's unit began to compute; late, it began with the first compute after it.
     """
-    copy_outs = find_copy_outs(trace)
+    copy_outs, turns_ns = find_copy_outs(trace), _find_turns(trace, collectives)
     untold = [one for one in collectives if one.may_be_of(Purpose.UNSHARD, _GATHERS)]
     groups: dict[str, list[int]] = {}
     for index, collective in enumerate(collectives):
@@ -214,7 +215,8 @@ def _unshard_times(trace: Trace, work: Work, regions: Regions, collectives: Sequ
         members.sort(key=lambda index: collectives[index].issue_ns or 0)
         previous: Collective | None = None
         for index in members:
-            start_ns = _ready_after(work, regions, previous, collectives[index], copy_outs)
+            is_first = previous is None or not _is_same_pass(regions, previous, collectives[index], turns_ns)
+            start_ns = _ready_after(work, regions, None if is_first else previous, collectives[index], copy_outs)
             between = [one for one in untold if _may_be_between(previous, one, collectives[index])]
             if between and work.is_late:
                 firsts_ns = work.starts_ns[work.starts_ns >= min(one.end_ns for one in between)][:1]
@@ -244,15 +246,40 @@ def is_fsdps_unshard(collective: Collective) -> bool:
 def _ready_after(
     work: Work, regions: Regions, previous: Collective | None, collective: Collective, copy_outs: Mapping[str, Ints]
 ) -> int | None:
-    mine = regions.place_at(collective.issue_ns or 0)
-    if previous is not None and regions.place_at(previous.issue_ns or 0) == mine:
+    """Return the start of the compute of the unit before; ``previous`` is None for the first of a pass."""
+    if previous is not None:
         place = _first_compute(work, previous, copy_outs)
         return None if place is None else int(work.starts_ns[place])
+    mine = regions.place_at(collective.issue_ns or 0)
     if mine is None or regions.regions[mine] is Region.FORWARD:
         return None  # after the optimizer: the end of what was launched before, as for any other collective
     place = work.launched_from(int(regions.starts_ns[mine]))
     is_before = place is not None and work.launches_ns[place] < (collective.issue_ns or 0)
     return int(work.starts_ns[place]) if place is not None and is_before else None
+
+
+def _is_same_pass(regions: Regions, previous: Collective, one: Collective, turns_ns: Ints) -> bool:
+    """Tell whether two unshards are of the same forward or backward pass, so that one's unit comes before the other's.
+
+    Where it is not known in which regions they were issued, the names around them say forward or backward, and two
+    forwards are one unless something turned between.
+    """
+    issued_ns = [previous.issue_ns or 0, one.issue_ns or 0]
+    places = [regions.place_at(issue_ns) for issue_ns in issued_ns]
+    if places != [None, None]:
+        return places[0] == places[1]
+    first, beyond = turns_ns.searchsorted(issued_ns).tolist()
+    has_turned = one.region is Region.FORWARD and beyond > first
+    return one.region is not None and previous.region is one.region and not has_turned
+
+
+def _find_turns(trace: Trace, collectives: Sequence[Collective]) -> Ints:
+    """Return when nodes of the engine, reductions of gradients and steps of optimizers began on the host, rising."""
+    is_optimizer = trace.is_named(lambda name: name.startswith(OPTIMIZER)) & ~is_on_device(trace)
+    reductions = [one for one in collectives if one.purpose is Purpose.GRAD_REDUCE]
+    reduced_ns = [one.issue_ns for one in reductions if one.issue_ns is not None]
+    nodes_ns = engine_nodes(trace, handing_over=True).starts_ns
+    return np.sort(np.concatenate((nodes_ns, trace.start_ns[is_optimizer], np.array(reduced_ns, dtype=np.int64))))
 
 
 def _first_compute(work: Work, unshard: Collective, copy_outs: Mapping[str, Ints]) -> int | None:

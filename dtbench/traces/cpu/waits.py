@@ -33,10 +33,13 @@ _OPEN: Final = 64
 
 
 def find_cpu_waits(trace: Trace, nesting: Nesting, collectives: Sequence[Collective]) -> tuple[Wait, ...]:
-    """Find every wait of a CPU trace; one whose collective had ended already has no length."""
+    """Find every wait of a CPU trace; one whose collective had ended already has no length.
+
+    Of a collective that was not seen to run only its consumer's own range tells how long it waited.
+    """
     labelled = list(_labelled_waits(trace, collectives))
     told = {wait.collective for wait in labelled}
-    others = [index for index in range(len(collectives)) if index not in told]
+    others = [index for index, one in enumerate(collectives) if index not in told and len(one.span.starts_ns)]
     return (
         *labelled,
         *_functional_waits(trace, collectives),
@@ -253,10 +256,19 @@ def _blocking_waits(trace: Trace, collectives: Sequence[Collective], others: Seq
             continue
         unit = next((name for name in one.above if name.startswith(_FSDP2_WAITS)), None)
         if one.is_async is False:
-            yield Wait(one.purpose, start_ns, max(start_ns, one.end_ns), index)
+            went_on_ns = one.end_ns if one.has_ended else _find_next_moment(trace, one, start_ns)
+            yield Wait(one.purpose, start_ns, max(start_ns, min(one.end_ns, went_on_ns)), index)
         elif unit is not None:
             end_ns = min(one.end_ns, ranges.end_ns(unit, one.issue_ns))
             yield Wait(one.purpose, start_ns, max(start_ns, end_ns), index)
+
+
+def _find_next_moment(trace: Trace, one: Collective, returned_ns: int) -> int:
+    """Return when the thread that issued next began or ended anything after that call; the span's end: it did not."""
+    issuing = (trace.start_ns == one.issue_ns) & (trace.end_ns == returned_ns)
+    mine = np.isin(trace.lane, trace.lane[issuing])
+    moments_ns = np.concatenate((trace.start_ns[mine], trace.end_ns[mine]))
+    return int(moments_ns[moments_ns > returned_ns].min(initial=one.end_ns))
 
 
 class _Ranges:

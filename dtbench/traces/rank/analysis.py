@@ -322,7 +322,10 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         waits=None if contents.is_device else contents.waits,
     )
     purposes = sources.account(collectives)
-    unattributed_ns = sum_unattributed(collectives, shares)
+    raw_ns = sum_unattributed(collectives, shares)
+    whole_ns = None if None in raw_ns else sum(time_ns or 0 for time_ns in raw_ns)
+    of_windows = zip([*raw_ns[:-1], whole_ns], lost, strict=True)
+    *unattributed_ns, whole_ns = (time_ns or None if is_lossy else time_ns for time_ns, is_lossy in of_windows)
     groups = [
         doubt_groups(rows) if is_lossy else rows
         for rows, is_lossy in zip(
@@ -345,7 +348,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
                 contents.steps,
                 overlaps[:-1],
                 purposes[:-1],
-                unattributed_ns[:-1],
+                unattributed_ns,
                 probes,
                 unseen[:-1],
                 sources.place(untold),
@@ -356,7 +359,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         unread=trace.unread.count,
         unknown_names=contents.unknown_names,
         accounts=make_accounts(
-            contents.sources,
+            replace(contents.sources, lost=unseen),
             timeline.steps,
             contents.whole,
             groups=groups,
@@ -364,7 +367,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
             doubtful=[index for index, one in enumerate(collectives) if one.is_wait_doubtful],
         ),
         uncorrelated=contents.uncorrelated,
-        whole_unattributed_ns=None if None in unattributed_ns else sum(time_ns or 0 for time_ns in unattributed_ns),
+        whole_unattributed_ns=whole_ns,
         names_on_comm_lanes=contents.names_on_comm_lanes,
         notes=describe_left_out(trace),
         lost=contents.lost,

@@ -52,7 +52,8 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
         issued = tuple(facts.complete(collective) for collective in issued)
     waits = find_cpu_waits(trace, nesting, issued)
     ranges = find_host_ranges(trace)
-    told = _end_open_spans(name_gradients(trace, tell_waits(issued, waits)), ranges)
+    told = tuple(_end_open_span(one) for one in name_gradients(trace, tell_waits(issued, waits)))
+    waits = tuple(wait for wait in waits if wait.collective is None or not _is_open(issued, told, wait.collective))
     collectives = settle_sends(trace, told, by_thread)
     waits = (*waits, *find_send_waits(told, collectives))
     kinds = {
@@ -114,21 +115,26 @@ def computing_names(trace: Trace) -> frozenset[int]:
     return frozenset(i for i, role in enumerate(roles) if role is Role.COMPUTE)
 
 
-def _end_open_spans(collectives: Sequence[Collective], ranges: Sequence[tuple[int, Window]]) -> tuple[Collective, ...]:
-    """End what was still open when the profiler stopped: where its consumer went on, at the latest with the last step.
+def _end_open_span(one: Collective) -> Collective:
+    """End what was still open when the profiler stopped: where its consumer went on, if the trace shows that.
 
     gloo completes a collective before it closes its span, so that its consumer may go on, end the step and stop the
-    profiler in between. The span then ends with the profiler, milliseconds late (seen: 7 and 10 ms for 0.4).
+    profiler in between. The span then ends with the profiler, milliseconds late (seen: 7 and 10 ms for 0.4), and what
+    nobody is seen to wait for may be open for all the steps behind it. Where no consumer is seen to go on before that,
+    nothing tells when it ended: it was not seen to run.
     """
-    last_ns = ranges[-1][1].end_ns if ranges else None
-    return tuple(one if one.has_ended else _end_by(one, one.first_wait_end_ns or last_ns) for one in collectives)
+    if one.has_ended:
+        return one
+    end_ns = one.first_wait_end_ns
+    if end_ns is not None and one.start_ns < end_ns < one.end_ns:
+        return replace(one, span=clip(one.span, one.start_ns, end_ns))
+    never = unite([], [])
+    return replace(one, span=never, first_wait_ns=None, first_wait_end_ns=None, waited=never, is_wait_seen=False)
 
 
-def _end_by(collective: Collective, end_ns: int | None) -> Collective:
-    """Cut a span; it stays as it is where it begins later, or where nothing says when it ended."""
-    if end_ns is None or end_ns <= collective.start_ns:
-        return collective
-    return replace(collective, span=clip(collective.span, collective.start_ns, end_ns))
+def _is_open(before: Sequence[Collective], after: Sequence[Collective], index: int) -> bool:
+    """Tell whether a collective has no end: what was taken for the wait for it has none either."""
+    return len(before[index].span.starts_ns) > 0 and not len(after[index].span.starts_ns)
 
 
 def _last_end_ns(collectives: Sequence[Collective], host: Window) -> int:

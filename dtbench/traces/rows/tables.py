@@ -209,7 +209,8 @@ PROBES: Final = Table[_Analyses, Place, tuple[str, ProbeTime]](
 
 LANES: Final = Table[_Analyses, Place, LaneTime](
     name="lanes",
-    doc="What each stream or thread did, one row per rank, step and lane.",
+    doc="What each stream or thread did, one row per rank, step and lane. NA: what computes was not recorded in the "
+    "step; of communication also: none was seen on it, and collectives were issued that were not seen to run.",
     find=lambda analyses: ((at, lane) for at, _, account in _of_windows(analyses) for lane in account.lanes),
     unique=("rank", "step", "lane"),
     keys=(_RANK, _STEP),
@@ -217,14 +218,14 @@ LANES: Final = Table[_Analyses, Place, LaneTime](
         Column("lane", "string", None, "`<process>/<stream or thread>`", lambda row: row.lane),
         Column(
             "busy_ns",
-            "int64",
+            "Int64",
             Unit.NS,
             "anything runs on it; less than the sum of the three that follow where kinds run at once",
             lambda row: row.busy_ns,
         ),
-        Column("compute_ns", "int64", Unit.NS, "compute runs on it", lambda row: row.compute_ns),
-        Column("comm_ns", "int64", Unit.NS, "communication runs on it", lambda row: row.comm_ns),
-        Column("copy_ns", "int64", Unit.NS, "a copy runs on it", lambda row: row.copy_ns),
+        Column("compute_ns", "Int64", Unit.NS, "compute runs on it", lambda row: row.compute_ns),
+        Column("comm_ns", "Int64", Unit.NS, "communication runs on it", lambda row: row.comm_ns),
+        Column("copy_ns", "Int64", Unit.NS, "a copy runs on it", lambda row: row.copy_ns),
     ),
 )
 

@@ -1,9 +1,13 @@
 """Injected causes on the host: gloo under DDP, FSDP2 and tensor parallelism, our own runs and other people's."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from dtbench.traces.rank.analysis import analyze_trace
+from dtbench.traces.reader import read_trace
 
 if TYPE_CHECKING:
     from tests.traces.causes.conftest import CpuRank, Maker, Story
@@ -466,3 +470,21 @@ def test_the_injected_cause_and_its_time_are_found_on_the_host(
     tell: Stories, seed: int, maker: "Maker", check: "Callable[[Story], None]"
 ) -> None:
     check(tell(maker))
+
+
+@pytest.mark.parametrize(
+    ("ran", "is_async"),
+    [("|  ===         |", None), ("|  =======     |", False), ("|  ==========  |", True)],
+    ids=["ended inside the call", "held its thread", "ran beside it"],
+)
+def test_what_ended_inside_the_call_that_issued_it_tells_not_whether_that_blocked(
+    draw: Callable[..., Path], ran: str, is_async: bool | None
+) -> None:
+    path = draw(f"""
+        step ProfilerStep#1           @1 |==============|
+        op aten::mm                   @1 |=        ==== |
+        op c10d::allreduce_           @1 | =====        |
+        range gloo:all_reduce         @2 {ran}
+        """)
+    (one,) = analyze_trace(read_trace(path)).collectives
+    assert one.is_async is is_async

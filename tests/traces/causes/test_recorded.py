@@ -82,3 +82,20 @@ def test_the_gradient_norm_is_needed_at_once() -> None:
         split.cause for one, split in zip(timeline.collectives, splits, strict=True) if one.purpose is Purpose.OTHER
     ]
     assert set(norms) == {Cause.NEEDED_AT_ONCE}
+
+
+def test_without_steps_no_gather_could_have_been_issued_before_the_optimizer_changed_what_it_gathers() -> None:
+    trace = read_trace(TRACES / "two_ranks_one_gpu" / "fsdp2" / "rank0.json.gz")
+    without = trace.select(~trace.is_named(lambda name: name.startswith("ProfilerStep#")))
+    late_ns = [
+        {
+            one.start_ns: split.by_cause.get(Cause.LATE_ISSUE, 0)
+            for one, split in zip(timeline.collectives, split_exposed(timeline, [None] * 36), strict=True)
+            if one.purpose is Purpose.UNSHARD
+        }
+        for timeline in (analyze_trace(trace).timeline, analyze_trace(without).timeline)
+    ]
+    with_steps, without_steps = late_ns
+    assert sum(with_steps.values()) > 0
+    assert all(without_steps[start_ns] <= time_ns for start_ns, time_ns in with_steps.items())
+    assert any(without_steps.values())  # units after the first of a pass still have one before them
