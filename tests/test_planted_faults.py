@@ -339,6 +339,34 @@ FAULTS: Final = (
         "for row in rows)",
         f"{REPORT}cell_page.py::test_a_pipelines_bubble_is_what_its_stages_stood_still_for_and_nothing_else",
     ),
+    Fault(
+        "equal bits as a warning",
+        "report/page/stages.py",
+        "StageOutcome.EQUAL: Tone.GOOD",
+        "StageOutcome.EQUAL: Tone.WARNING",
+        f"{REPORT}stages_text.py::test_only_equal_bits_are_good_and_what_contradicts_the_scenario_is_bad",
+    ),
+    Fault(
+        "the most calls of a rank for the fewest",
+        "runs/cell/summarize_probes.py",
+        "calls=min(function.calls",
+        "calls=max(function.calls",
+        f"{RUNS}summarize_probes.py::test_of_ranks_that_differ_the_fewest_and_the_most_calls_are_told_and_the_mean_time",
+    ),
+    Fault(
+        "steps of all ranks behind those of some",
+        "runs/cell/summarize_overlap.py",
+        "of_steps=len(among)",
+        "of_steps=len(every)",
+        f"{RUNS}known_parts.py::test_a_part_names_ranks_and_launches_and_counts_steps_among_those_alone",
+    ),
+    Fault(
+        "a wait that nobody saw at zero",
+        "runs/cell/summarize_overlap.py",
+        "waits.where(waits > 0) if is_least",
+        "waits if is_least",
+        f"{RUNS}known_parts.py::test_a_wait_of_which_no_consumer_was_seen_is_zero_only_beside_one_that_was",
+    ),
 )
 
 PLANT: Final = """
