@@ -367,6 +367,27 @@ FAULTS: Final = (
         "waits if is_least",
         f"{RUNS}known_parts.py::test_a_wait_of_which_no_consumer_was_seen_is_zero_only_beside_one_that_was",
     ),
+    Fault(
+        "an owner's largest cause for all of them",
+        "runs/cell_numbers.py",
+        "return sum(rows) if rows",
+        "return max(rows) if rows",
+        f"{RUNS}judge_checks.py::test_an_owners_exposed_time_is_that_of_all_its_causes",
+    ),
+    Fault(
+        "the most launches of a cell for the fewest",
+        "runs/judge_checks.py",
+        "launches=min((len(cell.launches)",
+        "launches=max((len(cell.launches)",
+        f"{RUNS}judge_checks.py::test_checks_are_of_the_launches_that_the_cell_with_fewest_has",
+    ),
+    Fault(
+        "the cheapest rank's cost of a probe",
+        "runs/function_coverage.py",
+        "max(costs, default=None)",
+        "min(costs, default=None)",
+        f"{RUNS}function_coverage.py::test_a_probe_costs_what_it_did_on_the_rank_where_it_cost_most",
+    ),
 )
 
 PLANT: Final = """
