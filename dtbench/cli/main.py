@@ -32,7 +32,7 @@ from dtbench.cli.selftest import selftest
 from dtbench.cli.tensorboard import tensorboard
 from dtbench.report.words.visible import spell_controls
 
-_VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
+VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("list", list_scenarios),
     ("check", check),
     ("run", run),
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     atexit.register(gc.freeze)  # else Python, as it ends, looks through everything for garbage
     given = list(sys.argv[1:] if arguments is None else arguments)
     before = [argument for argument in given if argument == "--debug"]  # wherever a person typed it
-    app = make_app(_VERBS)
+    app = make_app(VERBS)
     app.add_typer(baseline.make_group(), name="baseline")
     with heed_signals(to_the_end=arguments is None):
         run_app(app, [*before[:1], *(argument for argument in given if argument != "--debug")])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from dtbench import __version__
 from dtbench.base.errors import LaunchError
-from dtbench.cli.main import main, make_app, run_app
+from dtbench.cli.main import VERBS, main, make_app, run_app
 
 
 def fails() -> None:
@@ -88,6 +89,12 @@ def test_help_lists_the_verbs_with_their_first_line(capsys: pytest.CaptureFixtur
     printed = capsys.readouterr().out
     assert "check" in printed
     assert "List the scenarios" in printed
+
+
+def test_each_verb_has_its_row_in_the_table_of_commands() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `dtbench ([a-z]+)", page, re.MULTILINE)
+    assert set(rows) == {name for name, _ in VERBS} | {"baseline"}
 
 
 def test_numpy_gets_one_thread_unless_the_person_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

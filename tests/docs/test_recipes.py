@@ -3,27 +3,18 @@
 Left out in turn, each step is missed by a test that the recipe names.
 """
 
-import os
 import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.docs.followed import ROOT, Steps, call, call_tests, follow, insert, list_touched
+
 pytest.importorskip("torch", reason="the knob is one of torch's; install the extra `run`")
 
-ROOT: Final = Path(__file__).parents[2]
 KNOB: Final = "all_reduce_gradients"
 """A switch of torch that no scenario has: ``set_requires_all_reduce``."""
-
-
-def _insert(text: str, before: str, lines: str) -> str:
-    assert text.count(before) == 1, before
-    return text.replace(before, lines + before)
 
 
 def _add_field(text: str) -> str:
@@ -31,7 +22,7 @@ def _add_field(text: str) -> str:
     field = (
         f'    {KNOB}: bool = True\n    """All-reduce gradients over replicas at all (``set_requires_all_reduce``)."""\n'
     )
-    return head + mark + _insert(tail, "    manual_backward_finalization: bool", field)
+    return head + mark + insert(tail, "    manual_backward_finalization: bool", field)
 
 
 def _add_switch(text: str) -> str:
@@ -43,19 +34,19 @@ def _add_switch(text: str) -> str:
         on_root=False,
     ),
 """
-    return _insert(text, '    _Switch(\n        "reduce_scatter_unused_params",', switch)
+    return insert(text, '    _Switch(\n        "reduce_scatter_unused_params",', switch)
 
 
 def _decide(text: str) -> str:
-    return _insert(text, '    | {"force_sum_reduction", "gradient', f'    | {{"{KNOB}"}}\n')
+    return insert(text, '    | {"force_sum_reduction", "gradient', f'    | {{"{KNOB}"}}\n')
 
 
 def _ask(text: str) -> str:
     row = f'    "fsdp2 parallel.{KNOB}": _set("fsdp2", {KNOB}=False),\n'
-    return _insert(text, '    "fsdp2 parallel.manual_backward_finalization"', row)
+    return insert(text, '    "fsdp2 parallel.manual_backward_finalization"', row)
 
 
-STEPS: Final[Mapping[str, Callable[[str], str]]] = {
+STEPS: Final[Steps] = {
     "dtbench/scenario/schema/scenario.py": _add_field,
     "dtbench/worker/parallelize/fsdp2_switches.py": _add_switch,
     "dtbench/prediction/obstacles.py": _decide,
@@ -72,36 +63,6 @@ WHAT_FAILS: Final = {
 """By the step that is left out, the test that tells, and which of its functions."""
 
 
-def follow(folder: Path, *, without: str | None = None) -> None:
-    """Follow the recipe in a copy, but for one step."""
-    ignored = shutil.ignore_patterns("__pycache__", "recorded", "torch_facts")
-    for name in ("dtbench", "tests", "docs", "scenarios"):
-        shutil.copytree(ROOT / name, folder / name, ignore=ignored if name == "tests" else None)
-    shutil.copy(ROOT / "pyproject.toml", folder)
-    for name, change in STEPS.items():
-        if name != without:
-            path = folder / name
-            path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
-    if without not in PAGES:
-        call(folder, "tests.docs")
-
-
-def call(folder: Path, module: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a module of the copy."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
-    command = [sys.executable, "-m", module, *words]
-    return subprocess.run(
-        command, cwd=folder, env={**env, "PYTHONPATH": str(folder)}, capture_output=True, text=True, check=False
-    )
-
-
-def call_tests(folder: Path, *files_and_functions: tuple[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run functions of files of tests of the copy."""
-    files = dict.fromkeys(file for file, _ in files_and_functions)
-    functions = " or ".join(dict.fromkeys(function for _, function in files_and_functions))
-    return call(folder, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files, "-k", functions)
-
-
 def list_files_of_recipe() -> list[str]:
     """Return what the recipe's steps begin with."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -109,15 +70,15 @@ def list_files_of_recipe() -> list[str]:
     return re.findall(r"^\d+\. `([^`]+)`", recipe, re.MULTILINE)
 
 
-def list_touched(folder: Path) -> set[str]:
-    """Return the files of a copy that are not as here."""
-    files = [path for path in folder.rglob("*") if path.suffix in (".py", ".md", ".yaml", ".toml")]
-    names = [path.relative_to(folder) for path in files]
-    return {str(name) for name in names if (folder / name).read_bytes() != (ROOT / name).read_bytes()}
+def follow_knob(folder: Path, *, without: str | None = None) -> None:
+    """Follow the recipe in a copy, but for one step."""
+    follow(folder, STEPS, without=without)
+    if without not in PAGES:
+        call(folder, "tests.docs")
 
 
 def test_a_knob_that_follows_the_recipe_passes_and_runs(tmp_path: Path) -> None:
-    follow(tmp_path)
+    follow_knob(tmp_path)
     assert list_touched(tmp_path) == {*STEPS, *PAGES}
     assert list_files_of_recipe() == [*STEPS, *PAGES]
     done = call_tests(tmp_path, *WHAT_FAILS.values())
@@ -130,7 +91,7 @@ def test_a_knob_that_follows_the_recipe_passes_and_runs(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("step", WHAT_FAILS)
 def test_a_step_that_is_left_out_is_told_by_a_test(tmp_path: Path, step: str) -> None:
-    follow(tmp_path, without=step)
+    follow_knob(tmp_path, without=step)
     done = call_tests(tmp_path, WHAT_FAILS[step])
     assert done.returncode == 1, done.stdout
     assert KNOB in done.stdout

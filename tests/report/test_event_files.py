@@ -96,6 +96,23 @@ def test_overlap_is_written_per_profiled_step_and_purpose_as_the_median_over_ran
     assert found["wait_ms/grad_reduce"] == pytest.approx({3: 13})
 
 
+def test_one_rank_far_from_the_others_moves_no_curve(
+    make_ddp: Callable[..., CellSummary], steps: pd.DataFrame, purposes: pd.DataFrame, tmp_path: Path
+) -> None:
+    first, of_first = purposes[purposes["step"] == 3].head(1), steps[steps["rank"] == 0]
+    times_ms = (4, 5, 60)
+    ranks = [
+        first.assign(rank=rank, **dict.fromkeys(("hidden_ns", "exposed_ns", "wait_ns"), ms * 1_000_000))
+        for rank, ms in enumerate(times_ms)
+    ]
+    worked = [of_first.assign(rank=rank, cpu_ns=ms * 1_000_000) for rank, ms in enumerate(times_ms)]
+    write_cell(make_ddp(), tmp_path, steps=pd.concat(worked), purposes=pd.concat(ranks), settings={})
+    found = scalars_of(tmp_path / "ddp")
+    for tag in ("hidden_ms", "exposed_ms", "wait_ms"):
+        assert found[f"{tag}/grad_reduce"] == pytest.approx({3: 5})
+    assert found["cpu_ms/MEASURED"] == pytest.approx({1: 5, 2: 5})
+
+
 def test_a_wait_that_does_not_occur_and_a_number_that_is_unknown_are_left_out(
     make_run: Callable[..., RunSummary],
     make_ddp: Callable[..., CellSummary],

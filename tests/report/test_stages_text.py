@@ -8,6 +8,7 @@ from rich.console import Console, Group
 
 from dtbench.base.vocabulary import Operation, Stage, StageOutcome, StatePart
 from dtbench.plan.traffic.state import StageTraffic
+from dtbench.report.page.page import Cell, Table, Tone
 from dtbench.report.page.stages import stage_blocks
 from dtbench.report.render.terminal import render_block
 from dtbench.report.words.sentences import check_word, is_trusted
@@ -59,6 +60,25 @@ def test_a_row_has_time_tensors_collectives_and_memory(show: Callable[[StageSumm
     shown = show(make_row())
     assert all(words in shown for words in ("model: gather", "58.8 ms", "1.00 MiB", "8", "+24.0 KiB", "equal"))
     assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    ("outcome", "tone"),
+    [
+        (StageOutcome.EQUAL, Tone.GOOD),
+        (StageOutcome.NOT_COMPARED, Tone.WARNING),
+        (StageOutcome.BROKEN, Tone.WARNING),
+        (StageOutcome.WRONG, Tone.BAD),
+        (StageOutcome.RAISED, Tone.BAD),
+        (StageOutcome.MENDED, Tone.BAD),
+    ],
+)
+def test_only_equal_bits_are_good_and_what_contradicts_the_scenario_is_bad(
+    make_ddp: Make, outcome: StageOutcome, tone: Tone
+) -> None:
+    table, _ = stage_blocks(make_ddp(update={"stages": (make_row(outcome=outcome),)}))
+    assert isinstance(table, Table)
+    assert [row[-1] for row in table.rows] == [Cell(outcome.value, tone)]
 
 
 def test_where_no_rank_saw_its_collectives_they_are_not_said_to_be_none(show: Callable[[StageSummary], str]) -> None:

@@ -132,6 +132,11 @@ def test_numbers_come_from_probes_and_confirmation_from_lines_of_the_same_scenar
     assert cover(evidence).cost_per_call_ns == 900
 
 
+def test_a_probe_costs_what_it_did_on_the_rank_where_it_cost_most() -> None:
+    ranks = tuple(probes(probed(HOOK, 4)).model_copy(update={"cost_per_call_ns": ns}) for ns in (300, 700, 500))
+    assert cover([Evidence("ddp", finished=True, probes=ranks)]).cost_per_call_ns == 700
+
+
 def test_of_several_scenarios_the_one_with_most_calls_comes_first() -> None:
     evidence = [
         Evidence(name, finished=True, probes=(probes(probed(FORWARD, calls)),))

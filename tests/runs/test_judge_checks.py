@@ -389,6 +389,16 @@ def test_estimates_agree_or_are_disputed() -> None:
     assert judge(check, PLAIN) == (NOT_JUDGED, "not estimated")
 
 
+def test_an_owners_exposed_time_is_that_of_all_its_causes() -> None:
+    rows = (owner("bucket 0", Cause.TAIL, 20), owner("bucket 1", Cause.TAIL, 9), owner("bucket 0", Cause.SKEW, 5))
+    assert judge(bound("owners.bucket 0.exposed_ns", at_most_ms=24), change(owners=rows)) == (FAILED, "25.0 ms")
+
+
+def test_checks_are_of_the_launches_that_the_cell_with_fewest_has() -> None:
+    cells = [change(name=name, launches=tuple(range(count))) for name, count in (("plain", 3), ("b", 2), ("c", 4))]
+    assert summarize(bound("hidden_fraction", at_most=1), *cells).launches == 2
+
+
 def judge_functions(*labels: str) -> ChecksSummary:
     uncalled = ProbeSummary(label="ddp._localize_dtensor", calls=0, most_calls=0, raised=0, total_ns=0, per_call_ns=NAN)
     cells = [PLAIN, ASYNC.model_copy(update={"probes": (uncalled,)})]

@@ -28,11 +28,12 @@ from dtbench.base.vocabulary import (
 )
 from dtbench.cli.main import main
 from dtbench.comparison.reading.measure import measure_launch
-from dtbench.plan.plan import Machine, make_plan
+from dtbench.plan.plan import Machine, Plan, make_plan
 from dtbench.plan.traffic.planned import PlannedTraffic
 from dtbench.report.words.advice import Loss, advise_loss
 from dtbench.report.words.cell_knobs import describe_cell
 from dtbench.report.words.sentences import check_word, throughput_words
+from dtbench.runs.cell import summarize_cell
 from dtbench.runs.cell_numbers import find_number
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import analyze_run, summarize_run
@@ -192,6 +193,24 @@ def test_throughput_comes_from_measured_steps_of_the_slowest_rank(made: MadeRun)
     assert cell.memory.rss_peak_bytes == 101
     assert cell.losses == (1.5, 0.5)
     assert cell.status is RunStatus.COMPLETE
+
+
+def test_utilization_is_of_the_peak_of_all_ranks_in_the_time_of_the_slowest(
+    made: MadeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summarize_cell, "peak_flops", lambda _device, dtype: {"float32": 4e12}[dtype])
+    (cell,) = summarize_run(made.folder.path).cells
+    assert isinstance(cell.plan, Plan)
+    assert cell.plan.flops_per_step
+    per_rank = cell.plan.flops_per_step / 2 / 0.020  # two ranks; a step of 20 ms
+    assert cell.model_flops_utilization == pytest.approx(per_rank / 4e12, rel=1e-6)
+
+
+def test_how_many_ranks_share_a_host_is_the_most_that_one_has(made: MadeRun) -> None:
+    for host, most in (("here", 2), ("there", 1)):
+        write_record(made.launch.rank_record(1), rank_record(1, (1.0,)).model_copy(update={"host": host}))
+        (cell,) = summarize_run(made.folder.path).cells
+        assert cell.ranks_per_host == most
 
 
 def test_the_canary_of_a_cell_is_that_of_the_rank_that_names_what_was_read_too_early(made: MadeRun) -> None:

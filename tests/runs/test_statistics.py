@@ -46,6 +46,17 @@ def test_a_ratio_of_medians() -> None:
     assert math.isnan(summarize_ratio([], [1.0]).median)
 
 
+def test_one_long_step_of_the_baseline_changes_no_part_of_a_ratio() -> None:
+    ratio = summarize_ratio([11.0, 12.0, 13.0], [10.0, 10.0, 70.0])
+    assert (ratio.quartile1, ratio.median, ratio.quartile3) == pytest.approx((1.15, 1.2, 1.25))
+
+
+def test_the_step_time_of_launches_is_the_median_of_their_medians() -> None:
+    launches = [[100.0, 90.0, 110.0], [120.0], [500.0, 400.0, 600.0]]
+    assert summarize_launches(launches).median == 120.0
+    assert summarize_launches([[100.0] * 5, [200.0]]).median == 150.0, "a launch counts once, however many its steps"
+
+
 def test_peaks_are_known_for_named_devices_only() -> None:
     assert peak_flops("8 x NVIDIA H100 80GB HBM3", "bfloat16") == 989e12
     assert peak_flops("NVIDIA H100 PCIe", "bfloat16") == 756e12

@@ -77,6 +77,13 @@ def test_wrong_keys_are_all_counted_and_the_first_named_with_their_rank() -> Non
     assert {(one.rank, one.words) for one in row.mismatches} == {(3, "missing")}
 
 
+def test_wrong_keys_of_all_ranks_add_up() -> None:
+    ranks = [make_rank(rank, make_stage(1, wrong=wrong)) for rank, wrong in enumerate((2, 0, 5))]
+    (row,) = summarize_stages([ranks], NOTHING)
+    assert row.mismatched == 7
+    assert [one.rank for one in row.mismatches] == [0, 0, 2, 2, 2, 2, 2]
+
+
 KNOWN: dict[str, Any] = {
     "stages": ["gather"],
     "broken": [{"part": "model", "stage": "gather", "says": "out of bounds"}],

@@ -58,7 +58,7 @@ SHARES_EXPLAINED: Final = (
     "hidden share: how much of the communication overlapped with compute; "
     "exposed share: how much of the step communication took alone"
 )
-HIDDEN: Final = BarPart("hidden_comm_ns", "hidden comm (overlapped with compute)")
+HIDDEN: Final = BarPart("hidden_comm_ns", "hidden comm (overlapped with compute)", pattern="slash-light")
 
 _OUTCOMES: Final = {None: Tone.WARNING, True: Tone.GOOD, False: Tone.BAD}
 
@@ -213,9 +213,9 @@ def _exposed_share(row: RankBreakdown) -> float:
 def step_parts(idle: str) -> tuple[BarPart, ...]:
     """Return the parts of a step, in the order of every plot; ``idle`` is what the last is called here."""
     return (
-        BarPart("compute_ns", "compute"),
-        BarPart("exposed_comm_ns", "exposed comm"),
-        BarPart("exposed_copy_ns", "exposed copy"),
+        BarPart("compute_ns", "compute", is_dark=True),
+        BarPart("exposed_comm_ns", "exposed comm", pattern="slash"),
+        BarPart("exposed_copy_ns", "exposed copy", pattern="dots"),
         BarPart("idle_ns", idle),
     )
 

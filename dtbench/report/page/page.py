@@ -172,10 +172,21 @@ class Tiles:
 
 @dataclass(frozen=True)
 class BarPart:
-    """One part of a stacked bar: ``key`` chooses colour and hatch."""
+    """One part of a stacked bar.
+
+    Attributes:
+        key: for tests and scripts, and for ``look.css`` where ``colour`` is empty.
+        name: as a person reads it.
+        colour: ``#RRGGBB``; empty: that of ``look.css``.
+        pattern: name of the hatch over it; empty: none.
+        is_dark: words on it are white.
+    """
 
     key: str
     name: str
+    colour: str = ""
+    pattern: str = ""
+    is_dark: bool = False
 
 
 @dataclass(frozen=True)

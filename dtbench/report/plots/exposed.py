@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from dtbench.base.units import NS_PER_MS, count_things, format_fraction, format_ns, is_or_are
 from dtbench.base.vocabulary import Cause, Operation
+from dtbench.report.page.looks import CAUSE_LOOKS
 from dtbench.report.plots.breakdown import HIDDEN_COMM, MOST_CELLS
 from dtbench.report.plots.drawing import (
     EDGE,
@@ -39,17 +40,8 @@ _SHARED_BELOW = 6
 """Cells whose longest bars differ by less have one scale; beyond, the shorter would not be seen."""
 
 CAUSE_PARTS: Final = {
-    Cause.SKEW: Part("skew", "skew", "#A6D5F2", "", "black"),
-    Cause.BUBBLE: Part("bubble", "bubble", "#DDCC77", "xx", "black"),
-    Cause.QUEUED: Part("queued", "queued", "#0072B2", "\\\\\\", "white"),
-    Cause.SERIALIZED: Part("serialized", "serialized", "#882255", "ooo", "white"),
-    Cause.LATE_ISSUE: Part("late_issue", "late_issue", "#D55E00", "///", "black"),
-    Cause.LATE_READY: Part("late_ready", "late_ready", "#CC79A7", "xxx", "black"),
-    Cause.SYNC_OP: Part("sync_op", "sync_op", "#E69F00", "...", "black"),
-    Cause.TAIL: Part("tail", "tail", "#F0E442", "--", "black"),
-    Cause.NEEDED_AT_ONCE: Part("needed_at_once", "needed_at_once", "#009E73", "|||", "white"),
-    Cause.BANDWIDTH: Part("bandwidth", "bandwidth", "#444444", "", "white"),
-    Cause.UNKNOWN: Part("unknown", "unknown", "#FFFFFF", "", "black"),
+    cause: Part(cause.value, cause.value, look.colour, look.hatch, "white" if look.is_dark else "black")
+    for cause, look in CAUSE_LOOKS.items()
 }
 """How each cause is drawn."""
 

@@ -10,6 +10,7 @@ import pandas as pd
 from dtbench.base.units import format_bytes, format_fraction, format_ns
 from dtbench.base.vocabulary import Cause
 from dtbench.report.page.cell_page import HIDDEN, step_bar, step_parts
+from dtbench.report.page.looks import CAUSE_LOOKS
 from dtbench.report.page.page import Bar, BarPart, Chart, Column, Table
 from dtbench.report.words import causes, sentences
 from dtbench.runs.cell.summarize_overlap import fill_waits, keep_known, keep_of_steps, mean_step
@@ -134,7 +135,10 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart
     )
 
 
-_COMM_PARTS = (BarPart("exposed_comm_ns", "exposed"), BarPart("hidden_comm_ns", "hidden behind compute"))
+_COMM_PARTS = (
+    BarPart("exposed_comm_ns", "exposed", pattern="slash"),
+    BarPart("hidden_comm_ns", "hidden behind compute", pattern="slash-light"),
+)
 
 
 def _by_purpose(purposes: pd.DataFrame, windows: int) -> Chart:
@@ -219,7 +223,11 @@ def _comm_bar(label: str, mean: _MeanPurpose, exposed_ns: int, hidden_ns: int) -
 
 def cause_parts() -> tuple[BarPart, ...]:
     """Return the parts of exposed time, in the order in which causes take theirs."""
-    return tuple(BarPart(cause.value, causes.describe_cause(cause)) for cause in Cause)
+    looks = ((cause, CAUSE_LOOKS[cause]) for cause in Cause)
+    return tuple(
+        BarPart(cause.value, causes.describe_cause(cause), look.colour, look.pattern, look.is_dark)
+        for cause, look in looks
+    )
 
 
 def _by_owner(collectives: pd.DataFrame, steps: pd.DataFrame) -> Chart:

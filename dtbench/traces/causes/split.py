@@ -21,6 +21,7 @@ Order, and what each needs:
 cause               takes at most                                      needs
 ==================  =================================================  =============================================
 ``skew``            its share of exposed time before the last start    the last start over all ranks of its group
+``bubble``          the same of what goes from stage to stage          likewise
 ``queued``          time in which others held its queue before it      issue, not a graph's; its process group; on CPU
                     with every rank in time                            also its place in it
 ``serialized``      time in which compute that needs nothing of it     issue, launches, the host's stream waits or

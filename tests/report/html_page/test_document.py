@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dtbench.base.vocabulary import Cause
+from dtbench.report.page.cell_page import HIDDEN, step_parts
 from dtbench.report.page.page import (
     Bar,
     BarPart,
@@ -30,8 +32,9 @@ from dtbench.report.page.page import (
 )
 from dtbench.report.render.html_page import Inset, page_document
 from dtbench.report.render.html_page.blocks import SIGNS, exact
-from dtbench.report.render.html_page.chart import HATCHES
+from dtbench.report.render.html_page.chart import chart_html, patterns_svg
 from dtbench.report.render.html_page.glossary import Links, read_glossary
+from dtbench.report.tb_plugin.overlap import cause_parts
 from tests.report.html_page.conftest import PageFile
 
 Read = Callable[[str], PageFile]
@@ -159,8 +162,24 @@ def test_a_tone_has_a_sign_and_both_the_sign_and_the_hatch_are_those_of_tensorbo
     static = resources.files("dtbench.report.tb_plugin") / "static"
     (signs,) = re.findall(r"SIGNS = \{(.*?)\}", (static / "dom.js").read_text(encoding="utf-8"))
     assert signs == ", ".join(f'{tone}: "{sign}"' for tone, sign in SIGNS.items())
-    (hatches,) = re.findall(r"HATCHES = \{(.*?)\}", (static / "chart.js").read_text(encoding="utf-8"), re.DOTALL)
-    assert dict(re.findall(r"(\w+): \"([\w-]+)\"", hatches)) == HATCHES
+    drawn = re.findall(r'id="hatch-([\w-]+)"', patterns_svg())
+    assert re.findall(r'pattern\("([\w-]+)"', (static / "chart.js").read_text(encoding="utf-8")) == drawn
+    parts = (*step_parts("idle"), HIDDEN, *cause_parts())
+    assert {part.pattern for part in parts} - {""} == set(drawn)
+
+
+def test_a_part_is_drawn_in_its_colour_under_its_hatch_with_words_that_can_be_read() -> None:
+    parts = (
+        BarPart("late", "late", colour="#D55E00", pattern="slash"),
+        BarPart("queued", "queued", colour="#0072B2", is_dark=True),
+    )
+    drawn = chart_html(Chart("", parts, (Bar("one", (2, 2), ("2 ns", "2 ns")),)))
+    late, queued = re.findall(r"<g data-part.*?</g>", drawn)
+    assert re.findall(r'<rect [^>]*fill="([^"]*)"', late) == ["#D55E00", "url(#hatch-slash)"]
+    assert re.findall(r'fill="([^"]*)" stroke="([^"]*)" class="words-behind', late) == [("#D55E00", "#D55E00")]
+    assert re.findall(r'class="(words[^"]*)"', late) == ["words-behind behind-late", "words"]
+    assert re.findall(r'<rect [^>]*fill="([^"]*)"', queued) == ["#0072B2"]
+    assert re.findall(r'class="(words[^"]*)"', queued) == ["words words-light"]
 
 
 def test_a_picture_stands_in_the_part_of_its_key_and_others_by_themselves() -> None:
@@ -180,6 +199,11 @@ def test_the_glossary_is_that_of_the_docs() -> None:
     assert [anchor for one in entries for anchor in one.anchors] == re.findall(r'<a id="([\w-]+)">', source)
     assert all(len(one.anchors) == len(one.words) for one in entries)
     assert all(f" | {one.meaning} |" in source for one in entries)
+
+
+def test_the_glossary_explains_each_cause_in_the_order_in_which_they_take_their_part() -> None:
+    anchors = [anchor for one in read_glossary() for anchor in one.anchors]
+    assert [one for one in anchors if one.replace("-", "_") in list(Cause)] == [one.replace("_", "-") for one in Cause]
 
 
 def test_only_words_that_occur_are_explained_and_each_link_leads_to_its_word(read_page: Read) -> None:

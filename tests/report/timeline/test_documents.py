@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,32 @@ def test_collectives_are_told_as_in_their_table(ddp: TraceSet, written: dict[str
         assert columns[number] == table[number].tolist()
     assert [sum(causes.values()) for causes in columns["causes"]] == columns["exposed_ns"]
     assert columns["start"] == (table["start_ns"] - int(written["origin_ns"])).tolist()
+
+
+def test_each_region_of_the_shown_steps_is_told(ddp: TraceSet, written: dict[str, Any]) -> None:
+    (one,) = ddp.analyses
+    regions, told = one.timeline.regions, written["ranks"][0]["regions"]
+    assert [written["strings"][code] for code in told["name"]] == list(regions.regions)
+    assert told["start"] == (regions.starts_ns - int(written["origin_ns"])).tolist()
+    assert told["duration"] == (regions.ends_ns - regions.starts_ns).tolist()
+    names = make_timeline(ddp, steps=11).document.ranks[0].regions.name
+    assert 0 < len(names) < len(told["name"])
+
+
+def test_what_is_not_known_of_a_collective_is_null_and_no_zero_and_counted(ddp: TraceSet) -> None:
+    (one,) = ddp.analyses
+    first, *others = one.collectives
+    timeline = replace(
+        one.timeline,
+        collectives=(replace(first, issue_ns=None), *others),
+        undecided_ns=(5, *(0 for _ in others)),
+    )
+    document = make_timeline(replace(ddp, analyses=(replace(one, timeline=timeline),))).document
+    columns = document.ranks[0].collectives
+    assert (columns.issue_ns[0], columns.exposed_ns[0], columns.hidden_ns[0]) == (None, None, None)
+    assert columns.issue_ns[1] == (others[0].issue_ns or 0) - int(document.origin_ns)
+    assert "whether 1 collective ran hidden or exposed is not known" in document.notes[-1]
+    assert make_timeline(ddp).document.notes == []
 
 
 def test_every_number_is_one_that_javascript_counts_exactly(written: dict[str, Any]) -> None:

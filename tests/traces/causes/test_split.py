@@ -1,9 +1,12 @@
 """What holds for every timeline, whatever the trace lacks."""
 
+import re
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dtbench.traces.causes.split as causes
 from dtbench.base.vocabulary import Cause, Operation, Purpose, Region
 from dtbench.traces.causes.split import split_exposed
 from dtbench.traces.time.coverage import Window
@@ -71,6 +74,10 @@ def timelines(draw: st.DrawFn) -> RankTimeline:
         step_numbers=(),
         steps=(),
     )
+
+
+def test_the_table_says_what_each_cause_takes_in_their_order() -> None:
+    assert re.findall(r"^``(\w+)`` ", causes.__doc__ or "", re.MULTILINE) == list(Cause)
 
 
 @settings(max_examples=300, deadline=None)

@@ -3,7 +3,7 @@
 import pytest
 
 from dtbench.base.vocabulary import Kind, Operation
-from dtbench.traces.kinds.kernels import KERNELS, RULES, KernelRule, find_algorithm, make_table
+from dtbench.traces.kinds.kernels import KERNELS, RULES, InName, KernelRule, find_algorithm, make_table
 from dtbench.traces.kinds.patterns import KernelPattern
 
 
@@ -14,6 +14,12 @@ def test_a_recorded_name_is_claimed_by_the_rule_that_it_stands_beside(rule: Kern
 
 def test_no_rule_stands_without_a_recorded_name() -> None:
     assert [rule.pattern.pattern for rule in RULES if not rule.examples] == []
+
+
+def test_a_rule_that_asks_the_name_for_the_operation_stands_beside_a_name_that_tells_it() -> None:
+    asking = [rule for rule in RULES if rule.operation is InName.YES]
+    silent = [rule.family for rule in asking if not any(map(KERNELS.operation_of, rule.examples))]
+    assert silent == ["RCCL"], "whose kernel runs all of them"
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,12 @@
 """Stacked bars as SVG, as TensorBoard's tab draws them: in percent of their column, so that they follow the page."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from dtbench.base.units import NS_PER_MS, three_digits
 from dtbench.report.page.page import Bar, BarPart, Chart
 from dtbench.report.render.html import escape_html
-
-HATCHES: Final[Mapping[str, str]] = {
-    "exposed_comm_ns": "slash",
-    "hidden_comm_ns": "slash-light",
-    "exposed_copy_ns": "dots",
-    "bubble": "cross",
-    "queued": "back",
-    "serialized": "dots",
-    "late_issue": "slash",
-    "late_ready": "cross",
-    "sync_op": "dots",
-    "tail": "rows",
-    "needed_at_once": "columns",
-}
-"""Parts that are hatched, as in the plots: lightness and hatch tell them apart in grey."""
 
 _HEIGHT: Final = 22
 _THIN: Final = 6
@@ -70,15 +55,16 @@ def chart_html(chart: Chart) -> str:
 
 
 def _key(part: BarPart) -> str:
-    swatch = "".join(_shapes(part.key, 'x="0" y="0" width="16" height="12"'))
+    swatch = "".join(_shapes(part, 'x="0" y="0" width="16" height="12"'))
     drawn = f'<svg width="16" height="12" aria-hidden="true">{swatch}</svg>'
     return f'<span class="key">{drawn}{escape_html(part.name)}</span>'
 
 
-def _shapes(key: str, box: str) -> Iterator[str]:
-    yield f'<rect {box} class="part part-{escape_html(key)}"/>'
-    if key in HATCHES:
-        yield f'<rect {box} fill="url(#hatch-{HATCHES[key]})" class="hatch"/>'
+def _shapes(part: BarPart, box: str) -> Iterator[str]:
+    fill = f' fill="{escape_html(part.colour)}"' if part.colour else ""
+    yield f'<rect {box}{fill} class="part part-{escape_html(part.key)}"/>'
+    if part.pattern:
+        yield f'<rect {box} fill="url(#hatch-{escape_html(part.pattern)})" class="hatch"/>'
 
 
 def _bar(chart: Chart, bar: Bar, longest_ns: int) -> str:
@@ -88,7 +74,7 @@ def _bar(chart: Chart, bar: Bar, longest_ns: int) -> str:
             continue
         share = length_ns / longest_ns
         said.append(f"{part.name} {words}")
-        inside = _words(part.key, left + share / 2, words) if share >= _LABEL_FITS else ""
+        inside = _words(part, left + share / 2, words) if share >= _LABEL_FITS else ""
         parts.append(_group(part, length_ns, words, _box(left, share, 0, _HEIGHT), inside))
         left += share
     if chart.below and bar.below_ns:
@@ -102,7 +88,7 @@ def _bar(chart: Chart, bar: Bar, longest_ns: int) -> str:
 
 def _group(part: BarPart, length_ns: int, words: str, box: str, inside: str) -> str:
     title = f"<title>{escape_html(f'{part.name} {words}')}</title>"
-    shapes = "".join(_shapes(part.key, box))
+    shapes = "".join(_shapes(part, box))
     return f'<g data-part="{escape_html(part.key)}" data-value="{length_ns}">{shapes}{title}{inside}</g>'
 
 
@@ -110,14 +96,14 @@ def _box(left: float, share: float, top: int, height: int) -> str:
     return f'x="{_percent(left)}" y="{top}" width="{_percent(share)}" height="{height}"'
 
 
-def _words(key: str, middle: float, words: str) -> str:
+def _words(part: BarPart, middle: float, words: str) -> str:
     """Write into a part, on a plain patch so that a hatch does not run through the digits."""
     at = f'x="{_percent(middle)}" y="{_HEIGHT / 2 + 4:g}" text-anchor="middle"'
-    shown, name = escape_html(words), escape_html(key)
-    behind = (
-        f'<text {at} class="words-behind behind-{name}" aria-hidden="true">{shown}</text>' if key in HATCHES else ""
-    )
-    return f'{behind}<text {at} class="words words-{name}">{shown}</text>'
+    shown, colour = escape_html(words), escape_html(part.colour)
+    patch = f' fill="{colour}" stroke="{colour}"' if colour else ""
+    name = f"words-behind behind-{escape_html(part.key)}"
+    behind = f'<text {at}{patch} class="{name}" aria-hidden="true">{shown}</text>' if part.pattern else ""
+    return f'{behind}<text {at} class="words{" words-light" if part.is_dark else ""}">{shown}</text>'
 
 
 def _scale(longest_ns: int) -> str:

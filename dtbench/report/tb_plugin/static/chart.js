@@ -6,10 +6,6 @@ const THIN_HEIGHT = 6;
 const LABEL_FITS = 0.085;
 const MS = 1e6;
 
-/** Parts that are hatched, as in the plots: lightness and hatch tell them apart in grey. */
-const HATCHES = {exposed_comm_ns: "slash", hidden_comm_ns: "slash-light", exposed_copy_ns: "dots", bubble: "cross", queued: "back", serialized: "dots",
-  late_issue: "slash", late_ready: "cross", sync_op: "dots", tail: "rows", needed_at_once: "columns"};
-
 /** The patterns that hatched parts lie under; once per page. */
 export function drawPatterns() {
   const pattern = (id, ...shapes) =>
@@ -43,13 +39,13 @@ export function drawChart(chart) {
 }
 
 function drawKey(part) {
-  const swatch = draw("svg", {width: 16, height: 12, "aria-hidden": "true"}, ...drawPart(part.key, {x: 0, y: 0, width: 16, height: 12}));
+  const swatch = draw("svg", {width: 16, height: 12, "aria-hidden": "true"}, ...drawPart(part, {x: 0, y: 0, width: 16, height: 12}));
   return make("span", {class: "key"}, swatch, part.name);
 }
 
-function drawPart(key, box) {
-  const shapes = [draw("rect", {...box, class: `part part-${key}`})];
-  if (HATCHES[key]) shapes.push(draw("rect", {...box, fill: `url(#hatch-${HATCHES[key]})`, class: "hatch"}));
+function drawPart(part, box) {
+  const shapes = [draw("rect", {...box, ...(part.colour ? {fill: part.colour} : {}), class: `part part-${part.key}`})];
+  if (part.pattern) shapes.push(draw("rect", {...box, fill: `url(#hatch-${part.pattern})`, class: "hatch"}));
   return shapes;
 }
 
@@ -64,23 +60,24 @@ function drawBar(chart, bar, longest) {
     if (!length) return;
     const share = length / longest;
     const box = {x: percent(left), y: 0, width: percent(share), height: BAR_HEIGHT};
-    const group = draw("g", {"data-part": part.key}, ...drawPart(part.key, box), draw("title", {}, `${part.name} ${bar.words[place]}`));
-    if (share >= LABEL_FITS) group.append(...drawWords(part.key, left + share / 2, bar.words[place]));
+    const group = draw("g", {"data-part": part.key}, ...drawPart(part, box), draw("title", {}, `${part.name} ${bar.words[place]}`));
+    if (share >= LABEL_FITS) group.append(...drawWords(part, left + share / 2, bar.words[place]));
     svg.append(group);
     left += share;
   });
   if (bar.below_ns) {
     const box = {x: 0, y: BAR_HEIGHT + 1, width: percent(bar.below_ns / longest), height: THIN_HEIGHT};
-    svg.append(draw("g", {"data-part": chart.below.key}, ...drawPart(chart.below.key, box), draw("title", {}, `${chart.below.name} ${bar.below_words}`)));
+    svg.append(draw("g", {"data-part": chart.below.key}, ...drawPart(chart.below, box), draw("title", {}, `${chart.below.name} ${bar.below_words}`)));
   }
   return svg;
 }
 
 /** Words in a part, on a plain patch so that a hatch does not run through the digits. */
-function drawWords(key, middle, words) {
+function drawWords(part, middle, words) {
   const text = {x: percent(middle), y: BAR_HEIGHT / 2 + 4, "text-anchor": "middle"};
-  const behind = HATCHES[key] ? [draw("text", {...text, class: `words-behind behind-${key}`, "aria-hidden": "true"}, words)] : [];
-  return [...behind, draw("text", {...text, class: `words words-${key}`}, words)];
+  const patch = part.colour ? {fill: part.colour, stroke: part.colour} : {};
+  const behind = part.pattern ? [draw("text", {...text, ...patch, class: `words-behind behind-${part.key}`, "aria-hidden": "true"}, words)] : [];
+  return [...behind, draw("text", {...text, class: part.is_dark ? "words words-light" : "words"}, words)];
 }
 
 function drawScale(longest_ns) {

@@ -1,0 +1,42 @@
+"""A function under study over ranks: its fewest and most calls, times as means, a branch that a rank never took."""
+
+import math
+from typing import Any
+
+from dtbench.runs.cell.summarize_probes import summarize_probes
+from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes
+
+
+def probes_of(calls: int, total_ns: int, raised: int, *branches: ProbedBranch) -> Probes:
+    told: dict[str, Any] = {
+        "file": "fsdp/_fully_shard/_fsdp_param.py",
+        "name": "init",
+        "branches": branches,
+        "calls": calls,
+        "total_ns": total_ns,
+        "raised": raised,
+    }
+    every: dict[str, Any] = {"functions": (ProbedFunction.model_construct(**told),)}
+    return Probes.model_construct(**every)
+
+
+def test_of_ranks_that_differ_the_fewest_and_the_most_calls_are_told_and_the_mean_time() -> None:
+    ranks = [probes_of(6, 90, 0), probes_of(4, 30, 2), probes_of(5, 30, 1)]
+    (found,) = summarize_probes(ranks)
+    assert (found.calls, found.most_calls, found.raised) == (4, 6, 2)
+    assert (found.total_ns, found.per_call_ns) == (50, 10.0)
+
+
+def test_a_branch_that_a_rank_never_took_counts_there_as_none() -> None:
+    taken = ProbedBranch(name="mixed", calls=3, total_ns=12)
+    (found,) = summarize_probes([probes_of(6, 90, 0, taken), probes_of(4, 30, 0)])
+    (branch,) = found.branches
+    assert (branch.name, branch.calls, branch.most_calls) == ("mixed", 0, 3)
+    assert (branch.total_ns, branch.per_call_ns) == (6, 4.0)
+
+
+def test_what_was_never_called_has_no_time_per_call() -> None:
+    (found,) = summarize_probes([probes_of(0, 0, 0)])
+    assert (found.calls, found.most_calls, found.total_ns) == (0, 0, 0)
+    assert math.isnan(found.per_call_ns)
+    assert summarize_probes([]) == ()
