@@ -37,6 +37,7 @@ from typing import IO, Final
 from dtbench.base.errors import StoreError, TraceError
 from dtbench.base.units import NS_PER_S, count_things, format_ns, name_ranks
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.reader.find import PERFETTO_MANIFEST
 from dtbench.traces.reader.inflate import Chunks
@@ -118,7 +119,7 @@ def plan_archive(traces: TraceSet, sources: Iterable[TraceSource]) -> ArchivePla
     notes = (
         *_describe_lone(traces),
         *_describe_cut(cut),
-        *traces.notes,
+        *say_notes(traces.notes),
         *_describe_unread(unread, whole),
         *_describe_clocks(archived),
     )

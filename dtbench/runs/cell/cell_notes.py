@@ -25,6 +25,7 @@ from dtbench.scenario.schema.model import Custom
 from dtbench.store.records.checks import CORES_KIND, GPUS_KIND
 from dtbench.store.records.checks import DISTURBED as TAKEN
 from dtbench.store.records.run import TookCores, TookMachine, UsedGpu, tell_reason_in_a_line
+from dtbench.traces.notes.tables import TablesGone
 from dtbench.traces.rows.launch_tables import LaunchTables
 
 _MOST_NAMED = 3
@@ -102,11 +103,15 @@ def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:
     notes = [
         f"{launch.folder.path.name}: {note}" if len(launches) > 1 else note
         for launch in launches
-        for note in (*launch.tables.notes, *_count_untold(launch.tables))
+        for note in (*launch.tables.notes, *_name_lacking(launch.tables), *_count_untold(launch.tables))
     ]
     if launches and not any(len(launch.tables.overlap) for launch in launches):
         notes.append(f"{_say_untraced(launches)}: overlap is not known")
     return notes
+
+
+def _name_lacking(tables: LaunchTables) -> list[str]:
+    return [str(TablesGone(tables.lacking))] if tables.lacking else []
 
 
 def _say_untraced(launches: Sequence[LaunchData]) -> str:
