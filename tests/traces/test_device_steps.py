@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dtbench.traces.job.foreign import analyze_traces
-from dtbench.traces.notes.note import say_notes
+from dtbench.traces.notes.lacking import CutStep, StepsBeginUnsure
+from dtbench.traces.notes.note import pick_notes, say_notes
 
 # a, d, g: the next batch is copied at once on a stream of its own; c, f, i: an all-gather, before its step computes
 COPIED_EARLY = """
@@ -65,7 +66,8 @@ def test_a_step_whose_first_launch_is_lost_begins_with_it_where_the_device_had_s
     assert one.timeline.steps == other.timeline.steps
     assert one.timeline.steps[1].start_ns == 30_000
     assert other.uncorrelated.launch_missing == 1
-    assert not [note for note in lost.notes if "launches are lost" in note]
+    assert not pick_notes(lost.notes, StepsBeginUnsure)
+    assert not pick_notes(lost.notes, CutStep)
 
 
 def test_where_a_step_begins_is_not_known_where_the_device_worked_and_its_first_launch_is_lost(

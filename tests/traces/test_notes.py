@@ -190,5 +190,6 @@ def test_what_is_in_no_number_of_several_traces_alike_is_one_sentence(draw: Call
     traces = analyze_traces(paths)
     assert pick_notes(traces.notes, NotUnderstood) == [NotUnderstood((0, 1, 2), "io", 3)]
     said = "ranks 0-2: 3 events of category io are not understood, and in no number"
-    assert traces_document(traces)["notes"].count(said) == 1
-    assert not [note for note in say_notes(traces.notes) if note.startswith("rank 0: 3 events")]
+    shown = traces_document(traces)["notes"]
+    assert isinstance(shown, list)
+    assert [note for note in shown if "category io" in note] == [said]
