@@ -9,7 +9,6 @@ import pytest
 import dtbench
 from dtbench.base.errors import StoreError, TraceError
 from dtbench.store.finish import STEPS
-from dtbench.traces.notes.note import say_notes
 from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.rows.tables import OVERLAP, PURPOSES, WHOLE
 
@@ -51,7 +50,7 @@ def test_several_paths_are_one_job(tmp_path: Path) -> None:
         shutil.copy(RECORDED / "ddp_2ranks_rank0.json.gz", tmp_path / f"{rank}.json.gz")
     traces = dtbench.read_trace([str(tmp_path / "0.json.gz"), tmp_path / "1.json.gz"])
     assert len(traces.whole) == 1
-    assert any("rank 0 comes twice" in note for note in say_notes(traces.notes))
+    assert any("rank 0 comes twice" in note for note in traces.notes)
 
 
 def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:

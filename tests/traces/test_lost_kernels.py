@@ -11,7 +11,7 @@ from dtbench.report.page.trace_document import traces_document
 from dtbench.report.words.trace_words import answer_lines, find_gaps
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
-from dtbench.traces.notes.lacking import ComputeNotRecorded, EmptySteps, LostKernels, StepsSkipped
+from dtbench.traces.notes.lacking import ComputeNotRecorded, EmptySteps, LostKernels, StepsSkipped, UnknownPurposes
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.rows.collective_table import COLLECTIVES
 from tests.traces.conftest import draw_events
@@ -265,3 +265,4 @@ def test_a_step_before_ranges_that_are_missing_ends_with_its_own(
     assert ("how long it took is not known of step 1" in note) is not is_bounded
     assert [step.overlap.step_ns is None for step in one.steps] == [not is_bounded, False]
     assert not pick_notes(traces.notes, LostKernels)
+    assert not pick_notes(traces.notes, UnknownPurposes)

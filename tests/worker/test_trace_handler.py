@@ -11,7 +11,6 @@ from torch.profiler import ProfilerActivity, profile, schedule
 import dtbench
 from dtbench.base.errors import StoreError
 from dtbench.store.layout import LaunchFolder
-from dtbench.traces.notes.note import say_notes
 from dtbench.worker.loop.trace_handler import export_trace, find_rank
 
 
@@ -49,7 +48,7 @@ def test_every_cycle_of_a_schedule_is_a_file_and_the_newest_is_read(
     _, newer = sorted(tmp_path.iterdir())
     traces = dtbench.read_trace(tmp_path)
     assert [one.path for one in traces.traces.analyses] == [str(newer)]
-    assert f"{tmp_path}: an older trace or copy of the same rank is left out" in say_notes(traces.notes)
+    assert f"{tmp_path}: an older trace or copy of the same rank is left out" in traces.notes
 
 
 @pytest.mark.parametrize(("said", "rank"), [(None, 0), ("", 0), ("17", 17), ("none", 0)])

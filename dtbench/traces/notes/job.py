@@ -1,6 +1,5 @@
 """Whether traces are the ranks of one job, which are missing, and what only several of them together show."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -323,7 +322,7 @@ class UnknownWords(Note):
 
     def __str__(self) -> str:
         count = sum(count for _, count in self.words)
-        first: Sequence[str] = [word for word, _ in self.words[:_MOST_WORDS]]
+        first = (word for word, _ in self.words[:_MOST_WORDS])
         named = ", ".join(word if len(word) <= _LONGEST else f"{word[:_LONGEST]}..." for word in first)
         more = f" and {len(self.words) - _MOST_WORDS} more" if len(self.words) > _MOST_WORDS else ""
         what = f"{count_things(count, 'word')} in dtbench's own ranges {is_or_are(count)}"

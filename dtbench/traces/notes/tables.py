@@ -1,4 +1,4 @@
-"""Which ranks of a launch are in none of its tables, and what of the tables is not there or not kept."""
+"""Which ranks of a launch are in none of its tables, and which tables are not there."""
 
 from dataclasses import dataclass
 
@@ -47,25 +47,6 @@ class OtherOwners(OfRanks):
             f"{self.count} of {count_things(self.known, 'collective')} {have} another owner in the trace than FSDP"
             f" said, the first {self.traced or 'none'} in place of {self.seen}; please report this"
         )
-
-
-@dataclass(frozen=True)
-class TablesKept(OfRanks):
-    """Ranks of which tables of an earlier analysis know, and whose traces give nothing now."""
-
-    def __str__(self) -> str:
-        hold = f"they hold {name_ranks(self.ranks)}, whose traces give nothing now"
-        return f"tables of an earlier analysis are kept: {hold}"
-
-
-@dataclass(frozen=True)
-class TablesNotKept(Note):
-    """Tables that could not be written; ``error``: what writing them raised."""
-
-    error: str
-
-    def __str__(self) -> str:
-        return f"derived tables were not kept: {self.error}"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pandas as pd
 
 from dtbench.base.errors import StoreError
+from dtbench.base.units import name_ranks
 from dtbench.base.vocabulary import Axis
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_columns, read_order, read_rank_records, read_table
@@ -20,7 +21,7 @@ from dtbench.store.write import write_table
 from dtbench.traces.job.many import analyze_files
 from dtbench.traces.job.trace_set import TraceSet, gather_ranks
 from dtbench.traces.notes.note import join_ranks, say_notes
-from dtbench.traces.notes.tables import NoTrace, OtherOwners, TablesKept, TablesNotKept, TraceUnusable
+from dtbench.traces.notes.tables import NoTrace, OtherOwners, TraceUnusable
 from dtbench.traces.rank.file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.traces.reader.source import TraceSource
 from dtbench.traces.rows.table_bounds import find_impossible
@@ -102,7 +103,7 @@ def analyze_launch(
     lost = _ranks_of(kept) - _ranks_of({name: made.tables[name] for name in kept})
     if lost:
         kept |= _read_healthy(folder, [table.name for table in TABLES if table.name not in kept])
-        note = str(TablesKept(tuple(sorted(lost))))
+        note = f"tables of an earlier analysis are kept: they hold {name_ranks(lost)}, whose traces give nothing now"
         return _doubt_strangers(replace(made, tables={**made.tables, **kept}, notes=(*made.notes, note)))
     if len(made.overlap):
         _write_tables(folder, made)
@@ -164,7 +165,7 @@ def _make_again(folder: LaunchFolder) -> LaunchTables:
         return analyze_launch(folder)
     except StoreError as error:
         made = derive_tables(folder)
-        return replace(made, notes=(*made.notes, str(TablesNotKept(str(error)))))
+        return replace(made, notes=(*made.notes, f"derived tables were not kept: {error}"))
 
 
 def _read_kept(folder: LaunchFolder) -> LaunchTables:

@@ -12,7 +12,7 @@ from dtbench.report.page.trace_document import traces_document
 from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
-from dtbench.traces.notes.job import LacksSteps
+from dtbench.traces.notes.job import HasNoSteps, LacksSteps
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.ranks.late import LateRank, describe_late
 
@@ -172,6 +172,7 @@ def test_steps_that_a_rank_numbers_otherwise_are_paired_by_their_collectives(
         " others' numbers"
     ) in say_notes(traces.notes)
     assert not pick_notes(traces.notes, LacksSteps)
+    assert not pick_notes(traces.notes, HasNoSteps)
 
 
 def test_a_rank_whose_host_was_in_time_was_late_on_its_device(tell: Callable[..., TraceSet]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dtbench.base.vocabulary import Operation
-from dtbench.traces.notes.clocks import ClockCorrected
+from dtbench.traces.notes.clocks import ClockCorrected, ManyClocksCorrected
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.ranks.misfits import find_mistaken
 from dtbench.traces.ranks.over_ranks import OverRanks, compare_fitting_ranks
@@ -120,6 +120,7 @@ def test_a_clock_that_is_off_by_more_than_the_trace_may_be_another_run(jobs: Any
     assert not compared.is_one_job
     assert "off, longer than the trace, and these may be traces of another run as well" in say_notes(compared.notes)[0]
     assert not pick_notes(compared.notes, ClockCorrected)
+    assert not pick_notes(compared.notes, ManyClocksCorrected)
     assert compared.waiting.partial == compared.waiting.collectives
 
 

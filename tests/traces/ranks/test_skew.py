@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtbench.base.vocabulary import Operation
-from dtbench.traces.notes.clocks import ClockCorrected
+from dtbench.traces.notes.clocks import ClockCorrected, ManyClocksCorrected
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.over_ranks import compare_ranks
@@ -397,6 +397,7 @@ def test_ranks_of_one_host_have_one_clock_though_few_ends_lie_apart(jobs: Any) -
     together = analyze([replace(timeline, host="a") for timeline in timelines])[0]
     assert [clock.offset_ns for clock in together.by_rank.values()] == [0, 0]
     assert not pick_notes(together.notes, ClockCorrected)
+    assert not pick_notes(together.notes, ManyClocksCorrected)
 
 
 def test_a_host_whose_clock_is_off_is_corrected_as_a_whole(jobs: Any) -> None:

@@ -194,7 +194,7 @@ def test_a_rank_that_is_out_of_step_is_drawn_from_its_own_start(job: TraceSet) -
     assert origin_ns == 100
     assert (places[0].is_aligned, places[1].is_aligned) == (True, False)
     assert places[1].to_picture(np.array([1_000_000, 1_000_300]), origin_ns).tolist() == [0, 300]
-    assert notes == ["rank 1 is drawn from its own start: its trace is not in step with the others"]
+    assert say_notes(notes) == ("rank 1 is drawn from its own start: its trace is not in step with the others",)
 
 
 def test_a_rank_of_another_moment_is_drawn_from_its_own_start(job: TraceSet) -> None:
@@ -212,7 +212,9 @@ def test_ranks_whose_clocks_nothing_compares_are_each_drawn_from_their_own_start
     places, origin_ns, notes = place_ranks(windows, _with_clocks(job, clocks))
     assert [places[rank].is_aligned for rank in range(3)] == [False, True, True]
     assert [places[rank].to_picture(np.array([60]), origin_ns).tolist() for rank in range(3)] == [[60], [10], [10]]
-    assert notes == ["rank 0 is drawn from its own start: nothing tells how far its clock is from the others'"]
+    assert say_notes(notes) == (
+        "rank 0 is drawn from its own start: nothing tells how far its clock is from the others'",
+    )
 
 
 def test_a_rank_without_the_step_is_left_out_with_a_note(draw: Callable[..., Path]) -> None:
