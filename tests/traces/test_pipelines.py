@@ -246,7 +246,9 @@ def test_a_neighbour_whose_trace_is_not_there_may_be_what_a_stage_waited_for(dra
         "from rank 2": ("unknown", (MissingInput.RANKS,)),
         "to rank 1": ("unknown", (MissingInput.EVENTS,)),  # its trace is there, and receives nothing of it
     }
-    assert "1 of 1 sends and receives of rank 1 has no other end in any trace" in "\n".join(say_notes(traces.notes))
+    assert "1 of 1 sends and receives of each of ranks 0-1 has no other end in any trace" in "\n".join(
+        say_notes(traces.notes)
+    )
 
 
 def test_a_stage_that_another_keeps_is_kept_by_the_schedule_and_by_no_late_rank(pipelines: Path) -> None:
