@@ -178,6 +178,15 @@ def name_ranks(ranks: Iterable[int]) -> str:
     return f"rank{'' if len(known) == 1 else 's'} {name_ranges(known)}"
 
 
+def name_steps(steps: Sequence[int]) -> str:
+    """Spell rising numbers of steps.
+
+    >>> name_steps([3]), name_steps([3, 4, 5])
+    ('step 3', 'steps 3-5')
+    """
+    return f"step{'s' if len(steps) > 1 else ''} {name_ranges(steps)}"
+
+
 def format_bandwidth(bytes_per_s: float) -> str:
     """Return GB/s (10^9 bytes), as nccl-tests does.
 

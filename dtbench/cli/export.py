@@ -122,10 +122,10 @@ def _read_traces(paths: list[Path], workers: int | None) -> "tuple[TraceSet, Seq
 
 def _read_launch(folder: "LaunchFolder", workers: int | None) -> "tuple[TraceSet, Sequence[TraceSource]]":
     from dtbench.traces.job.foreign import analyze_job
-    from dtbench.traces.rows.launch_tables import describe_absent, find_launch_traces
+    from dtbench.traces.rows.launch_tables import find_absent_traces, find_launch_traces
 
     files = find_launch_traces(folder)
-    return analyze_job(files, workers=workers, notes=describe_absent(folder)), [file.source for file in files]
+    return analyze_job(files, workers=workers, notes=find_absent_traces(folder)), [file.source for file in files]
 
 
 def _to_document(plan: "ArchivePlan", path: Path, size_bytes: int) -> object:

@@ -20,7 +20,7 @@ from dtbench.store.records.run import Environment, RunRecord, RunStatus
 from dtbench.traces.rows.launch_tables import (
     LaunchTables,
     analyze_launch,
-    describe_absent,
+    find_absent_traces,
     find_launch_traces,
 )
 
@@ -173,7 +173,7 @@ def _find_fault(folder: LaunchFolder) -> str | None:
     """Say which record that its tables need is broken; None: none is."""
     try:
         find_launch_traces(folder)
-        describe_absent(folder)
+        find_absent_traces(folder)
     except StoreError as error:
         return str(error)
     return None

@@ -31,6 +31,9 @@ from dtbench.traces.job.explain import explain
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average, average_purposes
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.files import CutShort
+from dtbench.traces.notes.lacking import NotSeenToRun
+from dtbench.traces.notes.note import pick_notes
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.ranks.stragglers import RankWaiting, Waiting
 from dtbench.traces.time.intervals import unite
@@ -292,10 +295,13 @@ def test_what_some_steps_have_is_no_count_of_none(fsdp: TraceSet, times: int, co
 def test_remarks_say_what_was_not_read_and_what_is_not_known(ddp: TraceSet) -> None:
     lost = Unread({"not JSON": 2, "no time": 1}, is_truncated=True)
     names = tuple((f"kernel {i}", i) for i in range(MOST_NAMES + 3))
-    lines = remark_lines(replace(ddp, unread=(lost,), unknown_names=names, notes=("a note",)))
+    lines = remark_lines(replace(ddp, unread=(lost,), unknown_names=names, notes=(CutShort("rank0.json"),)))
     assert lines[0].endswith("3 events could not be read and are in no number (2 not JSON, 1 no time)")
     assert sum("may be communication" in line for line in lines) == MOST_NAMES
-    assert lines[-2:] == ("and 3 more such names: see --json", "a note")
+    assert lines[-2:] == (
+        "and 3 more such names: see --json",
+        "rank0.json: cut short; what came before the cut is used",
+    )
     assert remark_lines(ddp) == ()
 
 
@@ -321,8 +327,8 @@ def test_where_a_launched_collective_is_missing_what_is_exposed_is_so_much_at_le
     assert "10.5 ms, 500 us exposed" in first
     lost = analyze_traces([tmp_path])
     assert "10.5 ms, at least 500 us exposed" in answer_lines(lost)[0]
-    (note,) = (note for note in lost.notes if "launched" in note)
-    assert note.startswith("ranks 0-1: 1 collective was launched and not seen to run, so communication and ")
+    (note,) = pick_notes(lost.notes, NotSeenToRun)
+    assert str(note).startswith("ranks 0-1: 1 collective was launched and not seen to run, so communication and ")
 
 
 def test_a_mean_over_some_ranks_or_steps_says_of_which_it_is(ddp: TraceSet) -> None:

@@ -604,8 +604,9 @@ def test_tables_of_a_version_that_knew_less_are_read_as_they_are_where_the_trace
     assert again.overlap["exposed_comm_ns"].tolist() == first.overlap["exposed_comm_ns"].tolist()
     assert list(again.collectives.columns) == list(first.collectives.columns)
     assert len(again.collectives) == 0
-    assert "collectives.parquet cannot be made: the traces of this launch are gone" in again.notes
-    summarize_run(made.folder.path)
+    assert again.lacking == ("collectives",)
+    (cell,) = summarize_run(made.folder.path).cells
+    assert "collectives.parquet cannot be made: the traces of this launch are gone" in cell.notes
 
 
 def test_a_damaged_trace_of_one_rank_is_left_out_and_said(made: MadeRun) -> None:

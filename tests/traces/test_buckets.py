@@ -8,6 +8,7 @@ import pytest
 from dtbench.report.words.knobs import Knob
 from dtbench.report.words.trace_words import advise_traces, answer_lines
 from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
 
@@ -137,4 +138,4 @@ def test_a_step_that_lacks_a_bucket_is_noted_as_its_numbers_may_be_others(draw: 
     note = (
         "rank 0: step 2 reduced fewer or more buckets than the 2 of other steps: a number may stand for another bucket"
     )
-    assert (f"{note} there" in traces.notes) == (lost == "2")
+    assert (f"{note} there" in say_notes(traces.notes)) == (lost == "2")

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.notes.lacking import CutStep, StepsBeginUnsure
+from dtbench.traces.notes.note import pick_notes, say_notes
 
 # a, d, g: the next batch is copied at once on a stream of its own; c, f, i: an all-gather, before its step computes
 COPIED_EARLY = """
@@ -64,7 +66,8 @@ def test_a_step_whose_first_launch_is_lost_begins_with_it_where_the_device_had_s
     assert one.timeline.steps == other.timeline.steps
     assert one.timeline.steps[1].start_ns == 30_000
     assert other.uncorrelated.launch_missing == 1
-    assert not [note for note in lost.notes if "launches are lost" in note]
+    assert not pick_notes(lost.notes, StepsBeginUnsure)
+    assert not any(note.unsure_ns for note in pick_notes(lost.notes, CutStep))
 
 
 def test_where_a_step_begins_is_not_known_where_the_device_worked_and_its_first_launch_is_lost(
@@ -73,7 +76,7 @@ def test_where_a_step_begins_is_not_known_where_the_device_worked_and_its_first_
     traces = analyze_traces([draw(draw_lost("", " "))])
     (one,) = traces.analyses
     assert [step.start_ns for step in one.timeline.steps] == [1_000, 13_000]
-    (note,) = [note for note in traces.notes if "launches are lost" in note]
+    (note,) = [note for note in say_notes(traces.notes) if "launches are lost" in note]
     assert note == (
         "rank 0: launches are lost, and where step 2 begins is not known to within 8.00 us, so it is left out: from"
         " its first kernel to the trace's last are 5.00 us, and it took the host 20.0 us and others 12.0 us"
@@ -90,7 +93,7 @@ def test_work_before_what_is_known_to_be_of_the_step_before_is_none_of_a_step(dr
     traces = analyze_traces([draw(drawing)])
     (one,) = traces.analyses
     assert (one.uncorrelated.launch_missing, one.steps[1].unsure_ns) == (1, 0)
-    assert not [note for note in traces.notes if "launches are lost" in note]
+    assert not [note for note in say_notes(traces.notes) if "launches are lost" in note]
 
 
 def test_a_lost_mark_of_a_step_takes_no_other_steps_times(tmp_path: Path) -> None:
@@ -109,5 +112,5 @@ def test_a_lost_mark_of_a_step_takes_no_other_steps_times(tmp_path: Path) -> Non
     assert traces.analyses[1].whole == whole.analyses[1].whole
     assert (
         "rank 1: no range of step 3 is there, though steps around have one: what ran then is in no number per step"
-        in (traces.notes)
+        in (say_notes(traces.notes))
     )

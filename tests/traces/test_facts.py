@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from dtbench.traces.notes.tables import OtherOwners
 from dtbench.traces.rank.analysis import analyze_trace
 from dtbench.traces.reader import read_trace
 from dtbench.traces.who.collectives import Collective
@@ -62,8 +63,7 @@ def test_an_owner_that_the_worker_saw_otherwise_is_said(draw: Callable[..., Path
         range gloo:all_reduce                   @2 |   ===    |
         """)
     collectives = analyze_trace(read_trace(path)).collectives
-    assert RankFacts(owners={("0", 1): "a", ("0", 2): "b"}).check_owners(collectives) is None
-    said = RankFacts(owners={("0", 1): "b"}).check_owners(collectives)
-    assert said is not None
-    assert said.startswith("1 of 1 collective has")
-    assert "the first a in place of b" in said
+    assert RankFacts(owners={("0", 1): "a", ("0", 2): "b"}).find_other_owners(collectives) is None
+    found = RankFacts(owners={("0", 1): "b"}).find_other_owners(collectives)
+    assert found == OtherOwners((), count=1, known=1, traced="a", seen="b")
+    assert str(found.of(2)).startswith("rank 2: 1 of 1 collective has another owner in the trace than FSDP said, the")

@@ -16,6 +16,8 @@ from dtbench.report.page.trace_page import gap_table, purpose_table, time_table
 from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average, average_purposes
+from dtbench.traces.notes.lacking import ComputeNotRecorded, OutsideSteps
+from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
 
@@ -62,7 +64,7 @@ def test_a_step_without_operators_beside_one_that_has_them_is_left_out_of_the_me
     assert one.whole.exposed_comm_ns is None
     assert [owner.carried.at_most_ns for owner in traces.owners] == [4000]  # a step's, as what it is held against
     assert "2.00 us exposed (20.0 %)" in answer_lines(traces)[0]
-    assert any("step 2" in note and "no operator" in note for note in traces.notes)
+    assert [note.steps for note in pick_notes(traces.notes, ComputeNotRecorded)] == [(2,)]
 
 
 def test_sizes_of_lists_that_were_not_recorded_are_unknown_and_match_by_order() -> None:
@@ -127,7 +129,7 @@ def test_a_zero_of_communication_says_what_it_holds_for(draw: Callable[..., Path
     for name, around in (("relu", "loss"), ("kuserbuffers_pullsend", "loss"), ("relu", "gloo:all_reduce")):
         traces = analyze_traces([draw(drawing.format(name=name, range=around))])
         assert traces.analyses[0].whole.comm_ns == 0
-        said[name, around] = (answer_lines(traces)[0].partition("no communication")[2], traces.notes)
+        said[name, around] = (answer_lines(traces)[0].partition("no communication")[2], say_notes(traces.notes))
     on_host = "rank 0: 1 collective of gloo, 3.00 us on the host beside the device, is in no number"
     assert said == {
         ("relu", "loss"): (" on the device", ()),
@@ -156,7 +158,7 @@ def test_what_was_copied_between_devices_may_be_communication_and_that_is_said(d
     assert words.endswith("no communication on the device, unless what was copied between devices is")
     assert "host" not in words
     note = "rank 0: copied between devices 2 times, for 6.00 us: the trace does not tell whether that is communication"
-    assert (note in between.notes, note in local.notes) == (True, False)
+    assert (note in say_notes(between.notes), note in say_notes(local.notes)) == (True, False)
 
 
 def test_a_wait_without_a_consumer_that_can_be_seen_is_not_zero(draw: Callable[..., Path]) -> None:
@@ -303,12 +305,12 @@ def test_communication_outside_all_steps_is_counted_first(draw: Callable[..., Pa
         kernel ncclDevKernel_AllReduce  @8 |              eee   |
         """
     paths = [draw(drawing, f"rank{rank}.json", distributedInfo={"rank": rank}) for rank in (0, 1)]
-    notes = analyze_traces(paths).notes
+    notes = say_notes(analyze_traces(paths).notes)
     said = "ranks 0-1: 3 collectives outside all steps, 6.00 us of communication, are in no number per step"
     assert said in notes
     own = f"{drawing}range dtbench::region forward @1 |           ==   |"
     for other in (drawing.replace("=====", "     "), own):  # without steps; dtbench's own untimed step before the first
-        assert not any("outside all steps" in note for note in analyze_traces([draw(other)]).notes)
+        assert not pick_notes(analyze_traces([draw(other)]).notes, OutsideSteps)
 
 
 def lose_kernels(folder: Path, to: Path, lost: range) -> Path:

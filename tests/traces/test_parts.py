@@ -10,6 +10,8 @@ import pytest
 from dtbench.base.errors import TraceError
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.job import SizeNotTold
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.rank.parts import split_trace
 from dtbench.traces.reader import read_trace
 
@@ -61,7 +63,7 @@ def test_a_merged_file_is_read_as_its_ranks() -> None:
     traces = analyze_traces([CASES / "merged.json"])
     assert accounts(traces) == [(0, 4_000_000, 0), (1, 2_000_000, 0)]
     assert [one.whole.comm_ns for one in traces.analyses] == [4_000_000, 2_000_000]
-    assert any("rank 0 is process 1000; rank 1 is process 2000" in note for note in traces.notes)
+    assert any("rank 0 is process 1000; rank 1 is process 2000" in note for note in say_notes(traces.notes))
     assert traces.world_size == 2
 
 
@@ -70,8 +72,8 @@ def test_devices_of_one_process_are_accounted_apart() -> None:
     first, second = (one.steps[0].overlap for one in traces.analyses)
     assert (first.comm_ns, first.exposed_comm_ns, first.hidden_comm_ns) == (2_000_000, 2_000_000, 0)
     assert (second.comm_ns, second.compute_ns) == (0, 2_000_000)
-    assert any("rank 0 is device 0; rank 1 is device 1" in note for note in traces.notes)
-    of_kernels = [note for note in traces.notes if "how many ranks" not in note]
+    assert any("rank 0 is device 0; rank 1 is device 1" in note for note in say_notes(traces.notes))
+    of_kernels = [str(note) for note in traces.notes if not isinstance(note, SizeNotTold)]
     assert not any("not seen" in note or "missing" in note for note in of_kernels)  # what ran on the other is no loss
 
 
@@ -84,7 +86,7 @@ def test_devices_of_a_process_that_is_one_rank_are_no_ranks(tmp_path: Path, rank
     assert (one.rank, traces.world_size) == (rank, 2)
     assert one.whole.comm_ns == 2_000_000
     said = f"in no number: rank {rank} is accounted for by device 0, on which its process computes most"
-    assert any("on device 1 (2.00 ms)" in note and said in note for note in traces.notes)
+    assert any("on device 1 (2.00 ms)" in note and said in note for note in say_notes(traces.notes))
 
 
 EXPECTED = [(0, 4_000_000, 0), (1, 2_000_000, 0), (2, 3_000_000, 0)]
@@ -154,7 +156,7 @@ def test_stray_work_on_another_device_costs_a_note_and_makes_no_rank(tmp_path: P
     stray = {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "pid": 5, "tid": 7, "ts": 3500, "dur": 9}
     beside = analyze_traces([write(tmp_path / "beside.json", [*rows, stray])])
     assert accounts(beside) == accounts(alone) == [(0, 4_000_000, 0)]
-    assert any("1 event on device 5 (9.00 us) is in no number" in note for note in beside.notes)
+    assert any("1 event on device 5 (9.00 us) is in no number" in note for note in say_notes(beside.notes))
 
 
 def test_a_file_of_one_rank_is_not_copied() -> None:

@@ -18,6 +18,7 @@ from dtbench.report.words.trace_words import advise_traces, answer_lines
 from dtbench.runs.cell.summarize_owners import summarize_owners
 from dtbench.traces.job.explain import Explained, explain
 from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
 from dtbench.traces.rows.collective_table import COLLECTIVES
@@ -224,7 +225,7 @@ def test_stages_whose_clocks_nobody_compared_have_no_bubble(draw: Callable[..., 
     assert found.over_ranks.is_one_job
     causes = {(row.owner, str(row.cause), row.missing) for row in found.owners}
     assert causes == {(owner, "unknown", (MissingInput.CLOCKS,)) for owner in ("from rank 0", "to rank 1")}
-    (note,) = found.over_ranks.notes
+    (note,) = say_notes(found.over_ranks.notes)
     assert note.startswith("ranks 0-1: nothing tells how far their clocks are apart")
     said = "\n".join(answer_lines(analyze_traces(draw_two_stages(draw, hosts=("one", "two")))))
     assert "pipeline bubble n/a" in said
@@ -245,7 +246,9 @@ def test_a_neighbour_whose_trace_is_not_there_may_be_what_a_stage_waited_for(dra
         "from rank 2": ("unknown", (MissingInput.RANKS,)),
         "to rank 1": ("unknown", (MissingInput.EVENTS,)),  # its trace is there, and receives nothing of it
     }
-    assert "1 of 1 sends and receives of rank 1 has no other end in any trace" in "\n".join(traces.notes)
+    assert "1 of 1 sends and receives of each of ranks 0-1 has no other end in any trace" in "\n".join(
+        say_notes(traces.notes)
+    )
 
 
 def test_a_stage_that_another_keeps_is_kept_by_the_schedule_and_by_no_late_rank(pipelines: Path) -> None:

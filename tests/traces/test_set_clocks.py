@@ -14,6 +14,7 @@ from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average, average_purposes
 from dtbench.traces.job.set_clocks import leave_out_settings
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.rows.tables import OVERLAP
 from dtbench.traces.time.intervals import unite
 from dtbench.traces.time.overlap import NOT_SEEN
@@ -98,7 +99,7 @@ def test_steps_of_the_rank_whose_clock_was_set_are_left_out_and_counted(analyze:
     assert (
         "rank 0: steps 2-3 are left out: a clock may have been set while it was recorded, and what was under way then"
         " took longer, or shorter, than it says; nor is any time of the whole trace known"
-    ) in traces.notes
+    ) in say_notes(traces.notes)
     assert "without 2 steps in which a clock may have been set" in answer_lines(traces)[-1]
 
 
@@ -146,7 +147,7 @@ def test_where_no_step_is_left_nothing_is_known(analyze: Callable[..., TraceSet]
 def test_a_clock_that_was_not_set_leaves_nothing_out(analyze: Callable[..., TraceSet]) -> None:
     traces = analyze(2, 8)
     assert [one.set_steps for one in traces.analyses] == [None, None]
-    assert not any("clock" in note for note in traces.notes)
+    assert not any("clock" in note for note in say_notes(traces.notes))
 
 
 def draw_loading(steps: int, *, last_loads_us: float = 6_000) -> str:
@@ -178,7 +179,7 @@ def test_a_last_step_that_the_trace_cuts_short_enters_no_mean(tmp_path: Path, st
     assert mean.overlap.exposed_comm_ns == 2_500_000
     assert sum(traces.analyses[0].stepped_exposed_ns) == (steps - 1) * 2_500_000
     assert [row["step_ns"] for row in OVERLAP.list_rows(traces.analyses)][:steps] == [10_000_000] * (steps - 1) + [None]
-    (note,) = (note for note in traces.notes if "left out" in note)
+    (note,) = (note for note in say_notes(traces.notes) if "left out" in note)
     assert note == (
         f"rank 0: step {steps - 1} is left out, not all of it is there: from its first kernel to the trace's last are"
         " 3.50 ms, and it took the host 10.0 ms and others 10.0 ms"
@@ -193,7 +194,7 @@ def test_the_only_step_stays_and_a_note_says_that_it_is_cut_short(tmp_path: Path
     path.write_text(draw_loading(1))
     traces = analyze_traces([path])
     assert average(traces.analyses).overlap.exposed_comm_ns == 2_500_000
-    assert any("step 0 is not all there" in note for note in traces.notes)
+    assert any("step 0 is not all there" in note for note in say_notes(traces.notes))
 
 
 def test_a_last_step_that_is_short_on_the_host_too_is_no_part_of_one(tmp_path: Path) -> None:
@@ -213,7 +214,9 @@ def test_the_only_step_of_a_rank_is_left_out_where_another_rank_has_a_whole_one(
     mean = average(traces.analyses)
     assert (mean.windows, mean.ranks, mean.overlap.step_ns) == (1, (0,), 3_500_000)
     assert [one.accounts.steps[0].gaps is None for one in traces.analyses] == [False, True]
-    assert any(note.startswith("rank 1: step 0 is left out, not all of it is there") for note in traces.notes)
+    assert any(
+        note.startswith("rank 1: step 0 is left out, not all of it is there") for note in say_notes(traces.notes)
+    )
     assert "none of rank 1, without 1 last step not all in the trace" in answer_lines(traces)[-1]
 
 

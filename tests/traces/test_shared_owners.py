@@ -7,7 +7,7 @@ import pytest
 
 from dtbench.base.ranges import reduces_range
 from dtbench.base.vocabulary import Operation, Purpose
-from dtbench.traces.job.shared_owners import describe_shared_owners
+from dtbench.traces.job.shared_owners import find_shared_owners
 from dtbench.traces.time.intervals import unite
 from dtbench.traces.who.collectives import Collective
 
@@ -27,7 +27,7 @@ def reduce(bucket: str, size_bytes: int | None, **said: object) -> Collective:
 
 
 def describe(collectives: Sequence[Collective], steps: Sequence[int | None] | None = None) -> list[str]:
-    return list(describe_shared_owners(collectives, steps or [0] * len(collectives)))
+    return list(map(str, find_shared_owners(0, collectives, steps or [0] * len(collectives))))
 
 
 def test_units_of_two_models_that_bear_one_name_are_told_by_the_sizes_of_their_gathers() -> None:

@@ -16,6 +16,8 @@ from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import MeanPurpose, average_purposes
 from dtbench.traces.job.told_purposes import find_told_purposes, give_purposes
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.job import PurposesDisputed, PurposesFollowed
+from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis
 
 TRACES = Path(__file__).parent / "recorded"
@@ -47,7 +49,7 @@ def test_where_all_that_a_rank_does_not_tell_is_of_one_purpose_its_times_are_kno
     ]
     assert (
         "rank 1: its trace does not tell what 18 collectives are for; the other ranks' traces do, and are followed"
-    ) in traces.notes
+    ) in say_notes(traces.notes)
 
 
 def is_computing(one: dict[str, Any]) -> bool:
@@ -98,7 +100,8 @@ def test_a_rank_whose_names_tell_more_is_not_overruled(
     analyses = of_pair(names, (Purpose.OTHER, Purpose.GRAD_REDUCE))
     found = explain(analyses)
     assert (found.analyses[0].collectives[-1].purpose is Purpose.GRAD_REDUCE) is is_followed
-    assert any("does not tell" in note for note in found.over_ranks.notes) is is_followed
+    assert bool(pick_notes(found.over_ranks.notes, PurposesFollowed)) is is_followed
+    assert not pick_notes(found.over_ranks.notes, PurposesDisputed)
 
 
 def test_what_the_other_ranks_disagree_about_is_not_known_and_no_zero() -> None:
@@ -112,8 +115,8 @@ def test_what_the_other_ranks_disagree_about_is_not_known_and_no_zero() -> None:
     of_three = replace(matches, groups=(replace(group, ranks=(0, 1, 2), index=index),))
     told = find_told_purposes(of_three, [first.timeline, second.timeline, third])
     assert dict(told[0].disputed) == {len(first.collectives) - 1: frozenset({Purpose.GRAD_REDUCE, Purpose.TENSOR})}
-    (note,) = told[0].describe(0)
-    assert note == (
+    (note,) = told[0].note(0)
+    assert str(note) == (
         "rank 0: its trace does not tell what 1 collective is for, and the other ranks disagree (grad_reduce, tensor):"
         " of these there may be more than is said"
     )

@@ -14,6 +14,7 @@ from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_job, analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.kinds.patterns import KernelPattern
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.rank import file as trace_file
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.rank.file import TraceFile
@@ -50,7 +51,7 @@ def test_traces_of_a_folder_are_ordered_by_the_rank_that_they_say(
     traces = analyze_traces([tmp_path])
     assert ranks_of(traces) == {0: "b.json", 1: "a.json"}
     assert [one.timeline.rank for one in traces.analyses] == [0, 1]
-    assert (traces.world_size, traces.notes) == (2, ())
+    assert (traces.world_size, say_notes(traces.notes)) == (2, ())
 
 
 @pytest.mark.parametrize(
@@ -66,22 +67,22 @@ def test_a_rank_that_the_trace_does_not_say_is_read_off_its_name(
 ) -> None:
     traces = analyze_traces([draw_rank(name) for name in names])
     assert ranks_of(traces) == {2: names[0], 10: names[1]}
-    assert traces.notes == ("ranks 2, 10: numbered by file name, the traces do not say their rank",)
+    assert say_notes(traces.notes) == ("ranks 2, 10: numbered by file name, the traces do not say their rank",)
 
 
 def test_a_rank_that_nothing_says_is_a_free_number_and_said_so(draw_rank: Callable[..., Path]) -> None:
     traces = analyze_traces([draw_rank("x.json"), draw_rank("y.json", rank=0), draw_rank("z.json")])
     assert ranks_of(traces) == {0: "y.json", 1: "x.json", 2: "z.json"}
-    assert traces.notes == ("ranks 1-2: numbered by place, neither trace nor file name says a rank",)
+    assert say_notes(traces.notes) == ("ranks 1-2: numbered by place, neither trace nor file name says a rank",)
     alone = analyze_traces([draw_rank("x.json")])
-    assert (ranks_of(alone), alone.notes) == ({0: "x.json"}, ())
+    assert (ranks_of(alone), say_notes(alone.notes)) == ({0: "x.json"}, ())
 
 
 def test_a_rank_that_comes_twice_keeps_its_last_trace_and_names_both(draw_rank: Callable[..., Path]) -> None:
     first, second, other = draw_rank("a.json", rank=0), draw_rank("b.json", rank=0), draw_rank("c.json", rank=1)
     traces = analyze_traces([first, second, other])
     assert ranks_of(traces) == {0: "b.json", 1: "c.json"}
-    (note,) = traces.notes
+    (note,) = say_notes(traces.notes)
     assert note.startswith(f"rank 0 comes twice: {first} is left out, {second} is used")
 
 
@@ -94,14 +95,14 @@ def test_traces_that_say_another_number_of_ranks_are_named(draw_rank: Callable[.
     one, other = draw_rank("a.json", rank=0, size=2), draw_rank("b.json", rank=1, size=8)
     traces = analyze_traces([one, other])
     assert traces.world_size is None
-    (note,) = traces.notes
+    (note,) = say_notes(traces.notes)
     assert note.startswith(f"{other} is of a job of 8 ranks, most others of one of 2: not one job")
 
 
 def test_a_step_that_a_rank_lacks_is_named_and_its_others_are_used(draw_rank: Callable[..., Path]) -> None:
     traces = analyze_traces([draw_rank("a.json", rank=0), draw_rank("b.json", rank=1, steps=(2, 3))])
     assert [len(one.steps) for one in traces.analyses] == [2, 2]
-    first, second = traces.notes
+    first, second = say_notes(traces.notes)
     assert "a.json: rank 0 has no step 3; figures per step are over the ranks that have it" in first
     assert "b.json: rank 1 has no step 1; " in second
 
@@ -117,7 +118,7 @@ def test_a_step_in_which_nothing_ran_is_named(draw: Callable[..., Path]) -> None
             """)
         ]
     )
-    assert traces.notes == ("rank 0: nothing ran in step 2; no time is known there",)
+    assert say_notes(traces.notes) == ("rank 0: nothing ran in step 2; no time is known there",)
 
 
 def test_one_broken_trace_of_several_costs_a_note(draw_rank: Callable[..., Path], tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def test_one_broken_trace_of_several_costs_a_note(draw_rank: Callable[..., Path]
     (tmp_path / "b.json").write_text("hello")
     traces = analyze_traces([tmp_path])
     assert ranks_of(traces) == {0: "a.json"}
-    (note,) = traces.notes
+    (note,) = say_notes(traces.notes)
     assert note.startswith(f"left out: {tmp_path / 'b.json'}: not readable")
 
 
@@ -203,7 +204,9 @@ def test_ranks_of_one_job_say_who_waited_for_whom(draw_job: Callable[..., list[P
 
 def test_with_a_rank_missing_nobody_is_blamed_and_no_cause_is_given(draw_job: Callable[..., list[Path]]) -> None:
     traces = analyze_traces(draw_job("")[:2])
-    assert traces.notes == ("2 of 3 ranks have a trace (not 2): waits for the last rank are at least what is shown",)
+    assert say_notes(traces.notes) == (
+        "2 of 3 ranks have a trace (not 2): waits for the last rank are at least what is shown",
+    )
     assert traces.over_ranks.waiting.straggler is None
     assert [(one.last, one.caused_wait_ns) for one in traces.over_ranks.waiting.ranks] == [(None, None)] * 2
     assert {row.cause for row in traces.owners} == {Cause.UNKNOWN}
@@ -234,7 +237,7 @@ def test_of_traces_that_do_not_belong_together_no_cause_and_no_straggler_is_give
             paths[1].write_text(json.dumps(document))
             note = f"{paths[1]} is of a job of 64 ranks, most others of one of 3: not one job"
     traces = analyze_traces(paths)
-    assert any(one.startswith(note) for one in traces.notes)
+    assert any(one.startswith(note) for one in say_notes(traces.notes))
     assert traces.over_ranks.waiting.straggler is None
     assert {row.cause for row in traces.owners} == {Cause.UNKNOWN}
     lines = answer_lines(traces)
@@ -248,7 +251,10 @@ def test_a_trace_that_says_it_is_another_rank_than_who_keeps_it_knows_is_not_com
     paths = draw_job("")
     files = [TraceFile(TraceSource(paths[source]), rank) for rank, source in ((0, 0), (1, 2), (2, 2))]
     traces = analyze_job(files)
-    assert any(note.startswith("rank 1: by what the trace itself says it is another rank's") for note in traces.notes)
+    assert any(
+        note.startswith("rank 1: by what the trace itself says it is another rank's")
+        for note in say_notes(traces.notes)
+    )
     assert traces.over_ranks.waiting.straggler is None
     assert {row.cause for row in traces.owners} == {Cause.UNKNOWN}
 
@@ -267,8 +273,10 @@ def test_a_fault_of_ours_in_one_ranks_trace_costs_a_note_and_not_the_job(
     monkeypatch.setattr(trace_file, "analyze_trace", fail_on_rank_1)
     traces = analyze_traces(paths)
     assert [one.rank for one in traces.analyses] == [0, 2]
-    assert traces.notes[0].startswith(f"left out: {paths[1]}: dtbench failed on it ({type(error).__name__}: ")
-    assert "this is a bug in dtbench, please report it" in traces.notes[0]
+    assert say_notes(traces.notes)[0].startswith(
+        f"left out: {paths[1]}: dtbench failed on it ({type(error).__name__}: "
+    )
+    assert "this is a bug in dtbench, please report it" in say_notes(traces.notes)[0]
     assert traces.over_ranks.waiting.straggler is None, "rank 1 may be who the others wait for"
     with pytest.raises(type(error)):
         analyze_traces(paths[1:2])
@@ -292,7 +300,7 @@ def test_a_pattern_that_decides_of_no_kernel_on_any_rank_is_told(draw: Callable[
         for rank, name in enumerate(("gemm", "my_ring"))
     ]
     told = "pattern `{}` decides of no kernel of these traces, and changes nothing"
-    notes = analyze_traces(paths, patterns=patterns).notes
+    notes = say_notes(analyze_traces(paths, patterns=patterns).notes)
     assert [note for note in notes if "pattern" in note] == [told.format("gemmm"), told.format("my_ring")]
-    notes = analyze_traces([recorded / "ddp_2ranks_rank0.json.gz"], patterns=patterns[:1]).notes
+    notes = say_notes(analyze_traces([recorded / "ddp_2ranks_rank0.json.gz"], patterns=patterns[:1]).notes)
     assert told.format("ring") in notes

@@ -10,6 +10,7 @@ import pytest
 from dtbench.base.errors import TraceError
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average
+from dtbench.traces.notes.files import NotUnderstood
 from dtbench.traces.rank.analysis import analyze_trace
 from dtbench.traces.reader import read_trace
 
@@ -77,7 +78,7 @@ def test_unknown_rows_of_a_host_cost_a_note_and_no_number(draw_rows: Any) -> Non
         read_trace(draw_rows(operator, *[{"cat": "io", "name": "read", "pid": 9, "tid": 1, "ts": 2, "dur": 5}] * 3))
     )
     assert beside.whole == alone.whole
-    assert beside.notes == ("3 events of category io are not understood, and in no number",)
+    assert beside.notes == (NotUnderstood((), "io", 3),)
 
 
 @pytest.mark.parametrize("launch", ["cudaLaunchKernel", "hipExtModuleLaunchKernel", "urEnqueueKernelLaunch"])

@@ -10,6 +10,8 @@ import pytest
 from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.traces.job.many import analyze_files
 from dtbench.traces.job.trace_set import gather_ranks
+from dtbench.traces.notes.job import UnknownWords
+from dtbench.traces.notes.note import pick_notes
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.rank.file import TraceFile
 from dtbench.traces.reader import read_trace
@@ -146,7 +148,7 @@ def test_a_region_of_another_version_is_no_region(recorded: Path, tmp_path: Path
 def test_a_note_counts_the_words_and_names_them(recorded: Path, tmp_path: Path) -> None:
     path = rewrite(recorded, tmp_path, "axis=replicate", "axis=repliCate", 1)
     traces = gather_ranks(analyze_files([TraceFile(TraceSource(path))], workers=1))
-    (note,) = [note for note in traces.notes if "dtbench's own ranges" in note]
+    (note,) = map(str, pick_notes(traces.notes, UnknownWords))
     assert note.startswith("1 word in dtbench's own ranges is not known to this version (axis=repliCate)")
     known = gather_ranks(analyze_files([TraceFile(TraceSource(recorded / TRACE))], workers=1))
-    assert not any("own ranges" in note for note in known.notes)
+    assert not pick_notes(known.notes, UnknownWords)

@@ -17,6 +17,7 @@ from dtbench.traces.account.untold_times import bound_purposes, place_untold
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import MeanPurpose, average_purposes
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.time.coverage import Window
 from dtbench.traces.time.intervals import unite
 from dtbench.traces.time.shares import share_time
@@ -60,7 +61,12 @@ def test_the_gradient_wait_is_at_least_what_is_seen_where_a_buckets_launch_is_lo
     assert 0 < found.wait_ns < whole.wait_ns
     (said,) = (line for line in answer_lines(traces) if line.startswith("gradient wait"))
     assert said.startswith("gradient wait at least ")
-    assert sum(NOTE in note and "of grad_reduce there may be more than is said" in note for note in traces.notes) == 2
+    assert (
+        sum(
+            NOTE in note and "of grad_reduce there may be more than is said" in note for note in say_notes(traces.notes)
+        )
+        == 2
+    )
 
 
 def test_the_wait_is_not_known_where_nothing_else_was_awaited(tmp_path: Path) -> None:
@@ -84,7 +90,7 @@ def test_buckets_keep_their_numbers_where_one_launch_is_lost(tmp_path: Path, los
     for one, other in zip(traces.analyses, whole.analyses, strict=True):
         owners = [collective.owner for collective in other.collectives]
         assert [collective.owner or name for collective, name in zip(one.collectives, owners, strict=True)] == owners
-    (note,) = [note for note in traces.notes if "DDP's buckets" in note] or [""]
+    (note,) = [note for note in say_notes(traces.notes) if "DDP's buckets" in note] or [""]
     assert ("in steps 2-4 all-reduces" in note) is (lost < 5)
 
 
@@ -105,7 +111,7 @@ def test_a_sum_in_backward_whose_node_is_lost_may_be_of_gradients(tmp_path: Path
     found = find_gradients(traces)
     assert found.is_least
     assert found.is_wait_least
-    assert sum("who asked for 1 collective, " in note for note in traces.notes) == 2
+    assert sum("who asked for 1 collective, " in note for note in say_notes(traces.notes)) == 2
 
 
 ONE = Collective(

@@ -12,6 +12,7 @@ from dtbench.base.vocabulary import Cause, MissingInput
 from dtbench.report.page.trace_document import traces_document
 from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.notes.note import say_notes
 
 TRACES = Path(__file__).parent / "recorded" / "two_ranks_one_gpu" / "skew"
 SIZES = ("Group size", "Process Group Ranks")
@@ -48,7 +49,7 @@ def test_who_was_last_is_told_only_where_some_trace_says_that_no_rank_is_missing
     missing = {one for row in traces.owners for one in row.missing}
     assert (Cause.SKEW in causes, MissingInput.RANKS in missing) == (is_known, not is_known)
     untold = "no trace says how many ranks the job has: some may be missing, for whom all may have waited"
-    assert (untold in traces.notes) is (not is_known and world_size is None)
+    assert (untold in say_notes(traces.notes)) is (not is_known and world_size is None)
     said = [line for line in lines if "may be of more ranks than are here, as no trace says of how many" in line]
     assert len(said) == (not is_known and world_size is None)
 

@@ -34,7 +34,6 @@ from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.run import RunStatus
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.collective_table import COLLECTIVES
-from dtbench.traces.rows.launch_tables import say_lacking
 from dtbench.traces.rows.tables import OVERLAP, PURPOSES, WHOLE
 
 _CAUSES: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
@@ -48,8 +47,7 @@ def summarize_side(data: CellData, device: str) -> CellSummary:
     launches = []
     for one in data.launches:
         tables = {**one.tables.tables, "collectives": one.tables.collectives[:0]}
-        notes = tuple(note for note in one.tables.notes if note != say_lacking(one.tables.lacking))
-        launches.append(replace(one, tables=replace(one.tables, tables=tables, notes=notes)))
+        launches.append(replace(one, tables=replace(one.tables, tables=tables, lacking=())))
     return summarize_cell(replace(data, launches=tuple(launches), unreadable={}), device)
 
 

@@ -9,7 +9,7 @@ from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.runs.reading.cell_data import CellData
 from dtbench.store.records.rank import WarmupEnd
 from dtbench.store.records.run import Environment
-from dtbench.traces.rows.launch_tables import say_lacking
+from dtbench.traces.notes.tables import TablesGone
 
 _NEEDED: Final = ("purposes", "collectives")
 """Tables without which numbers of a launch are not known; where ``overlap`` is gone, all are made again."""
@@ -39,7 +39,7 @@ def name_lacking(data: CellData) -> Iterator[str]:
         if lacking:
             named.setdefault(lacking, []).append(launch.folder.path.name)
     for lacking, names in named.items():
-        yield f"{', '.join(names)}: {say_lacking(lacking)}"
+        yield f"{', '.join(names)}: {TablesGone(lacking)}"
 
 
 def say_warmup(end: WarmupEnd | None) -> Iterator[str]:

@@ -35,6 +35,7 @@ from dtbench.store.records.outline import say_unlisted
 from dtbench.store.records.run import tell_reason_in_a_line
 from dtbench.traces.job.foreign import analyze_traces, are_traces
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.note import say_notes
 
 ONLY: Final = ""
 """Stands for the cell of what has no cells: a saved baseline, traces."""
@@ -206,7 +207,7 @@ def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
         environment=None,
         machine=read_machines(traces),
         launches=(launch,),
-        notes=tuple(traces.notes),
+        notes=say_notes(traces.notes),
         ranks=tuple(one.rank for one in traces.analyses),
         world_size=traces.world_size,
         has_steps=any(one.metric == STEP_TIME for one in launch.measurements),

@@ -28,6 +28,7 @@ Perfetto reads manifests since version 58.
 import json
 import os
 import tarfile
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from typing import IO, Final
 from dtbench.base.errors import StoreError, TraceError
 from dtbench.base.units import NS_PER_S, count_things, format_ns, name_ranks
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.reader.find import PERFETTO_MANIFEST
 from dtbench.traces.reader.inflate import Chunks
@@ -118,7 +120,7 @@ def plan_archive(traces: TraceSet, sources: Iterable[TraceSource]) -> ArchivePla
     notes = (
         *_describe_lone(traces),
         *_describe_cut(cut),
-        *traces.notes,
+        *say_notes(traces.notes),
         *_describe_unread(unread, whole),
         *_describe_clocks(archived),
     )
@@ -132,19 +134,22 @@ def _describe_lone(traces: TraceSet) -> list[str]:
 
 
 def _describe_cut(ranks: Sequence[int]) -> list[str]:
-    return [
-        f"rank {rank} is left out: its trace is cut short, and with it Perfetto would open none of the others"
-        for rank in ranks
-    ]
+    if not ranks:
+        return []
+    are, traces, them = ("is", "its trace is", "it") if len(ranks) == 1 else ("are", "their traces are", "them")
+    why = f"{traces} cut short, and with {them} Perfetto would open none of the others"
+    return [f"{name_ranks(ranks)} {are} left out: {why}"]
 
 
 def _describe_unread(unread: Mapping[int, Unread], ranks: Iterable[int]) -> list[str]:
-    return [
-        f"rank {rank}: {count_things(unread[rank].count, 'event')} cannot be read ({', '.join(unread[rank].events)}); "
-        "Perfetto may pass over them or refuse the archive"
-        for rank in ranks
-        if unread[rank].count
-    ]
+    """Say what Perfetto may stumble over, once for all ranks of which it is the same."""
+    alike: dict[str, list[int]] = defaultdict(list)
+    for rank in ranks:
+        if unread[rank].count:
+            what = f"{count_things(unread[rank].count, 'event')} cannot be read ({', '.join(unread[rank].events)})"
+            alike[what].append(rank)
+    may = "Perfetto may pass over them or refuse the archive"
+    return [f"{name_ranks(same)}: {what}; {may}" for what, same in alike.items()]
 
 
 def _describe_clocks(traces: Sequence[ArchivedTrace]) -> list[str]:

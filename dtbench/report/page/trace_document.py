@@ -13,6 +13,7 @@ from dtbench.traces.account.purpose_times import PurposeTime
 from dtbench.traces.causes.exposed_owners import ExposedOwner
 from dtbench.traces.device.clock import DeviceClock
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.rows.tables import GAPS, GROUPS, LANES, OVERLAP, PURPOSES, WHOLE
@@ -41,7 +42,7 @@ def traces_document(traces: TraceSet) -> dict[str, object]:
         "waiting": _waiting_documents(traces),
         "handed_on_ns": _give_handed_on(traces),
         "late_together": [asdict(one) for one in traces.over_ranks.waiting.together],
-        "notes": list(traces.notes),
+        "notes": list(say_notes(traces.notes)),
         "doubts": [asdict(doubt) for doubt in doubt_steps(read_steps_of_traces(traces.analyses))],
     }
 

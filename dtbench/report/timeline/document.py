@@ -15,6 +15,7 @@ import numpy as np
 
 from dtbench.base.stage_ranges import COMPUTING
 from dtbench.report.words.visible import spell_controls_of_json
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.ranks.skew import CollectiveSkew
 from dtbench.traces.spans import JobSpans, RankSpans
 from dtbench.traces.spans.lane_names import axis_words
@@ -183,7 +184,7 @@ def make_document(spans: JobSpans, title: str = "") -> TimelineDocument:
         extent_ns=(int(borders.min()), int(borders.max())),
         shown_steps=list(spans.shown),
         steps=list(spans.steps),
-        notes=[*spans.notes, *_note_unknown(ranks)],
+        notes=[*say_notes(spans.notes), *_note_unknown(ranks)],
         ranks=ranks,
     )
 

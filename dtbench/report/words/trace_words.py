@@ -23,11 +23,12 @@ from dtbench.runs.representative import doubt_steps, read_steps_of_traces
 from dtbench.traces.account.gaps import GapTime
 from dtbench.traces.account.waits import find_device_waits, measure_beside
 from dtbench.traces.causes.exposed_owners import ExposedOwner
-from dtbench.traces.job.lone_rank import describe_lone
 from dtbench.traces.job.means import MeanPurpose, MeanTime, average, average_purposes
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.job.unlike_profilers import describe_late_profilers
 from dtbench.traces.known_part import name_part
+from dtbench.traces.notes.job import LoneRank
+from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.ranks.late import describe_late
 from dtbench.traces.ranks.stragglers import describe_waiting
@@ -91,8 +92,8 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
 
 
 def answer_notes(traces: TraceSet) -> tuple[str, ...]:
-    """Return which of the notes the answer says, so that they are not said again after it."""
-    return describe_lone([one.timeline for one in traces.analyses], traces.owners)
+    """Return what the notes say that the answer says, too, so that it is not said again after it."""
+    return say_notes(pick_notes(traces.notes, LoneRank))
 
 
 def _time_words(traces: TraceSet, mean: MeanTime) -> str:
@@ -354,8 +355,7 @@ def remark_lines(traces: TraceSet) -> tuple[str, ...]:
     rest = len(traces.unknown_names) - MOST_NAMES
     if rest > 0:
         lines.append(f"and {rest} more such names: see --json")
-    said = answer_notes(traces)
-    return (*lines, *(note for note in traces.notes if note not in said))
+    return (*lines, *say_notes(note for note in traces.notes if not isinstance(note, LoneRank)))
 
 
 def _shorten(name: str) -> str:

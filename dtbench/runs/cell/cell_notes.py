@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from dtbench.base.units import count_things, format_fraction, format_ns
+from dtbench.base.units import count_things, format_fraction, format_ns, name_ranks
 from dtbench.base.vocabulary import Phase
 from dtbench.machine.disturbance import DISTURBED, is_enough
 from dtbench.runs.cell.summarize_overlap import keep_known, keep_of_steps
@@ -25,6 +25,7 @@ from dtbench.scenario.schema.model import Custom
 from dtbench.store.records.checks import CORES_KIND, GPUS_KIND
 from dtbench.store.records.checks import DISTURBED as TAKEN
 from dtbench.store.records.run import TookCores, TookMachine, UsedGpu, tell_reason_in_a_line
+from dtbench.traces.notes.tables import TablesGone
 from dtbench.traces.rows.launch_tables import LaunchTables
 
 _MOST_NAMED = 3
@@ -102,11 +103,15 @@ def _launch_notes(launches: Sequence[LaunchData]) -> list[str]:
     notes = [
         f"{launch.folder.path.name}: {note}" if len(launches) > 1 else note
         for launch in launches
-        for note in (*launch.tables.notes, *_count_untold(launch.tables))
+        for note in (*launch.tables.notes, *_name_lacking(launch.tables), *_count_untold(launch.tables))
     ]
     if launches and not any(len(launch.tables.overlap) for launch in launches):
         notes.append(f"{_say_untraced(launches)}: overlap is not known")
     return notes
+
+
+def _name_lacking(tables: LaunchTables) -> list[str]:
+    return [str(TablesGone(tables.lacking))] if tables.lacking else []
 
 
 def _say_untraced(launches: Sequence[LaunchData]) -> str:
@@ -149,9 +154,11 @@ def _record_notes(data: CellData) -> list[str]:
         if launch.record is not None and has_ended(launch) and launch.record.reason is not None:
             notes.append(f"{name}: every result was written, but {tell_reason_in_a_line(launch.record.reason)}")
         unstable = [record.rank for record in launch.ranks if not record.traffic_is_stable]
-        notes += [f"{name}: rank {rank} issued different collectives in different MEASURED steps" for rank in unstable]
+        if unstable:
+            notes.append(f"{name}: {name_ranks(unstable)} issued different collectives in different MEASURED steps")
         lost = [record.rank for record in launch.ranks if any(math.isnan(loss) for loss in record.losses)]
-        notes += [f"{name}: the loss of rank {rank} became NaN: the model does not train" for rank in lost]
+        if lost:
+            notes.append(f"{name}: the loss of {name_ranks(lost)} became NaN: the model does not train")
         unfinished = _count_unfinished(launch, data.cell.plan.ranks)
         notes += [
             f"{name}: {note}"

@@ -10,8 +10,9 @@ from dtbench.traces.causes.lag import withhold_lag
 from dtbench.traces.causes.split import CausePart, CauseSplit, leave_unknown, split_exposed
 from dtbench.traces.causes.unwaited import withhold_unwaited
 from dtbench.traces.job.set_clocks import leave_out_cut, leave_out_settings
-from dtbench.traces.job.step_shifts import describe_step_shifts, find_step_shifts, renumber_steps
+from dtbench.traces.job.step_shifts import find_step_shifts, note_step_shifts, renumber_steps
 from dtbench.traces.job.told_purposes import find_told_purposes, give_purposes
+from dtbench.traces.notes.note import join_ranks
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.ranks.late import LateRank, find_late_ranks
 from dtbench.traces.ranks.misfits import Misfits
@@ -51,11 +52,11 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
     if shifts:
         analyses = [renumber_steps(one, shifts.get(one.rank, 0)) for one in analyses]
         over_ranks = compare_fitting_ranks([one.timeline for one in analyses], mistaken)
-        over_ranks = replace(over_ranks, notes=(*describe_step_shifts(shifts), *over_ranks.notes))
+        over_ranks = replace(over_ranks, notes=(*note_step_shifts(shifts), *over_ranks.notes))
     told = find_told_purposes(over_ranks.matches, [one.timeline for one in analyses])
     if told:
         analyses = [give_purposes(one, told[one.rank]) if one.rank in told else one for one in analyses]
-        notes = [note for rank, of_rank in told.items() for note in of_rank.describe(rank)]
+        notes = join_ranks(note for rank, of_rank in told.items() for note in of_rank.note(rank))
         over_ranks = replace(over_ranks, notes=(*over_ranks.notes, *notes))
     set_in = over_ranks.clocks.astray.set_in
     analyses = [leave_out_settings(one, set_in.get(one.rank)) for one in leave_out_cut(analyses)]

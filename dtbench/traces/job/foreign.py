@@ -8,6 +8,7 @@ from dtbench.base.errors import TraceError
 from dtbench.store.find_run import holds_runs, is_run
 from dtbench.traces.job.many import analyze_files
 from dtbench.traces.job.trace_set import TraceSet, gather_ranks
+from dtbench.traces.notes.note import Note
 from dtbench.traces.rank.file import TraceFile, Unusable
 from dtbench.traces.reader.find import find_traces, holds_trace_files
 
@@ -46,7 +47,7 @@ def analyze_traces(
     return analyze_job(files, workers=workers, notes=[note for one in found for note in one.notes])
 
 
-def analyze_job(files: Sequence[TraceFile], *, workers: int | None = None, notes: Sequence[str] = ()) -> TraceSet:
+def analyze_job(files: Sequence[TraceFile], *, workers: int | None = None, notes: Sequence[Note] = ()) -> TraceSet:
     """Analyse the traces of one job that were found already.
 
     Args:

@@ -9,46 +9,40 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
 from dtbench.base.ranges import REDUCES_PREFIX
-from dtbench.base.units import format_bytes
 from dtbench.base.vocabulary import Operation, Purpose
+from dtbench.traces.notes.lacking import BucketsShareName, UnitsShareName
 from dtbench.traces.who.buckets import is_reducers
 from dtbench.traces.who.collectives import Collective
 from dtbench.traces.who.purposes import find_unit
 
 _CLEARLY: Final = 1.5
 """Times another's size: what pads a unit's parameters is less."""
-_MOST_NAMED: Final = 4
 _BUCKET: Final = "bucket "
 
 _Sizes = dict[tuple[str, Hashable], set[int]]
 """By the name of an owner, and by what else tells its collectives apart."""
 
 
-def describe_shared_owners(collectives: Sequence[Collective], step_of: Sequence[int | None]) -> Iterator[str]:
-    """Say which names of units and of buckets several bear, and how large these are.
+def find_shared_owners(
+    rank: int, collectives: Sequence[Collective], step_of: Sequence[int | None]
+) -> Iterator[UnitsShareName | BucketsShareName]:
+    """Yield which names of units and of buckets several bear, and how large these are.
 
     Args:
-        collectives: of a rank.
+        rank: whose trace it is.
+        collectives: of it.
         step_of: index of the step that issued each; None: none did.
     """
     units = {name: own for (name, _), own in _size_units(collectives).items() if max(own) > _CLEARLY * min(own)}
     if units:
-        yield (
-            f"several FSDP units bear one name, as the sizes of their gathers show ({_name(units)}): what is said of"
-            " such an owner is of all of them; are there several models, each sharded for itself?"
-        )
+        yield UnitsShareName((rank,), _sort(units))
     buckets = {name: own for (name, _), own in _size_buckets(collectives, step_of).items() if len(own) > 1}
     if buckets:
-        yield (
-            f"several DDP buckets bear one name, as their sizes in one step show ({_name(buckets)}): what is said of"
-            " such an owner is of all of them; are there several models, each with buckets of its own?"
-        )
+        yield BucketsShareName((rank,), _sort(buckets))
 
 
-def _name(shared: Mapping[str, set[int]]) -> str:
-    named = [f"{name}: {' and '.join(map(format_bytes, sorted(sizes)))}" for name, sizes in shared.items()]
-    more = [f"and {len(named) - _MOST_NAMED} more names"] if len(named) > _MOST_NAMED else []
-    return "; ".join([*named[:_MOST_NAMED], *more])
+def _sort(sizes: Mapping[str, set[int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((name, tuple(sorted(own))) for name, own in sizes.items())
 
 
 def _size_units(collectives: Sequence[Collective]) -> _Sizes:

@@ -8,26 +8,11 @@ A mean over steps that are no whole rounds holds another share of the reduction 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from dtbench.base.vocabulary import Purpose
+from dtbench.traces.notes.lacking import PartRounds
 from dtbench.traces.rank.analysis import StepAccount, TraceAnalysis
-
-
-@dataclass(frozen=True)
-class PartRounds:
-    """Steps that means go over and that are no whole rounds.
-
-    Attributes:
-        length: from one step that reduces gradients to the next.
-        steps: over which means go.
-        reducing: how many of these reduce.
-    """
-
-    length: int
-    steps: int
-    reducing: int
 
 
 def find_part_rounds(one: TraceAnalysis) -> PartRounds | None:
@@ -41,7 +26,8 @@ def find_part_rounds(one: TraceAnalysis) -> PartRounds | None:
         return None
     counted = [step for step in one.steps if step.overlap.step_ns and step.overlap.is_decided]
     count = sum(map(_reduces, counted))
-    return PartRounds(length, len(counted), count) if counted and count * length != len(counted) else None
+    is_part = counted and count * length != len(counted)
+    return PartRounds((one.rank,), length, len(counted), count) if is_part else None
 
 
 def _reduces(step: StepAccount) -> bool:
@@ -53,12 +39,3 @@ def _fill(steps: Sequence[StepAccount], reducing: Sequence[int], length: int) ->
     numbers = [step.step for step in steps]
     is_every = all(after == before + 1 for before, after in pairwise(numbers))
     return is_every and reducing[0] - numbers[0] < length and numbers[-1] - reducing[-1] < length
-
-
-def describe_part_rounds(found: PartRounds) -> str:
-    """Say that a mean over steps holds more, or less, of the reduction than a training does."""
-    share = "more" if found.reducing * found.length > found.steps else "less"
-    return (
-        f"one step in {found.length} reduces gradients, and {found.reducing} of the {found.steps} that means go over:"
-        f" they hold {share} of it than a training does; record a multiple of {found.length} steps"
-    )

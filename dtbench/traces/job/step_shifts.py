@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dtbench.base.units import name_ranks
+from dtbench.traces.notes.job import StepsRenumbered
+from dtbench.traces.notes.note import join_ranks
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.ranks.match import MatchedGroup, Matches
 from dtbench.traces.timeline import RankTimeline
@@ -67,13 +68,6 @@ def renumber_steps(one: TraceAnalysis, by: int) -> TraceAnalysis:
     )
 
 
-def describe_step_shifts(shifts: Mapping[int, int]) -> tuple[str, ...]:
-    """Say whose steps bear the others' numbers instead of their own."""
-    ranks: dict[int, list[int]] = defaultdict(list)
-    for rank, shift in shifts.items():
-        ranks[shift].append(rank)
-    return tuple(
-        f"{name_ranks(own)}: steps are numbered {abs(shift)} {'higher' if shift > 0 else 'lower'} than the others' that"
-        " have the same collectives; they are given the others' numbers"
-        for shift, own in ranks.items()
-    )
+def note_step_shifts(shifts: Mapping[int, int]) -> tuple[StepsRenumbered, ...]:
+    """Return whose steps bear the others' numbers instead of their own."""
+    return join_ranks(StepsRenumbered((rank,), shift) for rank, shift in shifts.items())

@@ -7,12 +7,12 @@
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtbench.base.ranges import STEP_PREFIX
-from dtbench.base.units import count_things, is_or_are
 from dtbench.base.vocabulary import Purpose
+from dtbench.traces.notes.job import PurposesDisputed, PurposesFollowed
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.ranks.match import Matches
 from dtbench.traces.timeline import RankTimeline
@@ -31,20 +31,12 @@ class ToldPurposes:
     given: Mapping[int, Purpose] = field(default_factory=dict)
     disputed: Mapping[int, frozenset[Purpose]] = field(default_factory=dict)
 
-    def describe(self, rank: int) -> list[str]:
-        """Say how many are for what the other ranks say, and of how many that is not known."""
-        notes = []
+    def note(self, rank: int) -> Iterator[PurposesFollowed | PurposesDisputed]:
+        """Yield how many are for what the other ranks say, and of how many that is not known."""
         if self.given:
-            count = len(self.given)
-            what = f"what {count_things(count, 'collective')} {is_or_are(count)} for"
-            notes.append(f"rank {rank}: its trace does not tell {what}; the other ranks' traces do, and are followed")
+            yield PurposesFollowed((rank,), len(self.given))
         if self.disputed:
-            count, may_be = len(self.disputed), ", ".join(sorted(frozenset().union(*self.disputed.values())))
-            what = f"what {count_things(count, 'collective')} {is_or_are(count)} for, and the other ranks disagree"
-            notes.append(
-                f"rank {rank}: its trace does not tell {what} ({may_be}): of these there may be more than is said"
-            )
-        return notes
+            yield PurposesDisputed((rank,), len(self.disputed), frozenset().union(*self.disputed.values()))
 
 
 def find_told_purposes(matches: Matches, timelines: Sequence[RankTimeline]) -> dict[int, ToldPurposes]:

@@ -4,22 +4,19 @@ from collections.abc import Collection, Mapping, Sequence
 
 from dtbench.base.units import name_ranks
 from dtbench.scenario.mistakes import join_words
+from dtbench.traces.notes.job import UnlikeProfilers
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.ranks.late import LateRank
 from dtbench.traces.ranks.stragglers import Waiting
 from dtbench.traces.reader.header import PROFILERS
 
 
-def describe_unlike_profilers(analyses: Sequence[TraceAnalysis]) -> list[str]:
-    """Say which options of the profiler some ranks had on and others off, as far as their traces tell."""
+def find_unlike_profilers(analyses: Sequence[TraceAnalysis]) -> list[UnlikeProfilers]:
+    """Return which options of the profiler some ranks had on and others off, as far as their traces tell."""
     by_ranks: dict[tuple[tuple[int, ...], tuple[int, ...]], list[str]] = {}
     for option, ranks in _find_unlike(analyses).items():
         by_ranks.setdefault(ranks, []).append(option)
-    return [
-        f"{name_ranks(on)} recorded {join_words(options, 'and')}, and {name_ranks(off)} did not: that takes time of the"
-        " host, and makes a rank late"
-        for (on, off), options in by_ranks.items()
-    ]
+    return [UnlikeProfilers(on, off, tuple(options)) for (on, off), options in by_ranks.items()]
 
 
 def describe_late_profilers(

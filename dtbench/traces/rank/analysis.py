@@ -28,6 +28,7 @@ from dtbench.traces.host.steps import Cut, count_repeated, find_cut
 from dtbench.traces.kinds.categories import DEVICE_CATEGORIES, KERNEL
 from dtbench.traces.kinds.kernels import make_table
 from dtbench.traces.kinds.unknown import UnknownName, count_unknown_words
+from dtbench.traces.notes.note import OfRanks
 from dtbench.traces.rank.by_purpose import PurposeSources
 from dtbench.traces.rank.contents import Contents
 from dtbench.traces.rank.cpu_contents import find_cpu_contents
@@ -38,7 +39,7 @@ from dtbench.traces.rank.doubt import (
     doubt_overlap,
     leave_comm,
 )
-from dtbench.traces.rank.understood import describe_left_out, is_of_device
+from dtbench.traces.rank.understood import find_left_out, is_of_device
 from dtbench.traces.ranks.skew import CollectiveSkew
 from dtbench.traces.reader.header import PROFILERS
 from dtbench.traces.time.overlap import Overlap, measure_overlaps
@@ -97,7 +98,7 @@ class TraceAnalysis:
         unknown_words: what dtbench's own ranges say and this version cannot read, and how often.
         skews: each collective against the other ranks' of its group; empty until ``explain.py`` compared them.
         splits: each collective's exposed time by cause; likewise.
-        notes: what of the trace is in no number, a sentence each.
+        notes: what of the trace is in no number; of no rank yet.
         marks: which strategy made it, as far as the trace shows.
         host_steps: what its host did in each step, in few spans.
         repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before.
@@ -129,7 +130,7 @@ class TraceAnalysis:
     unknown_words: tuple[tuple[str, int], ...] = ()
     skews: tuple[CollectiveSkew, ...] = ()
     splits: tuple[CauseSplit, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[OfRanks, ...] = ()
     marks: TraceMarks = field(default_factory=TraceMarks)
     host_steps: tuple[HostStep, ...] = ()
     repeated_steps: int = 0
@@ -369,7 +370,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         uncorrelated=contents.uncorrelated,
         whole_unattributed_ns=whole_ns,
         names_on_comm_lanes=contents.names_on_comm_lanes,
-        notes=describe_left_out(trace),
+        notes=find_left_out(trace),
         lost=contents.lost,
         clock=contents.clock,
         peer_copies=contents.peer_copies,

@@ -13,6 +13,8 @@ from dtbench.base.errors import TraceError
 from dtbench.base.signals import forget_signals
 from dtbench.base.vocabulary import Axis
 from dtbench.traces.garbage import without_collection
+from dtbench.traces.notes.files import OtherParts
+from dtbench.traces.notes.note import OfRanks
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.rank.parts import Part, split_trace
 from dtbench.traces.reader import read_trace
@@ -61,7 +63,7 @@ class Analyzed:
 
     Attributes:
         part: what of the file it is, in words; empty: all.
-        notes: what of the file is in no number, a sentence each.
+        notes: what of the file is in no number; of no rank yet.
     """
 
     file: TraceFile
@@ -70,7 +72,7 @@ class Analyzed:
     world_size: int | None
     unread: Unread
     part: str = ""
-    notes: tuple[str, ...] = ()
+    notes: tuple[OfRanks, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,7 @@ def read_parts(file: TraceFile) -> tuple[Part, ...]:
         return (parts[file.part],)
     if file.rank is None or len(parts) == 1:
         return parts
-    rest = ", ".join(part.label for part in parts[1:])
-    note = f"{rest} of {file.label} in no number: rank {file.rank} is one device"
+    note = OtherParts((), file.label, tuple(part.label for part in parts[1:]), file.rank)
     return (replace(parts[0], label="", notes=(*parts[0].notes, note)),)
 
 

@@ -25,8 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.base.errors import TraceError
-from dtbench.base.units import count_things, format_ns, is_or_are
 from dtbench.traces.kinds.categories import CALLS, DEVICE_CATEGORIES, DEVICE_RANGE, KERNEL, NO_WORK
+from dtbench.traces.notes.files import OfNoProcess, StrayWork
+from dtbench.traces.notes.note import OfRanks
 from dtbench.traces.time.intervals import Bools, Ints
 from dtbench.traces.trace import Trace
 
@@ -46,12 +47,12 @@ class Part:
     Attributes:
         trace: its events alone.
         label: ``process 2000, device 1``; empty: it is all of the file.
-        notes: what of the file is in no part, a sentence each.
+        notes: what of the file is in no part; of no rank yet.
     """
 
     trace: Trace
     label: str = ""
-    notes: tuple[str, ...] = ()
+    notes: tuple[OfRanks, ...] = ()
 
 
 def split_trace(trace: Trace) -> tuple[Part, ...]:
@@ -72,11 +73,8 @@ def split_trace(trace: Trace) -> tuple[Part, ...]:
     for number, process in enumerate(processes or [""]):
         parts += _split_devices(trace, owner == number, f"process {process}" if len(processes) > 1 else "")
     lost = int(np.count_nonzero(owner == _NOBODY))
-    belong = "belongs" if lost == 1 else "belong"
-    what = f"{count_things(lost, 'event')} of {trace.path} {belong}"
-    note = f"{what} to no process that ran anything, and {is_or_are(lost)} in no number"
     if lost:
-        parts[0] = replace(parts[0], notes=(*parts[0].notes, note))
+        parts[0] = replace(parts[0], notes=(*parts[0].notes, OfNoProcess((), trace.path, lost)))
     # A file of several parts names at most one rank, and not whose it is.
     return tuple(replace(part, trace=replace(part.trace, rank=None)) if part.label else part for part in parts)
 
@@ -200,12 +198,20 @@ def _split_devices(trace: Trace, mine: Bools, label: str) -> list[Part]:
     busy_ns = _kernel_time(trace, of, len(names))
     counted = [number for number in np.argsort(-busy_ns, kind="stable").tolist() if _counts(busy_ns, number)]
     is_one_rank = trace.rank is not None and trace.world_size != 1 and not label
-    why = f"the process computes on device {names[counted[0]]}"
-    if is_one_rank and len(counted) > 1:
-        why = f"rank {trace.rank} is accounted for by device {names[counted[0]]}, on which its process computes most"
-        counted = counted[:1]
+    is_one_of_several = is_one_rank and len(counted) > 1
+    counted = counted[:1] if is_one_of_several else counted
     strays = [number for number in range(len(names)) if number not in counted]
-    notes = tuple(_describe_stray(trace, names[number], of == number, why) for number in strays)
+    notes = tuple(
+        StrayWork(
+            ranks=(),
+            device=names[number],
+            events=int(np.count_nonzero(of == number)),
+            time_ns=int((trace.end_ns - trace.start_ns)[of == number].sum()),
+            counted_device=names[counted[0]],
+            said_rank=trace.rank if is_one_of_several else None,
+        )
+        for number in strays
+    )
     launched_elsewhere = [mine & ~_is_of_other(trace, of, number) for number in counted]
     if len(counted) == 1:
         return [Part(trace.select(launched_elsewhere[0]), label, notes)]
@@ -246,10 +252,3 @@ def _is_of_other(trace: Trace, device_of: Ints, number: int) -> Bools:
     ranges = np.flatnonzero(trace.is_one_of((DEVICE_RANGE, *NO_WORK)))
     others[ranges[[pid not in own for pid in pids[trace.lane[ranges]].tolist()]]] = True
     return others
-
-
-def _describe_stray(trace: Trace, device: str, events: Bools, why: str) -> str:
-    time_ns = int((trace.end_ns - trace.start_ns)[events].sum())
-    count = int(events.sum())
-    what = f"{count_things(count, 'event')} on device {device} ({format_ns(time_ns)})"
-    return f"{what} {is_or_are(count)} in no number: {why}"

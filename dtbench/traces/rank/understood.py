@@ -12,9 +12,10 @@ from typing import Final
 import numpy as np
 
 from dtbench.base.errors import TraceError
-from dtbench.base.units import count_things, format_ns, is_or_are
+from dtbench.base.units import count_things, is_or_are
 from dtbench.traces.device.unseen_launches import LAUNCHES_KERNEL
 from dtbench.traces.kinds.categories import CALLS, DEVICE_CATEGORIES, DEVICE_RANGE, HOST_CATEGORIES, NO_WORK
+from dtbench.traces.notes.files import HostCollectives, NotUnderstood
 from dtbench.traces.time.intervals import Bools, unite
 from dtbench.traces.trace import Trace
 
@@ -64,29 +65,24 @@ def _count_issued(trace: Trace) -> str:
     return f"{count_things(collectives, 'collective')} of a device's library" if collectives else ""
 
 
-def describe_left_out(trace: Trace) -> tuple[str, ...]:
-    """Say what is in no number: categories that nobody told dtbench, and collectives of the host beside a device's."""
+def find_left_out(trace: Trace) -> tuple[NotUnderstood | HostCollectives, ...]:
+    """Return what is in no number: categories that nobody told dtbench, and collectives of the host beside a device's.
+
+    They are of no rank yet.
+    """
     unknown = np.array([category not in _KNOWN for category in trace.categories], dtype=np.bool_)[trace.category]
-    found = [
-        f"{count_things(count, 'event')} of category {category or '(none)'} "
-        f"{is_or_are(count)} not understood, and in no number"
-        for category, count in _count(trace, unknown).most_common()
-    ]
-    if any(category in DEVICE_CATEGORIES for category in trace.categories):
-        found += _describe_host_collectives(trace)
-    return tuple(found)
+    found = tuple(NotUnderstood((), category, count) for category, count in _count(trace, unknown).most_common())
+    is_device = any(category in DEVICE_CATEGORIES for category in trace.categories)
+    return (*found, *_find_host_collectives(trace)) if is_device else found
 
 
-def _describe_host_collectives(trace: Trace) -> Iterator[str]:
-    """Say what a library of the host, as gloo, communicated in a trace whose account is the device's."""
+def _find_host_collectives(trace: Trace) -> Iterator[HostCollectives]:
+    """Yield what a library of the host, as gloo, communicated in a trace whose account is the device's."""
     spans = np.flatnonzero(trace.is_named(_BY_HOST.match) & trace.is_one_of(HOST_CATEGORIES))
     libraries = sorted({trace.name_of(event).partition(":")[0] for event in spans.tolist()})
     if libraries:
-        took = format_ns(unite(trace.start_ns[spans], trace.end_ns[spans]).length_ns)
-        yield (
-            f"{count_things(len(spans), 'collective')} of {' and '.join(libraries)}, {took} on the host beside the "
-            f"device, {is_or_are(len(spans))} in no number"
-        )
+        took_ns = unite(trace.start_ns[spans], trace.end_ns[spans]).length_ns
+        yield HostCollectives((), tuple(libraries), len(spans), took_ns)
 
 
 def _are_launched(trace: Trace) -> Bools:

@@ -12,9 +12,10 @@ import numpy as np
 
 from dtbench.base.units import find_absent
 from dtbench.base.vocabulary import Operation
+from dtbench.traces.notes.job import GroupUndecided
 from dtbench.traces.ranks.align import ABSENT, line_up
 from dtbench.traces.ranks.groups import GroupEvents, find_groups, read_series
-from dtbench.traces.ranks.split import Part, Split, describe_undecided, is_one_group, split_group
+from dtbench.traces.ranks.split import Part, Split, is_one_group, split_group
 from dtbench.traces.time.intervals import Bools, Ints
 from dtbench.traces.timeline import RankTimeline
 from dtbench.traces.who.collectives import INFERRED_PREFIX
@@ -71,14 +72,14 @@ class Matches:
         groups: each collective is in at most one of them.
         alone: by rank, number of collectives (with a span, on a group of more than one) that no other rank has.
         undecided: ranks with collectives whose group the traces do not tell; these are in none of the others.
-        notes: what could not be matched, a sentence each.
+        notes: what could not be matched.
         is_size_told: some trace tells how many ranks the job, or a group of it, has; else any may be missing.
     """
 
     groups: tuple[MatchedGroup, ...]
     alone: Mapping[int, int]
     undecided: frozenset[int]
-    notes: tuple[str, ...]
+    notes: tuple[GroupUndecided, ...]
     is_size_told: bool = True
 
     def __iter__(self) -> Iterator[Match]:
@@ -98,19 +99,19 @@ def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
     by_rank = {timeline.rank: timeline for timeline in timelines}
     has_all_ranks = _has_all_ranks(timelines)
     groups: list[MatchedGroup] = []
-    notes: list[str] = []
+    notes: list[GroupUndecided] = []
     alone: Counter[int] = Counter()
     undecided: set[int] = set()
     for group in find_groups(timelines):
         is_sure = _is_sure(group, timelines, has_all_ranks=has_all_ranks)
         split = Split((Part(group),)) if is_sure else split_group(group, by_rank)
         undecided |= split.undecided
-        notes += split.notes
+        notes += [GroupUndecided(tuple(sorted(split.undecided)), group.name)] if split.undecided else []
         for part in split.parts:
             index = _line_up(part.group, by_rank)
             if not is_sure and not is_one_group(index, _ends(index, part.group, by_rank)):
                 undecided |= set(part.group.events)
-                notes += describe_undecided(group.name, frozenset(part.group.events))
+                notes.append(GroupUndecided(tuple(sorted(part.group.events)), group.name))
                 continue
             shared = (index != ABSENT).sum(axis=1) > 1
             is_complete = part.is_clear and _is_complete(part.group, has_all_ranks=has_all_ranks)

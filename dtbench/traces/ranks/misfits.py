@@ -1,7 +1,7 @@
 """Ranks that cannot be compared with the others, though their traces are there: copies, other runs, clocks far off.
 
 What is said over ranks (who waited for whom, what is skew) rests on the traces being of one moment of one run. Where
-something speaks against that, a sentence says what, and nothing over ranks is said of those ranks::
+something speaks against that, a note says what, and nothing over ranks is said of those ranks::
 
     rank 0   A A B        rank 0   A A B            rank 0   |A A B|
     rank 1   A A B        rank 1   A C B            rank 1                 |A A B|
@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from dtbench.base.units import format_ns, name_ranks
 from dtbench.base.vocabulary import Operation
+from dtbench.traces.notes.clocks import ClockFarOff, ClockUnsure, Copies, Misfit, OfAnotherProgram, OfAnotherRank
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.groups import GroupEvents, find_groups
 from dtbench.traces.timeline import RankTimeline
@@ -27,16 +27,6 @@ _OF_NUMBERS: Final = 0.5  # of the numbers that a rank shares, the most that may
 _NO_ACCIDENT: Final = 32  # events; no two ranks take so many at the same nanoseconds
 _OF_EQUAL_SIZE: Final = (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
 """Whose size is the same on all ranks of a group."""
-
-_OF_ANOTHER: Final = "by what the trace itself says it is another rank's; nothing over ranks is said there"
-_COPIES: Final = (
-    "one and the same trace, to the nanosecond; whose it is cannot be told, so nothing over ranks is said of these;"
-    " give each rank's own"
-)
-_OTHER_PROGRAM: Final = (
-    "under the same numbers of the same process groups, collectives of another operation or size than the others' are"
-    " found; are these traces of another run? Nothing over ranks is said there"
-)
 
 _Said = TypeVar("_Said", bound=Hashable)
 
@@ -48,12 +38,12 @@ class Misfits:
     Attributes:
         ranks: of which nothing may be said over ranks.
         strangers: those of them that are not, or not surely, of the same run.
-        notes: why, a sentence each.
+        notes: why.
     """
 
     ranks: frozenset[int] = frozenset()
     strangers: frozenset[int] = frozenset()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Misfit, ...] = ()
 
 
 def find_mistaken(timelines: Sequence[RankTimeline], misnumbered: Collection[int]) -> Misfits:
@@ -64,10 +54,9 @@ def find_mistaken(timelines: Sequence[RankTimeline], misnumbered: Collection[int
         misnumbered: those whose traces say that they are another's.
     """
     copies = _find_copies([one for one in timelines if one.rank not in misnumbered])
-    notes = [f"{name_ranks(misnumbered)}: {_OF_ANOTHER}"] if misnumbered else []
-    notes += [f"{name_ranks(ranks)}: {_COPIES}" for ranks in copies]
+    of_another = [OfAnotherRank(tuple(sorted(misnumbered)))] if misnumbered else []
     strangers = frozenset(misnumbered).union(*copies)
-    return Misfits(strangers, strangers, tuple(notes))
+    return Misfits(strangers, strangers, (*of_another, *(Copies(tuple(ranks)) for ranks in copies)))
 
 
 def find_misfits(timelines: Sequence[RankTimeline], clocks: Clocks, mistaken: Misfits) -> Misfits:
@@ -81,13 +70,13 @@ def find_misfits(timelines: Sequence[RankTimeline], clocks: Clocks, mistaken: Mi
     strangers = set(mistaken.strangers)
     strangers |= _differing({one.rank: one.world_size for one in timelines if one.world_size is not None})
     programs = _find_other_programs([one for one in timelines if one.rank not in strangers])
-    notes = [f"{name_ranks(programs)}: {_OTHER_PROGRAM}"] if programs else []
+    of_another = [OfAnotherProgram(tuple(sorted(programs)))] if programs else []
     compared = _compared([one for one in timelines if one.rank not in strangers | programs], clocks)
     far, far_notes = _find_far(compared, clocks)
     unsure, unsure_notes = _find_unsure(compared, clocks)
     strangers |= programs | far
     return Misfits(
-        frozenset(strangers | unsure), frozenset(strangers), (*mistaken.notes, *notes, *far_notes, *unsure_notes)
+        frozenset(strangers | unsure), frozenset(strangers), (*mistaken.notes, *of_another, *far_notes, *unsure_notes)
     )
 
 
@@ -165,7 +154,7 @@ def _compared(timelines: Sequence[RankTimeline], clocks: Clocks) -> list[RankTim
     return [] if is_one_clock or len(known) < 2 else known
 
 
-def _find_far(timelines: Sequence[RankTimeline], clocks: Clocks) -> tuple[set[int], list[str]]:
+def _find_far(timelines: Sequence[RankTimeline], clocks: Clocks) -> tuple[set[int], list[ClockFarOff]]:
     """Find the ranks whose clock would be off by more than their trace lasts."""
     bases = [one.base_ns for one in timelines]
     bases_ns = [0 if None in bases else base or 0 for base in bases]
@@ -176,27 +165,17 @@ def _find_far(timelines: Sequence[RankTimeline], clocks: Clocks) -> tuple[set[in
         for one, ahead in zip(timelines, ahead_ns, strict=True)
         if abs(ahead - middle_ns) > _extent_ns(one)
     }
-    if not far:
-        return set(), []
-    clock = "its clock" if len(far) == 1 else "their clocks"
-    off = f"{clock} would be up to {format_ns(max(far.values()))} off, longer than the trace"
-    why = "these may be traces of another run as well; nothing over ranks is said there"
-    return set(far), [f"{name_ranks(far)}: {off}, and {why}"]
+    return set(far), [ClockFarOff(tuple(sorted(far)), max(far.values()))] if far else []
 
 
-def _find_unsure(timelines: Sequence[RankTimeline], clocks: Clocks) -> tuple[set[int], list[str]]:
+def _find_unsure(timelines: Sequence[RankTimeline], clocks: Clocks) -> tuple[set[int], list[ClockUnsure]]:
     """Find the ranks of which it is known to half a step at best how far their clock is off."""
     unsure = {
         one.rank: doubt_ns
         for one in timelines
         if (doubt_ns := clocks.by_rank[one.rank].uncertainty_ns or 0) > _OF_STEP * _step_ns(one)
     }
-    if not unsure:
-        return set(), []
-    clock = "its clock is" if len(unsure) == 1 else "their clocks are"
-    known = f"how far {clock} off is known within {format_ns(max(unsure.values()))} only, more than half a step"
-    why = "who waited for whom cannot be told, and nothing over ranks is said there"
-    return set(unsure), [f"{name_ranks(unsure)}: {known}; {why}"]
+    return set(unsure), [ClockUnsure(tuple(sorted(unsure)), max(unsure.values()))] if unsure else []
 
 
 def _step_ns(timeline: RankTimeline) -> float:

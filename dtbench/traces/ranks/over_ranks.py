@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dtbench.traces.notes.note import Note
 from dtbench.traces.ranks.clocks.clocks import Clocks, estimate_clocks
 from dtbench.traces.ranks.clocks.machines import Host
 from dtbench.traces.ranks.clocks.times import read_times
@@ -28,7 +29,7 @@ class OverRanks:
         waiting: who waits for whom.
         transfers: sends and receives.
         partners: by rank and index of its send or receive, the other end, where clocks can be compared.
-        notes: what a reader of the numbers must know, a sentence each.
+        notes: what a reader of the numbers must know.
         is_one_job: nothing speaks against these being ranks of one job.
         misfits: what speaks against comparing some ranks; they are among ``clocks.out_of_step``.
     """
@@ -38,7 +39,7 @@ class OverRanks:
     collectives: Mapping[int, tuple[CollectiveSkew, ...]]
     waiting: Waiting
     transfers: Transfers
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     is_one_job: bool
     misfits: Misfits = field(default_factory=Misfits)
     partners: Mapping[int, Mapping[int, Partner]] = field(default_factory=dict)

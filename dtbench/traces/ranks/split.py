@@ -1,7 +1,7 @@
 """Ranks whose traces do not tell their process groups apart: those share one that leave their collectives together.
 
 That ends agree by chance is the less likely the more of them do; ``Lead.chance`` says how likely. Where it stays open,
-nothing is matched, and a sentence says so.
+nothing is matched, and a note says so.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.base.units import list_numbers
 from dtbench.traces.ranks.align import ABSENT, Series, estimate_lead
 from dtbench.traces.ranks.groups import GroupEvents, read_series
 from dtbench.traces.time.intervals import Ints
@@ -38,13 +37,11 @@ class Split:
 
     Attributes:
         parts: the groups.
-        undecided: ranks that are in no part.
-        notes: why, a sentence.
+        undecided: ranks that are in no part, as it stays open which of them share one.
     """
 
     parts: tuple[Part, ...]
     undecided: frozenset[int] = frozenset()
-    notes: tuple[str, ...] = ()
 
 
 def split_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Split:
@@ -65,7 +62,6 @@ def split_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Spli
         doubtful |= unsure | ({first} if unsure else set())
     are_few = min(len(one) for one in samples) < _FEW
     kept = [part for part in parts if len(part) > 1 and (are_few or part[0] not in doubtful)]
-    undecided = frozenset(ranks).difference(*kept)
     return Split(
         parts=tuple(
             Part(
@@ -74,8 +70,7 @@ def split_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Spli
             )
             for part in kept
         ),
-        undecided=undecided,
-        notes=describe_undecided(group.name, undecided),
+        undecided=frozenset(ranks).difference(*kept),
     )
 
 
@@ -109,13 +104,3 @@ def is_one_group(index: Ints, end_ns: Ints) -> bool:
     off_ns = np.abs(late_ns - np.median(late_ns, axis=0))
     together_ns = np.maximum(_FAR * np.quantile(off_ns, 0.25, axis=0), _SAME_GROUP_NS)
     return bool((off_ns <= together_ns).mean() >= _NEARLY_ALL)
-
-
-def describe_undecided(name: str, undecided: frozenset[int]) -> tuple[str, ...]:
-    """Say which ranks are not matched on what one name, or none, stands for."""
-    if not undecided:
-        return ()
-    why = f"process group {name} may be several" if name else "no process group is named"
-    untold = "ends do not tell which ranks share one; nothing over ranks is said of these"
-    ranks = sorted(undecided)
-    return (f"rank{'s' if len(ranks) > 1 else ''} {list_numbers(ranks)}: {why}, and {untold}",)

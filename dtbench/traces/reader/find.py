@@ -21,6 +21,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from dtbench.base.errors import TraceError
+from dtbench.traces.notes.files import DamagedArchive, FoldersBelow, LatestFolder, NotTraces, OlderTraces
+from dtbench.traces.notes.note import Note
 from dtbench.traces.reader.inflate import Chunks
 from dtbench.traces.reader.other_files import PEEK_BYTES, is_named_like_profile, name_binary, name_json, refuse
 from dtbench.traces.reader.source import DAMAGED, TraceSource, open_zipped
@@ -54,7 +56,7 @@ class FoundTraces:
     """
 
     sources: tuple[TraceSource, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def _walk(folder: Path, depth: int, fits: Callable[[str], bool]) -> Iterator[Pat
                 yield entry
 
 
-def _look_in_archive(path: Path) -> tuple[list[_Candidate], tuple[str, ...]] | None:
+def _look_in_archive(path: Path) -> tuple[list[_Candidate], tuple[DamagedArchive, ...]] | None:
     """Look at every member in one pass; None: the file is no archive."""
     if zipfile.is_zipfile(path):
         members = _zip_members(path)
@@ -167,7 +169,7 @@ def _look_in_archive(path: Path) -> tuple[list[_Candidate], tuple[str, ...]] | N
     except (OSError, *DAMAGED) as error:
         if not found:
             raise TraceError(f"{path}: the archive is damaged ({error}); copy it again") from error
-        return found, (f"{path}: the archive is damaged ({error}); what came before was found",)
+        return found, (DamagedArchive(str(path), str(error)),)
     _refuse_many(path, sum(one.is_trace for one in found))
     return [*found, *(replace(one, is_trace=False) for one in others if one.what)], ()
 
@@ -255,13 +257,7 @@ def _look(stream: IO[bytes], name: str) -> tuple[bool, str | None]:
 
 def _select(path: Path, candidates: Sequence[_Candidate]) -> FoundTraces:
     others = [one for one in candidates if not one.is_trace]
-    notes = []
-    if others:
-        names = ", ".join(
-            f"{one.place} ({one.what})" if one.what else str(one.place) for one in others[:_NAMED_AT_MOST]
-        )
-        more = len(others) - _NAMED_AT_MOST
-        notes.append(f"{path}: not traces and left out: {names}" + (f" and {more} more" if more > 0 else ""))
+    notes = [NotTraces(str(path), tuple((str(one.place), one.what) for one in others))] if others else []
     folders: dict[PurePosixPath, list[_Candidate]] = {}
     for one in candidates:
         if one.is_trace:
@@ -281,12 +277,13 @@ def _select(path: Path, candidates: Sequence[_Candidate]) -> FoundTraces:
 
 def _select_folders(
     path: Path, folders: Mapping[PurePosixPath, list[_Candidate]]
-) -> tuple[list[_Candidate], tuple[str, ...]]:
+) -> tuple[list[_Candidate], tuple[Note, ...]]:
     """Take the folder nearest to what was given; of several side by side one, unless each is a rank's."""
     nearest = min(len(folder.parts) for folder in folders)
     level = {folder: traces for folder, traces in folders.items() if len(folder.parts) == nearest}
     if len(level) == 1 or _are_ranks(level):
-        return list(chain.from_iterable(level.values())), _say_left_out(path, folders.keys() - level.keys())
+        below = tuple(sorted(str(folder) for folder in folders.keys() - level.keys()))
+        return list(chain.from_iterable(level.values())), (FoldersBelow(str(path), below),) if below else ()
     newest = _find_newest(level)
     if newest is None:
         names = ", ".join(str(folder) for folder in sorted(level)[:_NAMED_AT_MOST])
@@ -295,7 +292,7 @@ def _select_folders(
             f"{path}: holds traces in several folders, {names}{more}, perhaps of several jobs; give one of these"
             " folders, or all of them if they hold the ranks of one job"
         )
-    return level[newest], (f"{path}: of {len(level)} folders with traces the latest is read, {newest}",)
+    return level[newest], (LatestFolder(str(path), str(newest), len(level)),)
 
 
 def _are_ranks(level: Mapping[PurePosixPath, list[_Candidate]]) -> bool:
@@ -314,12 +311,7 @@ def _find_newest(level: Iterable[PurePosixPath]) -> PurePosixPath | None:
     return None
 
 
-def _say_left_out(path: Path, folders: Iterable[PurePosixPath]) -> tuple[str, ...]:
-    names = sorted(str(folder) for folder in folders)
-    return (f"{path}: traces in folders below are left out: {', '.join(names[:_NAMED_AT_MOST])}",) if names else ()
-
-
-def _select_newest(path: Path, candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], tuple[str, ...]]:
+def _select_newest(path: Path, candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], tuple[OlderTraces, ...]]:
     """Take a worker's newest trace, and of a trace that lies there packed and unpacked one."""
     newest: dict[tuple[PurePosixPath, str], tuple[int, _Candidate]] = {}
     for one in sorted(candidates, key=lambda one: one.place):
@@ -331,7 +323,4 @@ def _select_newest(path: Path, candidates: Sequence[_Candidate]) -> tuple[list[_
             newest[key] = (stamp, one)
     kept = [one for _, one in newest.values()]
     left_out = len(candidates) - len(kept)
-    if not left_out:
-        return kept, ()
-    what = "an older trace or copy" if left_out == 1 else f"{left_out} older traces or copies"
-    return kept, (f"{path}: {what} of the same rank {'is' if left_out == 1 else 'are'} left out",)
+    return kept, (OlderTraces(str(path), left_out),) if left_out else ()

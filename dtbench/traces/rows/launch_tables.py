@@ -20,6 +20,8 @@ from dtbench.store.records.place import PLACE, check_place, find_place, tell_pla
 from dtbench.store.write import write_table
 from dtbench.traces.job.many import analyze_files
 from dtbench.traces.job.trace_set import TraceSet, gather_ranks
+from dtbench.traces.notes.note import join_ranks, say_notes
+from dtbench.traces.notes.tables import NoTrace, OtherOwners, TraceUnusable
 from dtbench.traces.rank.file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.traces.reader.source import TraceSource
 from dtbench.traces.rows.table_bounds import find_impossible
@@ -39,7 +41,7 @@ class LaunchTables:
         tables: by name, all of ``rows.tables.TABLES``.
         unread_events: summed over ranks.
         unknown_names: kernels counted as compute that may be communication, summed over ranks.
-        notes: what a reader of the numbers must know.
+        notes: what a reader of the numbers must know: sentences, as tables on disk keep them.
         rank_doubts: why no check may be judged by these tables, a sentence each; they are among the notes.
         repeated_steps: of the rank with most ranges whose step's number another has before them.
         unseen_collectives: those that were issued and not seen to run, summed over ranks.
@@ -184,13 +186,7 @@ def _read_kept(folder: LaunchFolder) -> LaunchTables:
         )
     except (TypeError, ValueError) as error:
         raise _refuse_odd(folder.overlap, error) from error
-    kept = _doubt_strangers(replace(kept, lacking=lacking))
-    return replace(kept, notes=(*kept.notes, say_lacking(lacking))) if lacking else kept
-
-
-def say_lacking(names: Sequence[str]) -> str:
-    """Say of tables that they are not there, as the end of a sentence."""
-    return f"{', '.join(f'{name}.parquet' for name in names)} cannot be made: the traces of this launch are gone"
+    return _doubt_strangers(replace(kept, lacking=lacking))
 
 
 def _doubt_strangers(made: LaunchTables) -> LaunchTables:
@@ -275,14 +271,13 @@ def derive_tables(
     files = find_launch_traces(folder, process_groups)
     facts = {file.rank: file.facts for file in files if file.rank is not None and file.facts is not None}
     traces = _gather_launch(files, workers=workers)
-    absent = describe_absent(folder)
-    unused = _describe_unused(files, traces)
+    absent, unused = find_absent_traces(folder), _find_unused(files, traces)
     return LaunchTables(
         tables={table.name: table.tabulate(traces.analyses) for table in TABLES},
         unread_events=traces.unread_events,
         unknown_names=traces.unknown_names,
-        notes=(*absent, *unused, *_check_owners(facts, traces), *traces.notes),
-        rank_doubts=(*absent, *unused, *traces.rank_doubts) if traces.analyses else (),
+        notes=say_notes((*absent, *unused, *_find_other_owners(facts, traces), *traces.notes)),
+        rank_doubts=say_notes((*absent, *unused, *traces.rank_doubts)) if traces.analyses else (),
         repeated_steps=max((one.repeated_steps for one in traces.analyses), default=0),
         unseen_collectives=sum(one.unseen for one in traces.analyses),
     )
@@ -302,7 +297,7 @@ def read_launch_traces(folder: LaunchFolder, *, workers: int | None = None) -> T
         raise StoreError(f"{folder.traces}: no trace is there (deleted, or none was written); the tables stay")
     traces = _gather_launch(find_launch_traces(folder), workers=workers)
     if not traces.analyses:
-        raise StoreError(f"{folder.traces}: none of the traces can be used: {'; '.join(traces.notes)}")
+        raise StoreError(f"{folder.traces}: none of the traces can be used: {'; '.join(say_notes(traces.notes))}")
     return traces
 
 
@@ -323,30 +318,27 @@ def find_launch_traces(
     ]
 
 
-def describe_absent(folder: LaunchFolder) -> list[str]:
-    """Say which ranks of a launch have no trace."""
+def find_absent_traces(folder: LaunchFolder) -> tuple[NoTrace, ...]:
+    """Return which ranks of a launch have no trace."""
     absent = sorted(_expected_ranks(folder) - set(folder.find_traces()))
-    if len(absent) > 1:
-        return [f"{name_ranks(absent)} are left out: they have no trace"]
-    return [f"rank {rank} is left out: it has no trace" for rank in absent]
+    return (NoTrace(tuple(absent)),) if absent else ()
 
 
-def _describe_unused(files: Sequence[TraceFile], traces: TraceSet) -> list[str]:
-    """Say of which ranks, beside others of which it can, the trace cannot be used."""
+def _find_unused(files: Sequence[TraceFile], traces: TraceSet) -> tuple[TraceUnusable, ...]:
+    """Return of which ranks, beside others of which it can, the trace cannot be used."""
     unused = sorted({file.rank for file in files if file.rank is not None} - {one.rank for one in traces.analyses})
-    if not unused or not traces.analyses:
-        return []
-    are = "are left out: their traces" if len(unused) > 1 else "is left out: its trace"
-    return [f"{name_ranks(unused)} {are} cannot be used"]
+    return (TraceUnusable(tuple(unused)),) if unused and traces.analyses else ()
 
 
 def _gather_launch(files: list[TraceFile], *, workers: int | None) -> TraceSet:
     return gather_ranks([_refuse_cut(answer) for answer in analyze_files(files, workers=workers)])
 
 
-def _check_owners(facts: Mapping[int, RankFacts], traces: TraceSet) -> list[str]:
-    told = [(one, facts[one.rank].check_owners(one.collectives)) for one in traces.analyses if one.rank in facts]
-    return [f"rank {one.rank}: {sentence}" for one, sentence in told if sentence is not None]
+def _find_other_owners(facts: Mapping[int, RankFacts], traces: TraceSet) -> tuple[OtherOwners, ...]:
+    found = [
+        (one.rank, facts[one.rank].find_other_owners(one.collectives)) for one in traces.analyses if one.rank in facts
+    ]
+    return join_ranks(other.of(rank) for rank, other in found if other is not None)
 
 
 def _refuse_cut(answer: Answer) -> Answer:

@@ -13,9 +13,11 @@ from typing import Final
 import numpy as np
 
 from dtbench.base.errors import TraceError
-from dtbench.base.units import format_ns, name_ranges
+from dtbench.base.units import name_ranges
 from dtbench.traces.garbage import without_collection
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.note import Note
+from dtbench.traces.notes.spans import NotDrawn, ShortestNotDrawn, SomeStepsDrawn
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.rank.file import TraceFile, read_parts
 from dtbench.traces.spans.place import Place, place_ranks
@@ -88,7 +90,7 @@ class JobSpans:
         steps: numbers of all steps of the traces, rising.
         shown: of those that are drawn, rising; empty: the traces have none, and are drawn as a whole.
         matches: by rank and place in its collectives, a number that the same collective has on every rank.
-        notes: what is not drawn, or not where it was, a sentence each.
+        notes: what is not drawn, or not where it was.
     """
 
     ranks: tuple[RankSpans, ...]
@@ -96,7 +98,7 @@ class JobSpans:
     steps: tuple[int, ...]
     shown: tuple[int, ...]
     matches: Mapping[tuple[int, int], int]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_span
     found = [_read_rank(one, file) for one, file in zip(traces.analyses, traces.files, strict=True)]
     shown = wanted if steps is not None else _choose_steps(found, wanted, most_spans)
     fits_not = steps is None and len(shown) < len(every)
-    notes = [f"steps {name_ranges(shown)} of {name_ranges(every)} are drawn: all are too many"] if fits_not else []
+    notes = [SomeStepsDrawn(tuple(shown), tuple(every))] if fits_not else []
     drawn, absent = _leave_out_stepless(found, shown)
     thinned, lost = _thin(drawn, shown, most_spans)
     return _put_together(traces, thinned, every=every, shown=shown, notes=[*notes, *absent, *lost])
@@ -193,34 +195,32 @@ def _choose_steps(ranks: Sequence[_Rank], wanted: Sequence[int], most_spans: int
     return shown
 
 
-def _leave_out_stepless(ranks: Sequence[_Rank], shown: Sequence[int]) -> tuple[list[_Rank], list[str]]:
+def _leave_out_stepless(ranks: Sequence[_Rank], shown: Sequence[int]) -> tuple[list[_Rank], tuple[NotDrawn, ...]]:
     """Leave out ranks that have none of the steps, where there are any."""
     if not shown:
-        return list(ranks), []
+        return list(ranks), ()
     kept = [rank for rank in ranks if _places_of(rank.analysis, shown)]
     lacking = [rank.analysis.rank for rank in ranks if not _places_of(rank.analysis, shown)]
-    return kept, [f"rank {rank} is not drawn: its trace has no step {name_ranges(shown)}" for rank in lacking]
+    return kept, (NotDrawn(tuple(sorted(lacking)), tuple(shown)),) if lacking else ()
 
 
-def _thin(ranks: Sequence[_Rank], shown: Sequence[int], most_spans: int) -> tuple[list[_Rank], list[str]]:
+def _thin(
+    ranks: Sequence[_Rank], shown: Sequence[int], most_spans: int
+) -> tuple[list[_Rank], tuple[ShortestNotDrawn, ...]]:
     """Leave out the shortest compute and copies, so that at most so many spans are left beside the collectives."""
     cut = [replace(rank, work=rank.work_in(rank.window_of(_places_of(rank.analysis, shown)))) for rank in ranks]
     lengths = np.concatenate([rank.work.end_ns - rank.work.start_ns for rank in cut])
     if len(lengths) <= most_spans:
-        return cut, []
+        return cut, ()
     largest_lost = len(lengths) - most_spans - 1
     least_ns = int(np.partition(lengths, largest_lost)[largest_lost])
     kept = [replace(rank, work=rank.work.keep(rank.work.end_ns - rank.work.start_ns > least_ns)) for rank in cut]
     lost = len(lengths) - sum(len(rank.work) for rank in kept)
-    note = (
-        f"{lost} of {len(lengths)} spans of compute and copies, those of {format_ns(least_ns)} and shorter, are not"
-        " drawn; they are in every number"
-    )
-    return kept, [note]
+    return kept, (ShortestNotDrawn(lost, len(lengths), least_ns),)
 
 
 def _put_together(
-    traces: TraceSet, ranks: Sequence[_Rank], *, every: Sequence[int], shown: Sequence[int], notes: Sequence[str]
+    traces: TraceSet, ranks: Sequence[_Rank], *, every: Sequence[int], shown: Sequence[int], notes: Sequence[Note]
 ) -> JobSpans:
     windows = {rank.analysis.rank: rank.window_of(_places_of(rank.analysis, shown)) for rank in ranks}
     places, origin_ns, place_notes = place_ranks(windows, traces.over_ranks)

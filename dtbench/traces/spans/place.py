@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
+from dtbench.traces.notes.note import join_ranks
+from dtbench.traces.notes.spans import OwnStart
 from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.ranks.over_ranks import OverRanks
 from dtbench.traces.time.coverage import Window
 from dtbench.traces.time.intervals import Ints
-
-_WHY_OUT_OF_STEP: Final = "its trace is not in step with the others"
-_WHY_UNCOMPARED: Final = "nothing tells how far its clock is from the others'"
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,9 @@ class Place:
         return np.asarray(self.clock.to_common(times_ns) - origin_ns, dtype=np.int64)
 
 
-def place_ranks(windows: Mapping[int, Window], over_ranks: OverRanks) -> tuple[dict[int, Place], int, list[str]]:
+def place_ranks(
+    windows: Mapping[int, Window], over_ranks: OverRanks
+) -> tuple[dict[int, Place], int, tuple[OwnStart, ...]]:
     """Place ranks beside each other.
 
     A rank is on the common clock if it is known how far its own is from those of most others, its collectives are in
@@ -44,8 +44,8 @@ def place_ranks(windows: Mapping[int, Window], over_ranks: OverRanks) -> tuple[d
         over_ranks: what the ranks say together.
 
     Returns:
-        Each rank's place; the origin, which is the earliest start on the picture's clock; a sentence for every rank
-        that is drawn from its own start.
+        Each rank's place; the origin, which is the earliest start on the picture's clock; which ranks are drawn
+        from their own start.
     """
     clocks = {rank: over_ranks.clocks.by_rank.get(rank, Clock()) for rank in windows}
     common = {rank: _on_common(window, clocks[rank]) for rank, window in windows.items()}
@@ -71,12 +71,8 @@ def place_ranks(windows: Mapping[int, Window], over_ranks: OverRanks) -> tuple[d
         for rank, window in windows.items()
     }
     uncompared = in_step.keys() - compared.keys()
-    notes = [
-        f"rank {rank} is drawn from its own start: {_WHY_UNCOMPARED if rank in uncompared else _WHY_OUT_OF_STEP}"
-        for rank in windows
-        if rank not in aligned
-    ]
-    return places, origin_ns, notes
+    own_starts = join_ranks(OwnStart((rank,), rank in uncompared) for rank in windows if rank not in aligned)
+    return places, origin_ns, own_starts
 
 
 def _on_common(window: Window, clock: Clock) -> Window:

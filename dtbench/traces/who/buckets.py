@@ -16,9 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.base.units import name_ranges
 from dtbench.base.vocabulary import UNUSED_MAP, Operation, Purpose
 from dtbench.traces.kinds.categories import DEVICE_RANGE
+from dtbench.traces.notes.lacking import ShiftedBuckets, UnevenBuckets
 from dtbench.traces.time.intervals import Ints
 from dtbench.traces.trace import Trace
 from dtbench.traces.who.collectives import Collective, find_regions
@@ -43,7 +43,7 @@ def name_buckets(
 
     They are counted anew in each step, in each backward that the trace has a range of, and after each forward of DDP.
     Among them may be its map of unused parameters, which is integers. One whose launch the trace does not hold, on a
-    lane of buckets, counts as one, so that those behind it keep their numbers: see ``describe_shifted_buckets``.
+    lane of buckets, counts as one, so that those behind it keep their numbers: see ``find_shifted_buckets``.
 
     Args:
         trace: the events.
@@ -95,12 +95,13 @@ def _find_untold_sums(collectives: Sequence[Collective]) -> set[int]:
     }
 
 
-def describe_shifted_buckets(
-    collectives: Sequence[Collective], steps: Sequence[int | None], numbers: Sequence[int]
-) -> str | None:
-    """Say in which steps buckets lie behind an all-reduce of which the launch is lost, so that it may be one of them.
+def find_shifted_buckets(
+    rank: int, collectives: Sequence[Collective], steps: Sequence[int | None], numbers: Sequence[int]
+) -> ShiftedBuckets | None:
+    """Return in which steps buckets lie behind an all-reduce whose launch is lost, so that it may be one of them.
 
     Args:
+        rank: whose trace it is.
         collectives: of the trace, with buckets named.
         steps: index of the step that issued each; None: none did.
         numbers: of the steps.
@@ -115,23 +116,18 @@ def describe_shifted_buckets(
         if step is not None and one.issue_ns is None and one.purpose is Purpose.OTHER
         if one.operation is Operation.ALL_REDUCE and one.start_ns < last_ns.get(step, one.start_ns)
     }
-    if not lost:
-        return None
-    where = f"step{'s' if len(lost) > 1 else ''} {name_ranges(sorted(numbers[step] for step in lost))}"
-    return (
-        f"in {where} all-reduces whose launch is not in the trace ran before some of DDP's buckets, and are counted"
-        " among them: if one was none, the numbers of those behind it are too high there"
-    )
+    return ShiftedBuckets((rank,), tuple(sorted(numbers[step] for step in lost))) if lost else None
 
 
-def describe_uneven_buckets(
-    collectives: Sequence[Collective], steps: Sequence[int | None], numbers: Sequence[int]
-) -> str | None:
-    """Say in which steps more or fewer buckets were reduced than in most, so that they may be numbered otherwise.
+def find_uneven_buckets(
+    rank: int, collectives: Sequence[Collective], steps: Sequence[int | None], numbers: Sequence[int]
+) -> UnevenBuckets | None:
+    """Return in which steps more or fewer buckets were reduced than in most, so that they may be numbered otherwise.
 
     None: in all that reduced any were as many. The trace may lack one, or DDP have laid them out anew.
 
     Args:
+        rank: whose trace it is.
         collectives: of the trace, with buckets named.
         steps: index of the step that issued each; None: none did.
         numbers: of the steps.
@@ -146,9 +142,7 @@ def describe_uneven_buckets(
         return None
     usual = max(often, key=lambda count: (often[count], count))
     odd = sorted(numbers[step] for step, count in counts.items() if count != usual)
-    where = f"step{'s' if odd[1:] else ''} {name_ranges(odd)}"
-    than = f"than the {usual} of other steps: a number may stand for another bucket there"
-    return f"{where} reduced fewer or more buckets {than}"
+    return UnevenBuckets((rank,), tuple(odd), usual)
 
 
 def is_reducers(collective: Collective) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dtbench.base.units import count_things
 from dtbench.base.vocabulary import Purpose
+from dtbench.traces.notes.tables import OtherOwners
 from dtbench.traces.who.collectives import Collective
 
 if TYPE_CHECKING:
@@ -43,18 +43,11 @@ class RankFacts:
             kernel=record.kernel,
         )
 
-    def check_owners(self, collectives: Iterable[Collective]) -> str | None:
-        """Say where owners read from a trace and those seen by the worker differ; None: nowhere."""
+    def find_other_owners(self, collectives: Iterable[Collective]) -> OtherOwners | None:
+        """Find where owners read from a trace and those seen by the worker differ, of no rank yet; None: nowhere."""
         known = [(one, self.owners.get((one.group, one.seq))) for one in collectives if one.seq is not None]
-        wrong = [(one, told) for one, told in known if told is not None and told != one.owner]
-        if not wrong:
-            return None
-        first, told = wrong[0]
-        have = "has" if len(wrong) == 1 else "have"
-        return (
-            f"{len(wrong)} of {count_things(len(self.owners), 'collective')} {have} another owner in the trace "
-            f"than FSDP said, the first {first.owner or 'none'} in place of {told}; please report this"
-        )
+        wrong = [(one.owner, told) for one, told in known if told is not None and told != one.owner]
+        return OtherOwners((), len(wrong), len(self.owners), *wrong[0]) if wrong else None
 
     def complete(self, collective: Collective) -> Collective:
         """Fill in what the trace left open about a collective."""

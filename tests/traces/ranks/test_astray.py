@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from dtbench.base.vocabulary import Operation
+from dtbench.traces.notes.clocks import EndsAstray
+from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.ranks.clocks.chain import find_median
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.over_ranks import OverRanks, compare_ranks
@@ -75,7 +77,7 @@ def test_of_two_ranks_nobody_knows_whose_clock_was_set(jobs: Any) -> None:
     first, second = draw(jobs)
     compared = compare_ranks([first, set_clock(second, 1_500_000, 3)])
     assert judged(compared, 0) == judged(compared, 1) == [0, 1, 2]
-    (note,) = compared.clocks.notes
+    (note,) = say_notes(compared.clocks.notes)
     assert note == (
         "ranks 0-1: 3 of 6 common collectives (numbers 4-6) ended 1.50 ms apart, and it is not known which end is right"
         " (was one clock set?). Nothing is said about skew there"
@@ -96,7 +98,7 @@ def test_of_four_ranks_the_odd_one_is_known_and_the_others_are_compared(jobs: An
     timelines[2] = set_clock(timelines[2], 1_500_000, 4)
     compared = compare_ranks(timelines)
     assert compared.clocks.out_of_step == frozenset()
-    (note,) = compared.clocks.notes
+    (note,) = say_notes(compared.clocks.notes)
     assert note == (
         "rank 2: 2 of 6 common collectives (numbers 5-6) ended 1.50 ms later there than elsewhere (was the clock set?)."
         " Nothing is said about skew there"
@@ -124,7 +126,7 @@ def test_one_thread_that_is_woken_late_costs_its_collective_alone(jobs: Any) -> 
     compared = compare_ranks([first, second])
     assert judged(compared, 0) == [0, 1, 3, 4, 5]
     assert not compared.clocks.astray.set_in[1].length_ns
-    (note,) = compared.clocks.notes
+    (note,) = say_notes(compared.clocks.notes)
     assert "1 of 6 common collectives (numbers 3) ended 3.00 ms apart" in note
     assert "(was a thread woken late, or do processes take turns on a device?)" in note
 
@@ -148,7 +150,7 @@ def test_what_says_nothing_of_clocks_is_not_compared_while_they_disagree(jobs: A
 def test_of_two_machines_nobody_knows_whose_clock_was_set_however_many_ranks_each_has(jobs: Any, host_of: Any) -> None:
     timelines = [replace(one, host=host_of(one.rank)) for one in draw(jobs, ranks=4, count=18)]
     compared = compare_ranks([set_clock(one, 5_000_000, 9) if one.host == "node1" else one for one in timelines])
-    (note,) = compared.clocks.notes
+    (note,) = say_notes(compared.clocks.notes)
     assert note.startswith("ranks 0-3: 9 of 18 common collectives (numbers 10-18) ended 5.00 ms apart")
     assert judged(compared, 0) == list(range(9))
 
@@ -182,7 +184,9 @@ def test_a_clock_that_was_set_invents_no_waiting(jobs: Any, after: int, by_ns: i
     timelines = [replace(one, host=host) for one in truth.timelines]
     compared = compare_ranks([set_clock(one, by_ns, after) if one.rank == 1 else one for one in timelines])
     assert compared.clocks.astray.set_in.keys() == {1}
-    assert any(note.startswith("rank 1: ") and "(was the clock set?)" in note for note in compared.clocks.notes)
+    assert any(
+        note.startswith("rank 1: ") and "(was the clock set?)" in note for note in say_notes(compared.clocks.notes)
+    )
     for index, one in enumerate(compared.collectives[0]):
         wait_ns = truth.last_start_ns[0, index] - truth.start_ns[0, index]
         assert one.skew_wait_ns is None or one.skew_wait_ns == pytest.approx(wait_ns, abs=20_000)
@@ -231,7 +235,7 @@ def test_ranks_that_take_turns_on_a_device_had_no_clock_set(jobs: Any, count: in
     first, second = draw(jobs, count=count)
     compared = compare_ranks([first, take_turns(second, 2_200_000)])
     assert not any(time.length_ns for time in compared.clocks.astray.set_in.values())
-    assert not any("set" in note for note in compared.clocks.notes)
+    assert not any(note.was_set for note in pick_notes(compared.clocks.notes, EndsAstray))
     assert compared.waiting.straggler is None
 
 

@@ -12,6 +12,8 @@ from dtbench.report.page.trace_document import traces_document
 from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.job import HasNoSteps, LacksSteps
+from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.ranks.late import LateRank, describe_late
 
 MS = 1_000  # us, as Kineto writes
@@ -168,8 +170,9 @@ def test_steps_that_a_rank_numbers_otherwise_are_paired_by_their_collectives(
     assert (
         f"rank {odd}: steps are numbered 1 {side} than the others' that have the same collectives; they are given the"
         " others' numbers"
-    ) in traces.notes
-    assert not any("has no step" in note for note in traces.notes)
+    ) in say_notes(traces.notes)
+    assert not pick_notes(traces.notes, LacksSteps)
+    assert not pick_notes(traces.notes, HasNoSteps)
 
 
 def test_a_rank_whose_host_was_in_time_was_late_on_its_device(tell: Callable[..., TraceSet]) -> None:
@@ -488,7 +491,7 @@ def test_work_whose_launch_is_missing_is_of_no_known_step_and_no_mean(tell: Call
     ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in (0, 1, 2)]
     bare = [one for one in ranks[0] if one["cat"] not in ("cuda_runtime", "cpu_op")]
     traces = tell([bare, *ranks[1:]])
-    notes = [note for note in traces.notes if note.startswith("rank 0")]
+    notes = [note for note in say_notes(traces.notes) if note.startswith("rank 0")]
     (said,) = (note for note in notes if "launch" in note)
     assert "no launch was recorded in step 1, so which step the work on its device belongs to is not known" in said
     assert not any("nothing ran" in note or "outside all steps" in note for note in notes)
@@ -553,12 +556,12 @@ def test_of_a_late_rank_that_was_profiled_more_heavily_that_is_told(tell: Callab
 
     heavy = run(False, False, True)
     assert MORE in answer_lines(heavy)
-    assert UNLIKE in heavy.notes
+    assert UNLIKE in say_notes(heavy.notes)
     other = run(False, False, True, late=1)
     assert not [line for line in answer_lines(other) if "profiler" in line]
-    assert UNLIKE in other.notes
+    assert UNLIKE in say_notes(other.notes)
     alike = run(True, True, True)
-    assert not [line for line in (*answer_lines(alike), *alike.notes) if "with_stack" in line]
+    assert not [line for line in (*answer_lines(alike), *say_notes(alike.notes)) if "with_stack" in line]
 
 
 def test_a_profiler_makes_no_device_late(tell: Callable[..., TraceSet]) -> None:
@@ -568,4 +571,4 @@ def test_a_profiler_makes_no_device_late(tell: Callable[..., TraceSet]) -> None:
     traces = tell(ranks)
     assert "its device came late" in late_sentences(traces)[0]
     assert MORE not in answer_lines(traces)
-    assert UNLIKE in traces.notes
+    assert UNLIKE in say_notes(traces.notes)

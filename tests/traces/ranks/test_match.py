@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtbench.base.vocabulary import Operation
+from dtbench.traces.notes.job import GroupUndecided
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.ranks.align import ABSENT
 from dtbench.traces.ranks.match import match_collectives
-from dtbench.traces.ranks.split import describe_undecided
 from tests.traces.ranks.conftest import SOME_DAY_NS
 
 FEW = settings(max_examples=25, deadline=None)
@@ -191,7 +192,7 @@ def test_two_ranks_of_two_share_every_group_also_where_ends_differ_and_none_is_n
     assert len(list(match_collectives(timelines))) == 40
     of_many = [replace(one, world_size=None) for one in timelines]
     assert list(match_collectives(of_many)) == []
-    (note,) = match_collectives(of_many).notes
+    (note,) = say_notes(match_collectives(of_many).notes)
     assert note.startswith("ranks 0, 1: no process group is named, and ends do not tell")
 
 
@@ -350,6 +351,5 @@ def test_what_ranks_infer_apart_of_gloos_threads_takes_no_collective_from_anothe
 
 @pytest.mark.parametrize(("ranks", "who"), [((2,), "rank 2"), ((3, 2), "ranks 2, 3"), ((2, 4, 3), "ranks 2-4")])
 def test_ranks_that_are_not_matched_are_named_one_or_several(ranks: Sequence[int], who: str) -> None:
-    (said,) = describe_undecided("inferred 0", frozenset(ranks))
+    said = str(GroupUndecided(tuple(sorted(ranks)), "inferred 0"))
     assert said.startswith(f"{who}: process group inferred 0 may be several, and ")
-    assert describe_undecided("inferred 0", frozenset()) == ()

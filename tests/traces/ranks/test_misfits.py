@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from dtbench.base.vocabulary import Operation
+from dtbench.traces.notes.clocks import ClockCorrected, ManyClocksCorrected
+from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.ranks.misfits import find_mistaken
 from dtbench.traces.ranks.over_ranks import OverRanks, compare_fitting_ranks
 from dtbench.traces.time.coverage import Window
@@ -46,7 +48,7 @@ def test_one_trace_under_two_numbers_is_nobodys(jobs: Any, count: int, *, said: 
     copied = [*timelines[:5], replace(timelines[2], rank=5, said_rank=5 if said else None), *timelines[6:]]
     compared = compare_fitting_ranks(copied, find_mistaken(copied, ()))
     assert set_apart(compared) == {2, 5}
-    assert compared.notes[0].startswith("ranks 2, 5: one and the same trace, to the nanosecond")
+    assert say_notes(compared.notes)[0].startswith("ranks 2, 5: one and the same trace, to the nanosecond")
     assert not compared.is_one_job
     assert compared.waiting.straggler is None, "one of these two may be who the others wait for"
 
@@ -77,7 +79,7 @@ def test_ranks_of_a_job_of_another_size_are_compared_with_nobody(
     compared = compare_fitting_ranks(mixed)
     assert set_apart(compared) == apart
     assert not compared.is_one_job
-    assert any("not one job" in note for note in compared.notes)
+    assert any("not one job" in note for note in say_notes(compared.notes))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_a_rank_whose_numbers_stand_for_other_collectives_ran_another_program(
     timelines = jobs.generate(jobs.job()).timelines
     compared = compare_fitting_ranks([*timelines[:3], change(timelines[3], **facts)])
     assert set_apart(compared) == {3}
-    assert compared.notes[0].startswith("rank 3: under the same numbers of the same process groups")
+    assert say_notes(compared.notes)[0].startswith("rank 3: under the same numbers of the same process groups")
     assert not compared.is_one_job
     pair = jobs.generate(jobs.job(groups=((0, 1),), offsets_ns=(0, 0))).timelines
     assert set_apart(compare_fitting_ranks([pair[0], change(pair[1], **facts)])) == {0, 1}
@@ -116,8 +118,9 @@ def test_a_clock_that_is_off_by_more_than_the_trace_may_be_another_run(jobs: Any
     compared = compare_fitting_ranks([jobs.shift(one, by_ns) if one.rank in strays else one for one in timelines])
     assert set_apart(compared) == strays
     assert not compared.is_one_job
-    assert "off, longer than the trace, and these may be traces of another run as well" in compared.notes[0]
-    assert not any("corrected" in note for note in compared.notes)
+    assert "off, longer than the trace, and these may be traces of another run as well" in say_notes(compared.notes)[0]
+    assert not pick_notes(compared.notes, ClockCorrected)
+    assert not pick_notes(compared.notes, ManyClocksCorrected)
     assert compared.waiting.partial == compared.waiting.collectives
 
 
@@ -146,7 +149,10 @@ def test_clocks_that_are_known_to_half_a_step_say_nothing_of_skew(jobs: Any, hos
     compared = compare_fitting_ranks(short)
     if host is None:
         assert 1 in set_apart(compared)
-        assert any("only, more than half a step; who waited for whom cannot be told" in note for note in compared.notes)
+        assert any(
+            "only, more than half a step; who waited for whom cannot be told" in note
+            for note in say_notes(compared.notes)
+        )
         assert compared.is_one_job, "of one job they may be: nothing speaks against it"
         assert compared.waiting.collectives == 0
     else:
@@ -157,4 +163,4 @@ def test_ranks_that_say_that_they_are_others_are_compared_with_nobody(jobs: Any)
     timelines = jobs.generate(jobs.job()).timelines
     compared = compare_fitting_ranks(timelines, find_mistaken(timelines, [1]))
     assert set_apart(compared) == {1}
-    assert compared.notes[0].startswith("rank 1: by what the trace itself says it is another rank's")
+    assert say_notes(compared.notes)[0].startswith("rank 1: by what the trace itself says it is another rank's")

@@ -11,6 +11,7 @@ import pytest
 
 from dtbench.base.errors import TraceError
 from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.reader import read_trace
 from dtbench.traces.reader.find import find_rank, find_traces
 
@@ -64,13 +65,15 @@ def test_other_json_is_named_and_left_out_and_hidden_files_are_not_looked_at(tmp
     (tmp_path / "list.json").write_text('["a", "b"]')
     found = find_traces(tmp_path)
     assert [source.path.name for source in found.sources] == ["rank0.json"]
-    assert found.notes == (f"{tmp_path}: not traces and left out: config.json, list.json",)
+    assert say_notes(found.notes) == (f"{tmp_path}: not traces and left out: config.json, list.json",)
 
 
 def test_of_torchtitans_iterations_the_latest_is_read_and_said(tmp_path: Path) -> None:
     make(tmp_path, "iteration_9/rank0_trace.json", "iteration_10/rank0_trace.json", "iteration_10/rank1_trace.json")
     assert places(tmp_path) == [("iteration_10/rank0_trace.json", 0), ("iteration_10/rank1_trace.json", 1)]
-    assert find_traces(tmp_path).notes == (f"{tmp_path}: of 2 folders with traces the latest is read, iteration_10",)
+    assert say_notes(find_traces(tmp_path).notes) == (
+        f"{tmp_path}: of 2 folders with traces the latest is read, iteration_10",
+    )
 
 
 def test_tensorboards_log_folder_is_looked_into(tmp_path: Path) -> None:
@@ -83,9 +86,13 @@ def test_of_a_workers_traces_the_newest_is_read_and_said(tmp_path: Path) -> None
         tmp_path, *(f"host_{worker}.{stamp}.pt.trace.json" for worker in (1, 2) for stamp in (9999999999, 10000000000))
     )
     assert [name for name, _ in places(tmp_path)] == [f"host_{worker}.10000000000.pt.trace.json" for worker in (1, 2)]
-    assert find_traces(tmp_path).notes == (f"{tmp_path}: 2 older traces or copies of the same rank are left out",)
+    assert say_notes(find_traces(tmp_path).notes) == (
+        f"{tmp_path}: 2 older traces or copies of the same rank are left out",
+    )
     (tmp_path / "host_1.9999999999.pt.trace.json").unlink()
-    assert find_traces(tmp_path).notes == (f"{tmp_path}: an older trace or copy of the same rank is left out",)
+    assert say_notes(find_traces(tmp_path).notes) == (
+        f"{tmp_path}: an older trace or copy of the same rank is left out",
+    )
 
 
 def test_a_folder_for_each_rank_is_one_job(tmp_path: Path) -> None:
@@ -131,7 +138,7 @@ def test_an_archive_is_read_without_unpacking(tmp_path: Path, kind: str) -> None
     assert [(source.label, source.rank) for source in found.sources] == [
         (f"{path}/job/rank{rank}.json", rank) for rank in (0, 1)
     ]
-    assert found.notes == (f"{path}: not traces and left out: job/notes.json",)
+    assert say_notes(found.notes) == (f"{path}: not traces and left out: job/notes.json",)
     assert [len(read_trace(source)) for source in found.sources] == [1, 1]
     assert sorted(tmp_path.iterdir()) == [folder, path]
 
@@ -157,8 +164,8 @@ def test_a_rank_that_cannot_be_read_is_left_out_and_said(tmp_path: Path) -> None
     (tmp_path / "rank2.json").write_text(json.dumps({"traceEvents": [EVENT, EVENT]})[:-20])
     traces = analyze_traces([tmp_path])
     assert len(traces.analyses) == 2
-    assert any("left out" in note and "rank1.json: empty" in note for note in traces.notes)
-    assert f"{tmp_path / 'rank2.json'}: cut short; what came before the cut is used" in traces.notes
+    assert any("left out" in note and "rank1.json: empty" in note for note in say_notes(traces.notes))
+    assert f"{tmp_path / 'rank2.json'}: cut short; what came before the cut is used" in say_notes(traces.notes)
 
 
 def test_links_and_pipes_in_an_archive_are_passed_over(tmp_path: Path) -> None:
@@ -171,7 +178,7 @@ def test_links_and_pipes_in_an_archive_are_passed_over(tmp_path: Path) -> None:
             archive.addfile(member)
         archive.add(tmp_path / "job/rank2.json", "rank2.json")
     found = find_traces(tmp_path / "job.tar")
-    assert ([source.rank for source in found.sources], found.notes) == ([0, 2], ())
+    assert ([source.rank for source in found.sources], say_notes(found.notes)) == ([0, 2], ())
 
 
 def test_an_archive_with_a_password_is_refused_and_named(tmp_path: Path) -> None:
@@ -207,7 +214,7 @@ def test_a_file_that_cannot_be_opened_costs_a_note_and_not_the_folder(
     monkeypatch.setattr(Path, "open", refuse)
     traces = analyze_traces([tmp_path])
     assert [one.rank for one in traces.analyses] == [0]
-    assert any("rank1.json: cannot be opened (Permission denied)" in note for note in traces.notes)
+    assert any("rank1.json: cannot be opened (Permission denied)" in note for note in say_notes(traces.notes))
 
 
 def test_a_folder_inside_that_cannot_be_listed_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from dtbench.base.errors import TraceError
 from dtbench.traces.job.foreign import analyze_traces, are_traces
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.reader import read_trace
 from dtbench.traces.reader.find import find_traces
 
@@ -159,7 +160,7 @@ def test_beside_a_trace_it_is_left_out_and_named(tmp_path: Path, name: str, arch
                 zipped.writestr(file, text)
     traces = analyze_traces([path])
     assert [one.whole.compute_ns for one in traces.analyses] == [1000]
-    assert any(name in note and what.rstrip(";") in note for note in traces.notes)
+    assert any(name in note and what.rstrip(";") in note for note in say_notes(traces.notes))
 
 
 def test_what_to_record_is_said(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dtbench.base.errors import TraceError
 from dtbench.base.vocabulary import Kind
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.note import say_notes
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.ranks.over_ranks import OverRanks
@@ -149,14 +150,16 @@ def test_traces_without_steps_are_drawn_as_a_whole(draw: Callable[..., Path]) ->
 def test_steps_that_do_not_fit_are_left_out_and_named(job: TraceSet) -> None:
     spans = collect_spans(job, most_spans=8)
     assert spans.shown == (5,)
-    assert spans.notes == ("steps 5 of 5-6 are drawn: all are too many",)
+    assert say_notes(spans.notes) == ("steps 5 of 5-6 are drawn: all are too many",)
     assert len(SPANS.tabulate(spans)) == 6
 
 
 def test_of_a_step_that_is_too_large_the_shortest_spans_are_left_out_and_counted(job: TraceSet) -> None:
     spans = collect_spans(job, StepRange(5, 5), most_spans=2)
     assert SPANS.tabulate(spans)["name"].tolist() == ["gemm", "all_reduce"] * 2
-    assert spans.notes[-1].startswith("2 of 4 spans of compute and copies, those of 2.00 us and shorter, are not drawn")
+    assert say_notes(spans.notes)[-1].startswith(
+        "2 of 4 spans of compute and copies, those of 2.00 us and shorter, are not drawn"
+    )
     exposed = EXPOSED.tabulate(spans)
     assert (exposed["end_ns"] - exposed["start_ns"]).tolist() == [2_000, 2_000]  # of nothing that is counted
 
@@ -191,7 +194,7 @@ def test_a_rank_that_is_out_of_step_is_drawn_from_its_own_start(job: TraceSet) -
     assert origin_ns == 100
     assert (places[0].is_aligned, places[1].is_aligned) == (True, False)
     assert places[1].to_picture(np.array([1_000_000, 1_000_300]), origin_ns).tolist() == [0, 300]
-    assert notes == ["rank 1 is drawn from its own start: its trace is not in step with the others"]
+    assert say_notes(notes) == ("rank 1 is drawn from its own start: its trace is not in step with the others",)
 
 
 def test_a_rank_of_another_moment_is_drawn_from_its_own_start(job: TraceSet) -> None:
@@ -209,7 +212,9 @@ def test_ranks_whose_clocks_nothing_compares_are_each_drawn_from_their_own_start
     places, origin_ns, notes = place_ranks(windows, _with_clocks(job, clocks))
     assert [places[rank].is_aligned for rank in range(3)] == [False, True, True]
     assert [places[rank].to_picture(np.array([60]), origin_ns).tolist() for rank in range(3)] == [[60], [10], [10]]
-    assert notes == ["rank 0 is drawn from its own start: nothing tells how far its clock is from the others'"]
+    assert say_notes(notes) == (
+        "rank 0 is drawn from its own start: nothing tells how far its clock is from the others'",
+    )
 
 
 def test_a_rank_without_the_step_is_left_out_with_a_note(draw: Callable[..., Path]) -> None:
@@ -223,7 +228,7 @@ def test_a_rank_without_the_step_is_left_out_with_a_note(draw: Callable[..., Pat
     ]
     spans: JobSpans = collect_spans(analyze_traces(paths), StepRange(5, 5))
     assert [one.rank for one in spans.ranks] == [0]
-    assert "rank 1 is not drawn: its trace has no step 5" in spans.notes
+    assert "rank 1 is not drawn: its trace has no step 5" in say_notes(spans.notes)
 
 
 def test_a_trace_that_is_gone_is_one_sentence(job: TraceSet) -> None:

@@ -19,7 +19,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dtbench.base.units import count_things, format_ns, name_ranges, name_ranks
+from dtbench.traces.notes.clocks import EndsAstray
+from dtbench.traces.notes.note import join_ranks
 from dtbench.traces.ranks.clocks.chain import find_reach_ns, find_scatter
 from dtbench.traces.ranks.clocks.times import Clock, GroupTimes, ends_together
 from dtbench.traces.time.intervals import Bools, Intervals, Ints, unite
@@ -41,13 +42,13 @@ class Astray:
         apart: by rank, the same between ends alone, for what has an end that tells.
         set_in: by rank, between which ends its clock, or that of one it is compared with, was set: what was under way
             then took longer, or shorter, than its trace says.
-        notes: a sentence each.
+        notes: whose ends lie apart, and how.
     """
 
     times: Mapping[int, Intervals] = field(default_factory=dict)
     apart: Mapping[int, Intervals] = field(default_factory=dict)
     set_in: Mapping[int, Intervals] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[EndsAstray, ...] = ()
 
     def has(self, rank: int, start_ns: int, end_ns: int | None = None) -> bool:
         """Tell whether a span of a rank, on its own clock, runs into such time; without end, whether a moment does."""
@@ -111,7 +112,7 @@ def find_astray(times: Sequence[GroupTimes], clocks: Mapping[int, Clock], machin
         times={rank: _find_times(ends, ends.late_ns) for ranks, ends in off.items() for rank in ranks},
         apart={rank: _find_times(ends, 0 * ends.late_ns) for ranks, ends in off.items() for rank in ranks},
         set_in={rank: _find_settings(ends) for ranks, ends in off.items() for rank in ranks},
-        notes=tuple(_describe(off)),
+        notes=join_ranks(_note(ranks, ends) for ranks, ends in off.items()),
     )
 
 
@@ -219,40 +220,19 @@ def _find_runs(ends: _Ends, is_other: Bools) -> list[tuple[int, int]]:
     ]
 
 
-def _describe(off: Mapping[tuple[int, ...], _Ends]) -> Iterator[str]:
-    """Say where ends lie apart, a sentence for all machines of which the same is to be said."""
-    ranks_of: dict[str, list[int]] = defaultdict(list)
-    for ranks, ends in off.items():
-        ranks_of[_describe_odd(ends) if ends.is_odd.any() else _describe_apart(ends)].extend(ranks)
-    for what, ranks_so in ranks_of.items():
-        yield f"{name_ranks(ranks_so)}: {what} Nothing is said about skew there"
-
-
-def _describe_odd(ends: _Ends) -> str:
-    late_ns = ends.late_ns[ends.is_odd]
-    side = "later" if np.median(late_ns) > 0 else "earlier"
-    why = _ask_why(ends, "the clock")
-    return f"{_name_places(ends.is_odd)} ended {_name_size(late_ns, ends)} {side} there than elsewhere ({why})."
-
-
-def _describe_apart(ends: _Ends) -> str:
-    size, why = _name_size(ends.late_ns[ends.is_off], ends), _ask_why(ends, "one clock")
-    return f"{_name_places(ends.is_off)} ended {size} apart, and it is not known which end is right ({why})."
-
-
-def _ask_why(ends: _Ends, clock: str) -> str:
-    if len(_find_settings(ends).starts_ns):
-        return f"was {clock} set?"
-    return "was a thread woken late, or do processes take turns on a device?"
-
-
-def _name_places(is_there: Bools) -> str:
-    """Name collectives of all that were compared: ``3 of 12 common collectives (numbers 10-12)``."""
-    numbers = (np.flatnonzero(is_there) + 1).tolist()
-    return f"{len(numbers)} of {count_things(len(is_there), 'common collective')} (numbers {name_ranges(numbers)})"
-
-
-def _name_size(late_ns: NDArray[np.float64], ends: _Ends) -> str:
+def _note(ranks: Sequence[int], ends: _Ends) -> EndsAstray:
+    """Return what is to be known of a machine whose ends lie apart: of those that are odd where any is."""
+    is_odd = bool(ends.is_odd.any())
+    which = ends.is_odd if is_odd else ends.is_off
+    late_ns = ends.late_ns[which]
     apart_ns = np.abs(late_ns)
-    is_alike = np.ptp(apart_ns) <= ends.reach_ns.max()
-    return format_ns(float(np.median(apart_ns))) if is_alike else f"up to {format_ns(float(apart_ns.max()))}"
+    is_most = bool(np.ptp(apart_ns) > ends.reach_ns.max())
+    return EndsAstray(
+        ranks=tuple(sorted(ranks)),
+        numbers=tuple((np.flatnonzero(which) + 1).tolist()),
+        compared=len(which),
+        apart_ns=float(apart_ns.max() if is_most else np.median(apart_ns)),
+        is_most=is_most,
+        is_later=bool(np.median(late_ns) > 0) if is_odd else None,
+        was_set=bool(len(_find_settings(ends).starts_ns)),
+    )

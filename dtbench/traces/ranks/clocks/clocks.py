@@ -20,7 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from dtbench.base.units import NS_PER_S, count_things, format_ns, name_ranks
+from dtbench.traces.notes.clocks import ClockCorrected, ClocksApart, ManyClocksCorrected, OutOfStep, TornHost
+from dtbench.traces.notes.note import Note
 from dtbench.traces.ranks.clocks.astray import Astray, find_astray, join_astray
 from dtbench.traces.ranks.clocks.chain import (
     Edge,
@@ -45,7 +46,7 @@ from dtbench.traces.time.intervals import Bools, Ints
 _HELPS: Final = 0.5  # a correction that helps leaves at most this part of the spread of ends
 _ENOUGH_FOR_MEDIAN: Final = 4  # ranks; the median of two or three is one of them
 _MOST: Final = 0.5  # of a rank's collectives of one group: beyond, its clock is not what most of its ends say
-_MOST_NOTES: Final = 8  # sentences about single clocks
+_MOST_NOTES: Final = 8  # about single clocks
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Clocks:
     Attributes:
         by_rank: every rank's.
         out_of_step: ranks whose ends no clock explains; nothing may be said about their skew.
-        notes: what was corrected, or why nothing was, a sentence each.
+        notes: what was corrected, or why nothing was.
         islands: ranks whose clocks can be compared with each other, of one machine or by collectives in common; of
             ranks of two islands nothing tells how far their clocks are apart.
         machines: ranks that share one clock.
@@ -64,7 +65,7 @@ class Clocks:
 
     by_rank: Mapping[int, Clock]
     out_of_step: frozenset[int] = frozenset()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     islands: tuple[frozenset[int], ...] = ()
     machines: tuple[frozenset[int], ...] = ()
     astray: Astray = field(default_factory=Astray)
@@ -118,7 +119,7 @@ def estimate_clocks(times: Sequence[GroupTimes], hosts: Mapping[int, Host]) -> C
         machines=tuple(frozenset(members) for members in machines),
         astray=join_astray([own.astray for own in found]),
     )
-    return replace(clocks, notes=(*clocks.notes, *_describe_unknown(times, clocks)))
+    return replace(clocks, notes=(*clocks.notes, *_find_unknown(times, clocks)))
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class _Island:
     stray: Collection[int]
     torn: Sequence[Sequence[int]]
     astray: Astray
-    notes: Sequence[str]
+    notes: Sequence[Note]
 
 
 def _estimate_island(tree: Sequence[Edge], times: Sequence[GroupTimes], hosts: Mapping[int, Host]) -> _Island:
@@ -142,7 +143,8 @@ def _estimate_island(tree: Sequence[Edge], times: Sequence[GroupTimes], hosts: M
     astray = find_astray(own, chosen, machines)
     stray = find_out_of_step([_leave_astray(one, astray, machines) for one in own], chosen)
     in_step = {rank: clock for rank, clock in chosen.items() if rank not in stray}
-    notes = (*_describe_torn(torn, hosts), *astray.notes, *_describe(in_step, stray))
+    of_torn = (TornHost(tuple(members), hosts[members[0]].name or "") for members in torn)
+    notes = (*of_torn, *astray.notes, *_find_corrected(in_step), *([OutOfStep(tuple(sorted(stray)))] if stray else []))
     return _Island(frozenset(corrected), in_step, stray, torn, astray, notes)
 
 
@@ -223,8 +225,8 @@ def _ends_spread(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> di
     return spreads
 
 
-def _describe_unknown(times: Sequence[GroupTimes], clocks: Clocks) -> list[str]:
-    """Say of which collectives nobody knows who was last, as nothing tells how far clocks are apart."""
+def _find_unknown(times: Sequence[GroupTimes], clocks: Clocks) -> list[ClocksApart]:
+    """Find ranks with collectives of which it is not known who was last, as nothing tells how far clocks are apart."""
     apart: set[int] = set()
     count = 0
     for one in times:
@@ -232,48 +234,18 @@ def _describe_unknown(times: Sequence[GroupTimes], clocks: Clocks) -> list[str]:
         rows = waits_for_all(one) & (there.sum(axis=1) > 1) & ~clocks.can_compare_rows(one)
         count += int(rows.sum())
         apart.update(rank for rank, is_in in zip(one.ranks, there[rows].any(axis=0).tolist(), strict=True) if is_in)
-    if not count:
-        return []
-    why = (
-        "they are not of one machine, as far as their traces say, and have no collective in common that all leave"
-        " together; an all-to-all is none"
-    )
-    what = f"who was last in {count_things(count, 'collective')}, and who waited, is not known"
-    return [f"{name_ranks(apart)}: nothing tells how far their clocks are apart ({why}), so {what}"]
+    return [ClocksApart(tuple(sorted(apart)), count)] if count else []
 
 
-def _describe_torn(torn: Iterable[Sequence[int]], hosts: Mapping[int, Host]) -> list[str]:
-    return [
-        f"{name_ranks(members)}: all of host {hosts[members[0]].name}, as their traces say, but their collectives do"
-        " not end together on one clock; each is taken to have its own (do containers on several machines bear one"
-        " name?)"
-        for members in torn
-    ]
-
-
-def _describe(clocks: Mapping[int, Clock], stray: set[int]) -> list[str]:
-    corrected: dict[Clock, list[int]] = defaultdict(list)
+def _find_corrected(clocks: Mapping[int, Clock]) -> list[ClockCorrected] | list[ManyClocksCorrected]:
+    ranks_of: dict[Clock, list[int]] = defaultdict(list)
     for rank, clock in clocks.items():
         if clock.offset_ns or clock.drift:
-            corrected[clock].append(rank)
-    notes = [_describe_correction(ranks, clock) for clock, ranks in corrected.items()]
-    if len(notes) > _MOST_NOTES:
-        apart_ns = max(abs(clock.offset_ns) for clock in corrected)
-        count = sum(len(ranks) for ranks in corrected.values())
-        notes = [f"the clocks of {count} ranks are up to {format_ns(apart_ns)} off; corrected, by ends of collectives"]
-    if stray:
-        notes.append(
-            f"{name_ranks(stray)}: not in step with the others, collectives end on one rank"
-            " before they begin on another; are the traces of one moment of one job? Nothing is said about skew there"
-        )
-    return notes
-
-
-def _describe_correction(ranks: Sequence[int], clock: Clock) -> str:
-    whose = "its clock" if len(ranks) == 1 else "their clock"
-    side = "ahead of" if clock.offset_ns > 0 else "behind"
-    rate = "gains" if clock.drift > 0 else "loses"
-    drift = f" and {rate} {format_ns(abs(clock.drift) * NS_PER_S)} a second" if clock.drift else ""
-    doubt = f"within {format_ns(clock.uncertainty_ns or 0)}, from the ends of collectives"
-    off = f"{format_ns(abs(clock.offset_ns))} {side} the others' ({doubt}){drift}"
-    return f"{name_ranks(ranks)}: {whose} is {off}; corrected"
+            ranks_of[clock].append(rank)
+    if len(ranks_of) > _MOST_NOTES:
+        most_ns = max(abs(clock.offset_ns) for clock in ranks_of)
+        return [ManyClocksCorrected(tuple(sorted(rank for ranks in ranks_of.values() for rank in ranks)), most_ns)]
+    return [
+        ClockCorrected(tuple(sorted(ranks)), clock.offset_ns, clock.uncertainty_ns or 0, clock.drift)
+        for clock, ranks in ranks_of.items()
+    ]

@@ -1,0 +1,220 @@
+"""Which files of those that were given are read, which rank each is taken for, and what of a file is in no number."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dtbench.base.units import count_things, format_ns, is_or_are
+from dtbench.traces.notes.note import Note, OfRanks
+
+_MOST_NAMES: Final = 5
+
+
+@dataclass(frozen=True)
+class NotTraces(Note):
+    """Files below ``path`` that are no traces: place and, where it is known, what each is."""
+
+    path: str
+    files: tuple[tuple[str, str | None], ...]
+
+    def __str__(self) -> str:
+        names = [f"{place} ({what})" if what else place for place, what in self.files]
+        return f"{self.path}: not traces and left out: {_name_first(names)}"
+
+
+@dataclass(frozen=True)
+class FoldersBelow(Note):
+    """Folders below the one that is read, which hold traces too."""
+
+    path: str
+    folders: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.path}: traces in folders below are left out: {', '.join(self.folders[:_MOST_NAMES])}"
+
+
+@dataclass(frozen=True)
+class LatestFolder(Note):
+    """The latest of several folders with traces, which alone is read."""
+
+    path: str
+    folder: str
+    folders: int
+
+    def __str__(self) -> str:
+        return f"{self.path}: of {self.folders} folders with traces the latest is read, {self.folder}"
+
+
+@dataclass(frozen=True)
+class OlderTraces(Note):
+    """Older traces, or copies, of ranks of which a newer one is read."""
+
+    path: str
+    traces: int
+
+    def __str__(self) -> str:
+        what = "an older trace or copy" if self.traces == 1 else f"{self.traces} older traces or copies"
+        return f"{self.path}: {what} of the same rank {is_or_are(self.traces)} left out"
+
+
+@dataclass(frozen=True)
+class DamagedArchive(Note):
+    """An archive of which only the beginning can be read; ``error``: what reading it raised."""
+
+    path: str
+    error: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: the archive is damaged ({self.error}); what came before was found"
+
+
+@dataclass(frozen=True)
+class LeftOut(Note):
+    """A trace that no number can come from.
+
+    Attributes:
+        rank: as somebody told; None: nobody did.
+        reason: why, a sentence that names the file.
+    """
+
+    rank: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        return f"left out: {self.reason}" if self.rank is None else f"rank {self.rank} is left out: {self.reason}"
+
+
+@dataclass(frozen=True)
+class CutShort(Note):
+    """A file that ends before its time."""
+
+    file: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: cut short; what came before the cut is used"
+
+
+@dataclass(frozen=True)
+class NumberedByName(OfRanks):
+    """Ranks that only the names of their files say."""
+
+    def _words(self) -> str:
+        return "numbered by file name, the traces do not say their rank"
+
+
+@dataclass(frozen=True)
+class NumberedByPlace(OfRanks):
+    """Ranks that nothing says."""
+
+    def _words(self) -> str:
+        return "numbered by place, neither trace nor file name says a rank"
+
+
+@dataclass(frozen=True)
+class ComesTwice(Note):
+    """A rank with two traces: files that are left out and used."""
+
+    rank: int
+    left_out: str
+    used: str
+
+    def __str__(self) -> str:
+        return (
+            f"rank {self.rank} comes twice: {self.left_out} is left out, {self.used} is used; "
+            "give one trace per rank, of one job"
+        )
+
+
+@dataclass(frozen=True)
+class SeveralParts(Note):
+    """A file of several processes or devices: the rank that each part is taken for, and what it is."""
+
+    file: str
+    parts: tuple[tuple[int, str], ...]
+
+    def __str__(self) -> str:
+        parts = "; ".join(f"rank {rank} is {part}" for rank, part in self.parts)
+        return f"{self.file} holds several processes or devices, each accounted for itself: {parts}"
+
+
+@dataclass(frozen=True)
+class StrayWork(OfRanks):
+    """What a process did on a device that is not the one it is accounted for by.
+
+    Attributes:
+        device: where it ran.
+        events: how many.
+        time_ns: their sum.
+        counted_device: by which the process is accounted for.
+        said_rank: the rank that the file says its process is, where that computes on several devices; None: else.
+    """
+
+    device: str
+    events: int
+    time_ns: int
+    counted_device: str
+    said_rank: int | None
+
+    def _words(self) -> str:
+        what = f"{count_things(self.events, 'event')} on device {self.device} ({format_ns(self.time_ns)})"
+        why = f"the process computes on device {self.counted_device}"
+        if self.said_rank is not None:
+            by = f"by device {self.counted_device}, on which its process computes most"
+            why = f"rank {self.said_rank} is accounted for {by}"
+        return f"{what} {is_or_are(self.events)} in no number: {why}"
+
+
+@dataclass(frozen=True)
+class OfNoProcess(OfRanks):
+    """Events of a file that belong to none of its processes."""
+
+    file: str
+    events: int
+
+    def _words(self) -> str:
+        belong = "belongs" if self.events == 1 else "belong"
+        what = f"{count_things(self.events, 'event')} of {self.file} {belong}"
+        return f"{what} to no process that ran anything, and {is_or_are(self.events)} in no number"
+
+
+@dataclass(frozen=True)
+class OtherParts(OfRanks):
+    """Parts of a file that are in no number, as somebody told which one rank it is."""
+
+    file: str
+    parts: tuple[str, ...]
+    told_rank: int
+
+    def _words(self) -> str:
+        return f"{', '.join(self.parts)} of {self.file} in no number: rank {self.told_rank} is one device"
+
+
+@dataclass(frozen=True)
+class NotUnderstood(OfRanks):
+    """Events of a category that nobody told dtbench."""
+
+    category: str
+    events: int
+
+    def _words(self) -> str:
+        what = f"{count_things(self.events, 'event')} of category {self.category or '(none)'}"
+        return f"{what} {is_or_are(self.events)} not understood, and in no number"
+
+
+@dataclass(frozen=True)
+class HostCollectives(OfRanks):
+    """Collectives of libraries of the host in a trace whose account is the device's; ``time_ns``: when any ran."""
+
+    libraries: tuple[str, ...]
+    collectives: int
+    time_ns: int
+
+    def _words(self) -> str:
+        what = f"{count_things(self.collectives, 'collective')} of {' and '.join(self.libraries)}"
+        verb = is_or_are(self.collectives)
+        return f"{what}, {format_ns(self.time_ns)} on the host beside the device, {verb} in no number"
+
+
+def _name_first(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")

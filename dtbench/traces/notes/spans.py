@@ -1,0 +1,63 @@
+"""What a picture of traces does not show, or not where it was."""
+
+from dataclasses import dataclass
+
+from dtbench.base.units import format_ns, name_ranges, name_ranks
+from dtbench.traces.notes.note import Note, OfRanks
+
+
+@dataclass(frozen=True)
+class SomeStepsDrawn(Note):
+    """Steps that are drawn where all are too many."""
+
+    drawn: tuple[int, ...]
+    every: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"steps {name_ranges(self.drawn)} of {name_ranges(self.every)} are drawn: all are too many"
+
+
+@dataclass(frozen=True)
+class NotDrawn(OfRanks):
+    """Ranks without the steps that are drawn."""
+
+    steps: tuple[int, ...]
+
+    def __str__(self) -> str:
+        are, have = ("is", "its trace has") if self._is_one else ("are", "their traces have")
+        return f"{name_ranks(self.ranks)} {are} not drawn: {have} no step {name_ranges(self.steps)}"
+
+
+@dataclass(frozen=True)
+class ShortestNotDrawn(Note):
+    """Spans of compute and copies, of ``spans``, that are left out as they are the shortest."""
+
+    left_out: int
+    spans: int
+    longest_ns: int
+
+    def __str__(self) -> str:
+        which = f"those of {format_ns(self.longest_ns)} and shorter"
+        what = f"{self.left_out} of {self.spans} spans of compute and copies"
+        return f"{what}, {which}, are not drawn; they are in every number"
+
+
+@dataclass(frozen=True)
+class OwnStart(OfRanks):
+    """Ranks that are drawn each from its own start.
+
+    Attributes:
+        is_uncompared: nothing tells how far their clocks are from the others'; False: they are not in step.
+    """
+
+    is_uncompared: bool
+
+    def __str__(self) -> str:
+        are, starts = ("is", "its own start") if self._is_one else ("are", "their own starts")
+        return f"{name_ranks(self.ranks)} {are} drawn from {starts}: {self._why}"
+
+    @property
+    def _why(self) -> str:
+        if self.is_uncompared:
+            return f"nothing tells how far {'its clock is' if self._is_one else 'their clocks are'} from the others'"
+        return f"{'its trace is' if self._is_one else 'their traces are'} not in step with the others"
