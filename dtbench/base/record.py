@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 
 class Record(BaseModel):
@@ -21,7 +21,12 @@ def _read_special_number(value: object) -> object:
     return float(value) if value in ("NaN", "Infinity", "-Infinity") and isinstance(value, str) else value
 
 
-FloatOrNan = Annotated[float, BeforeValidator(_read_special_number)]
+_FLOAT_OR_WORD = WithJsonSchema(
+    {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]}, mode="serialization"
+)
+_INT_OR_WORD = WithJsonSchema({"anyOf": [{"type": "integer"}, {"const": "NaN"}]}, mode="serialization")
+
+FloatOrNan = Annotated[float, BeforeValidator(_read_special_number), _FLOAT_OR_WORD]
 """A float that may be NaN ("cannot be computed") and survives the way through JSON."""
 
 
@@ -41,11 +46,17 @@ def _write_missing_number(value: int | None) -> int | str:
 
 
 IntOrNan = Annotated[
-    int | None, BeforeValidator(_read_missing_number), PlainSerializer(_write_missing_number, when_used="json")
+    int | None,
+    BeforeValidator(_read_missing_number),
+    PlainSerializer(_write_missing_number, when_used="json"),
+    _INT_OR_WORD,
 ]
 """An integer, or None for what was not seen; in JSON the string ``"NaN"``, as a float's."""
 
 AmountOrNan = Annotated[
-    Amount | None, BeforeValidator(_read_missing_number), PlainSerializer(_write_missing_number, when_used="json")
+    Amount | None,
+    BeforeValidator(_read_missing_number),
+    PlainSerializer(_write_missing_number, when_used="json"),
+    _INT_OR_WORD,
 ]
 """Likewise of what is never below zero."""

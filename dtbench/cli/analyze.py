@@ -22,16 +22,12 @@ from dtbench.report.page.page import Column, Tone
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    import pandas as pd
-
     from dtbench.runs.summary import RunSummary
     from dtbench.traces.job.trace_set import TraceSet
     from dtbench.traces.kinds.patterns import KernelPattern
     from dtbench.traces.rows.launch_tables import LaunchTables
 
     MadeTables = Mapping[tuple[str, int], LaunchTables]
-
-FORMAT_VERSION = 1
 
 
 def analyze(
@@ -93,7 +89,7 @@ def analyze(
     publish(data, summary)
     write_page(html, lambda: make_run_document(data, summary))
     if as_json:
-        print_json(_run_document(run, made, summary))
+        _print_tables_as_json(run, made, summary)
     else:
         _print_run(run, made)
         _print_answers(summary)
@@ -121,9 +117,9 @@ def _make_traces_document(traces: "TraceSet", paths: list[Path]) -> str:
 
 def print_traces_as_json(traces: "TraceSet") -> None:
     """Print every number of anyone's traces as one JSON document."""
-    from dtbench.report.page.trace_document import collective_documents, traces_document
+    from dtbench.report.documents.traces import LONG_KEY, collective_rows, document_head
 
-    print_long_json(traces_document(traces), "collectives", collective_documents(traces))
+    print_long_json(document_head(traces), LONG_KEY, collective_rows(traces))
 
 
 def print_traces(traces: "TraceSet") -> None:
@@ -141,33 +137,10 @@ def _load_patterns(path: Path | None) -> "tuple[KernelPattern, ...]":
     return load_patterns(path)
 
 
-def _run_document(run: Path, made: "MadeTables", summary: "RunSummary") -> object:
-    launches = [
-        {
-            "cell": cell,
-            "launch": launch,
-            "ranks": [
-                {"rank": rank, "steps": [_step_document(step, tables.purposes) for step in steps.to_dict("records")]}
-                for rank, steps in tables.overlap.groupby("rank")
-            ],
-            "unread": tables.unread_events,
-            "unknown_names": [{"name": name, "count": count} for name, count in tables.unknown_names],
-            "notes": list(tables.notes),
-        }
-        for (cell, launch), tables in made.items()
-    ]
-    left_out = [
-        {"cell": cell.name, "launch": index, "reason": reason}
-        for cell in summary.cells
-        for index, reason in cell.unreadable.items()
-    ]
-    return {"format_version": FORMAT_VERSION, "run": str(run), "launches": launches, "left_out": left_out}
+def _print_tables_as_json(run: Path, made: "MadeTables", summary: "RunSummary") -> None:
+    from dtbench.report.documents.tables import RemadeTables, document
 
-
-def _step_document(step: "Mapping[object, object]", purposes: "pd.DataFrame") -> object:
-    mine = purposes[(purposes["rank"] == step["rank"]) & (purposes["step"] == step["step"])]
-    rows = mine.drop(columns=["rank", "step"]).to_dict("records")
-    return {**{str(name): value for name, value in step.items() if name != "rank"}, "purposes": rows}
+    print_json(document(RemadeTables(run, made, summary)))
 
 
 def _print_run(run: Path, made: "MadeTables") -> None:

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.base.commands import spell_command
-from dtbench.cli.console import print_aside, print_block, print_json, print_prose
+from dtbench.cli.console import print_answer, print_aside, print_json
 from dtbench.cli.forks import Forks
+from dtbench.cli.page_file import HtmlFile, refuse_page_place, write_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dtbench.plan.plan import Machine
-    from dtbench.report.render.catalogue import CatalogueRow
+    from dtbench.report.page.catalogue_page import Catalogue, CatalogueRow
     from dtbench.scenario.load import ScenarioFile
     from dtbench.store.records.checks import CatalogueRecord, FinishedScenario
-
-FORMAT_VERSION = 1
 
 
 def catalogue(
@@ -42,6 +41,7 @@ def catalogue(
         typer.Option(metavar="FOLDER", help="Record the outcomes in this folder of scenarios, and make its README.md."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")] = False,
+    html: HtmlFile = None,
 ) -> None:
     """Run every scenario that has checks and can run here, and show what each answers.
 
@@ -49,6 +49,7 @@ def catalogue(
     is what is measured; with --repeat each is a process of its own, as in `dtbench run`.
     Ctrl-C loses nothing that is finished; --resume goes on. Exit code 8: a check did not pass; 4: a launch failed.
     """
+    refuse_page_place(html)
     files = _choose(names or [], repeat)
     rows = (
         _list(files)
@@ -58,12 +59,7 @@ def catalogue(
     runs = [Path(row.run) for row in rows if row.run is not None]
     if write is not None:
         _write(write, runs)
-    if as_json:
-        print_json(_to_document(rows, runs))
-    elif only_list:
-        _print_list(rows)
-    else:
-        _print(rows, runs)
+    _show(_gather(rows, runs, only_list=only_list), html, as_json=as_json)
     if not only_list:
         _refuse(rows)
 
@@ -122,9 +118,9 @@ def _plan(file: "ScenarioFile", machine: "Machine") -> _Chosen:
 
 
 def _list(chosen: "Sequence[_Chosen]") -> "list[CatalogueRow]":
-    from dtbench.report.render.catalogue import CatalogueRow
+    from dtbench.report.page.catalogue_page import CAN_RUN, CatalogueRow
 
-    return [CatalogueRow(one.name, one.question, None, one.obstacle or "can run here") for one in chosen]
+    return [CatalogueRow(one.name, one.question, None, one.obstacle or CAN_RUN) for one in chosen]
 
 
 def _spell_command(names: "Sequence[str] | None", results: Path, repeat: int | None, write: Path | None) -> str:
@@ -137,7 +133,7 @@ def _spell_command(names: "Sequence[str] | None", results: Path, repeat: int | N
 
 def _run_all(chosen: "Sequence[_Chosen]", results: Path, command: str, *, resume: bool) -> "list[CatalogueRow]":
     """Run what can run, one after another; each that ends is noted, so that a stopped catalogue can go on."""
-    from dtbench.report.render.catalogue import CatalogueRow
+    from dtbench.report.page.catalogue_page import CatalogueRow
     from dtbench.store.layout import catalogue_file
     from dtbench.store.records.checks import CatalogueRecord, FinishedScenario
     from dtbench.store.write import write_record
@@ -248,7 +244,7 @@ def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
     """Return the row of a scenario, and write down what became of its checks."""
     from dtbench.base.errors import StoreError
     from dtbench.report.event_files.publish import publish_checks
-    from dtbench.report.render.catalogue import CatalogueRow, judge_run
+    from dtbench.report.page.catalogue_page import CatalogueRow, judge_run
     from dtbench.runs.run import summarize_run
     from dtbench.store.records.checks import CheckOutcome
     from dtbench.store.records.run import tell_reason_in_a_line
@@ -267,19 +263,20 @@ def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
     return row
 
 
-def _print_list(rows: "Sequence[CatalogueRow]") -> None:
-    from dtbench.report.render.catalogue import tabulate_runnable
+def _gather(rows: "Sequence[CatalogueRow]", runs: "Sequence[Path]", *, only_list: bool) -> "Catalogue":
+    from dtbench.report.page.catalogue_page import Catalogue
 
-    print_block(tabulate_runnable(rows))
+    return Catalogue(tuple(rows), _sum_up_coverage(runs), is_only_listed=only_list)
 
 
-def _print(rows: "Sequence[CatalogueRow]", runs: "Sequence[Path]") -> None:
-    from dtbench.report.render.catalogue import tabulate_catalogue
+def _show(found: "Catalogue", html: Path | None, *, as_json: bool) -> None:
+    """Print what was found, and write its page where one is asked for."""
+    from dtbench.report.documents.catalogue import document
+    from dtbench.report.page.catalogue_page import catalogue_page
 
-    print_block(tabulate_catalogue(rows))
-    reached = _sum_up_coverage(runs)
-    if reached is not None:
-        print_prose(reached)
+    page = catalogue_page(found)
+    write_answer(html, page)
+    print_json(document(found)) if as_json else print_answer(page)
 
 
 def _sum_up_coverage(runs: "Sequence[Path]") -> str | None:
@@ -289,25 +286,6 @@ def _sum_up_coverage(runs: "Sequence[Path]") -> str | None:
 
     evidence = [one for run in runs for one in read_evidence(run)]
     return f"{sum_up(cover(evidence).functions)} (as probes saw them)" if evidence else None
-
-
-def _to_document(rows: "Sequence[CatalogueRow]", runs: "Sequence[Path]") -> object:
-    return {
-        "format_version": FORMAT_VERSION,
-        "scenarios": [
-            {
-                "scenario": row.scenario,
-                "question": row.question,
-                "outcome": None if row.outcome is None else row.outcome.value,
-                "answer": row.told,
-                "run": row.run,
-                "launches": row.launches,
-                "duration_ns": row.duration_ns,
-            }
-            for row in rows
-        ],
-        "coverage": _sum_up_coverage(runs),
-    }
 
 
 def _write(folder: Path, runs: "Sequence[Path]") -> None:

@@ -11,7 +11,6 @@ from dtbench.report.page.page import Column, Table, Tone
 if TYPE_CHECKING:
     from dtbench.plan.plan import Plan
     from dtbench.scenario.load import ScenarioFile
-    from dtbench.scenario.schema.scenario import Scenario
 
 
 def check(
@@ -33,7 +32,7 @@ def check(
     file = open_scenario(scenario, overrides or [])
     plans = _plan_cells(file)
     if as_json:
-        print_json(_to_document(file, plans))
+        _print_document(file, plans)
     else:
         _print_plans(file, plans)
 
@@ -63,42 +62,15 @@ def _plan_cells(file: "ScenarioFile") -> "dict[str, Plan]":
     return plans
 
 
-def _to_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> object:
-    from dtbench.plan.rules.newer_knobs import find_newer
+def _print_document(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
+    from dtbench.report.documents.plans import CheckedScenario, document
 
-    cells = [
-        {
-            "name": cell.name,
-            "coordinates": dict(cell.coordinates),
-            "scenario": cell.scenario.model_dump(mode="json"),
-            "plan": plans[cell.name].model_dump(mode="json"),
-            "wire_bytes": _wire_bytes(cell.scenario, plans[cell.name]),
-            "needs_torch": {newer.knob: ".".join(map(str, newer.first)) for newer in find_newer(cell.scenario)},
-        }
-        for cell in file.cells
-    ]
-    return {
-        "name": file.name,
-        "question": file.question,
-        "overrides": list(file.overrides),
-        **file.checklist.model_dump(mode="json"),
-        "cells": cells,
-    }
-
-
-def _wire_bytes(scenario: "Scenario", plan: "Plan") -> int | None:
-    """Return what each device sends in a step; None: known only once the model is built, or by a person's function."""
-    from dtbench.plan.traffic.formula import find_own_purposes
-    from dtbench.plan.traffic.planned import wire_bytes
-
-    if plan.traffic is None or find_own_purposes(scenario):
-        return None
-    sizes = {axis.name: axis.size for axis in plan.mesh}
-    return sum(wire_bytes(part, sizes[part.axis]) for part in plan.traffic)
+    print_json(document(CheckedScenario(file, plans)))
 
 
 def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
     from dtbench.base.units import format_bytes, format_count
+    from dtbench.plan.plan import count_wire_bytes
     from dtbench.scenario.schema.repeat import describe_repeat
 
     print_line(file.question, tone=Tone.STRONG)
@@ -108,7 +80,7 @@ def _print_plans(file: "ScenarioFile", plans: "dict[str, Plan]") -> None:
     rows = []
     scenarios = {cell.name: cell.scenario for cell in file.cells}
     for name, plan in plans.items():
-        wire = _wire_bytes(scenarios[name], plan)
+        wire = count_wire_bytes(scenarios[name], plan)
         rows.append(
             (
                 name,

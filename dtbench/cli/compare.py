@@ -104,7 +104,7 @@ def compare(
     write_page(html, lambda: _make_document(comparisons))
     passes = _choose_passes(pass_unestablished=pass_unestablished)
     if as_json:
-        _print_documents(comparisons, judgements)
+        _print_document(comparisons, judgements)
     elif as_markdown:
         _print_markdown(comparisons, judgements)
     else:
@@ -194,16 +194,10 @@ def _print_markdown(comparisons: "Sequence[Comparison]", judgements: "Sequence[J
     print(answer_markdown(comparisons_page(comparisons)))
 
 
-def _print_documents(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
-    """Print each comparison; with what became of the bounds on it, where there are any."""
-    import json
+def _print_document(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
+    from dtbench.report.documents.comparison import document
 
-    documents = [json.loads(comparison.model_dump_json()) for comparison in comparisons]
-    each = len(judgements) // len(documents)
-    for place, document in enumerate(documents if judgements else []):
-        own = judgements[place * each : (place + 1) * each]
-        document["bounds"] = [{"bound": one.typed, "kept": str(one.kept), "words": one.words} for one in own]
-    print_json(documents[0] if len(documents) == 1 else documents)
+    print_json(document(comparisons, judgements))
 
 
 def print_comparisons(comparisons: "Sequence[Comparison]") -> None:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from dtbench.scenario.load import ScenarioFile
     from dtbench.store.records.run import CellRecord
 
-FORMAT_VERSION = 1
-
 _WAYS = ("measure.probes=true", "measure.line_coverage=true")
 """What each scenario is run with, one run each: tracing must not see probes, nor slow what they time."""
 
@@ -59,7 +57,7 @@ def coverage(
     left_out: list[str] = []
     found = cover(_read_all(paths, left_out, must_have=targets is not None))
     found = replace(found, notes=(*found.notes, *(f"a run is left out: {reason}" for reason in left_out)))
-    print_json(to_document(found, paths)) if as_json else print_coverage(found)
+    _print_document(found, paths) if as_json else print_coverage(found)
     _refuse(found, failures)
 
 
@@ -140,40 +138,10 @@ def _run_one(
     return folders
 
 
-def to_document(found: "FunctionCoverage", paths: "Sequence[Path]") -> object:
-    """Return everything as plain values for JSON."""
-    return {
-        "format_version": FORMAT_VERSION,
-        "runs": [str(path) for path in paths],
-        "cost_per_call_ns": found.cost_per_call_ns,
-        "notes": list(found.notes),
-        "functions": [_row_document(row) for row in found.functions],
-    }
+def _print_document(found: "FunctionCoverage", paths: "Sequence[Path]") -> None:
+    from dtbench.report.documents.coverage import document
 
-
-def _row_document(row: "CoveredFunction") -> dict[str, object]:
-    from dtbench.runs.function_coverage import State
-
-    time = row.time
-    return {
-        "file": row.file,
-        "name": row.name,
-        "class": None if row.reach is None else str(row.reach),
-        "reason": row.reason,
-        "reached": row.state is State.REACHED,
-        "state": str(row.state),
-        "scenario": row.scenarios[0] if row.scenarios else None,
-        "scenarios": list(row.scenarios),
-        "confirmed_by_lines": row.confirmed,
-        "driven": row.driven,
-        "calls": row.calls,
-        "total_ns": row.total_ns,
-        "profiled_calls": None if time is None else time.calls,
-        "profiled_ns": None if time is None else time.total_ns,
-        "exposed_ns": None if time is None else time.exposed_ns,
-        "branches": dict(row.branches),
-        "remarks": list(row.remarks),
-    }
+    print_json(document(found, paths))
 
 
 def print_coverage(found: "FunctionCoverage") -> None:

@@ -72,7 +72,9 @@ def _look_at_machine(results: Path, *, as_json: bool) -> None:
     findings = [*check_software(torch), *check_machine(machine, results)]
     abilities = [judge_scenario(listed, torch, machine) for listed in list_scenarios() if not listed.entry.hidden_by]
     if as_json:
-        print_json(to_document(findings, abilities, torch, machine))
+        from dtbench.cli.doctor_document import LookedAt, document
+
+        print_json(document(LookedAt(findings, abilities, torch, machine)))
     else:
         print_findings(findings, abilities)
 
@@ -212,20 +214,6 @@ def judge_scenario(listed: "ListedScenario", torch: "Torch | NoTorch", machine: 
     backends = " and ".join(sorted({plan.backend for plan in plans}))
     counted = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
     return Ability(name, can_run=True, words=f"{counted} {'rank' if ranks == [1] else 'ranks'} on {backends}")
-
-
-def to_document(
-    findings: list[Finding], abilities: list[Ability], torch: "Torch | NoTorch", machine: "Machine"
-) -> dict[str, object]:
-    """Return everything as plain values for JSON; ``torch`` is null where there is none."""
-    from dtbench.cli.torch_probe import NoTorch
-
-    return {
-        "findings": [finding._asdict() for finding in findings],
-        "machine": machine.model_dump(mode="json"),
-        "torch": None if isinstance(torch, NoTorch) else torch.to_document(),
-        "scenarios": [ability._asdict() for ability in abilities],
-    }
 
 
 def print_findings(findings: list[Finding], abilities: list[Ability]) -> None:

@@ -40,9 +40,8 @@ def judge_torch(*, as_json: bool) -> None:
         TorchError: something does.
         MissingError: there is no torch that can be looked at, or none is written down to compare with.
     """
-    from dataclasses import asdict
-
     from dtbench.base.errors import MissingError, TorchError
+    from dtbench.report.documents.torch_report import document
     from dtbench.worker.torch_facts import facts
     from dtbench.worker.torch_facts.compare import report_on
     from dtbench.worker.torch_facts.used import read_uses
@@ -51,7 +50,7 @@ def judge_torch(*, as_json: bool) -> None:
     if report is None:
         raise MissingError("what a tested torch has is written down nowhere; `dtbench doctor --torch --record` does it")
     if as_json:
-        print_json(asdict(report))
+        print_json(document(report))
     else:
         print_report(report)
     if report.differences:

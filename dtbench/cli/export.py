@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dtbench.traces.job.trace_set import TraceSet
     from dtbench.traces.reader.source import TraceSource
 
-FORMAT_VERSION = 1
-
 
 def export(
     targets: Annotated[
@@ -70,7 +68,9 @@ def export(
     plan = plan_archive(traces, sources)
     size_bytes = write_archive(plan, perfetto)
     if as_json:
-        print_json(_to_document(plan, perfetto, size_bytes))
+        from dtbench.report.documents.archive import WrittenArchive, document
+
+        print_json(document(WrittenArchive(plan, perfetto, size_bytes)))
     else:
         _print_archive(plan, perfetto, size_bytes)
 
@@ -126,28 +126,6 @@ def _read_launch(folder: "LaunchFolder", workers: int | None) -> "tuple[TraceSet
 
     files = find_launch_traces(folder)
     return analyze_job(files, workers=workers, notes=find_absent_traces(folder)), [file.source for file in files]
-
-
-def _to_document(plan: "ArchivePlan", path: Path, size_bytes: int) -> object:
-    ranks = [
-        {
-            "rank": trace.rank,
-            "trace": trace.source.label,
-            "member": trace.member,
-            "offset_ns": trace.offset_ns,
-            "clock_offset_ns": trace.clock.offset_ns,
-            "clock_uncertainty_ns": trace.clock.uncertainty_ns,
-            "clock_drift": trace.clock.drift,
-        }
-        for trace in plan.traces
-    ]
-    return {
-        "format_version": FORMAT_VERSION,
-        "archive": str(path),
-        "size_bytes": size_bytes,
-        "ranks": ranks,
-        "notes": list(plan.notes),
-    }
 
 
 def _print_archive(plan: "ArchivePlan", path: Path, size_bytes: int) -> None:

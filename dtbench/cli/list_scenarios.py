@@ -19,7 +19,9 @@ def list_scenarios(
 
     listed = catalog.list_scenarios()
     if as_json:
-        print_json([_to_document(scenario) for scenario in listed])
+        from dtbench.report.documents.listed import document
+
+        print_json(document(listed))
         return
     rows = [(scenario.entry.name, _describe(scenario), scenario.entry.origin.value) for scenario in listed]
     print_table([Column("scenario"), Column("question"), Column("from")], rows)
@@ -37,15 +39,3 @@ def _describe(scenario: "ListedScenario") -> str:
     if scenario.entry.hidden_by is not None:
         return f"{question} (overridden by {scenario.entry.hidden_by}, which has the same name)"
     return question
-
-
-def _to_document(scenario: "ListedScenario") -> dict[str, str | None]:
-    hidden_by = scenario.entry.hidden_by
-    return {
-        "name": scenario.entry.name,
-        "question": scenario.question,
-        "origin": scenario.entry.origin.value,
-        "path": str(scenario.entry.path),
-        "hidden_by": None if hidden_by is None else str(hidden_by),
-        "error": scenario.error,
-    }

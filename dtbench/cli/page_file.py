@@ -10,6 +10,8 @@ from dtbench.cli.console import print_aside
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dtbench.report.page.page import Page
+
 HtmlFile = Annotated[
     Path | None,
     typer.Option(
@@ -53,3 +55,14 @@ def write_page(path: Path | None, make: "Callable[[], str]") -> None:
 
     write_text(path, make())
     print_aside(f"Wrote {path} ({format_bytes(path.stat().st_size)}); any browser opens it, offline too")
+
+
+def write_answer(path: Path | None, page: "Page") -> None:
+    """Write an answer that has neither plots nor a timeline, as ``write_page`` does."""
+
+    def make() -> str:
+        from dtbench.report.render.html_page import page_document
+
+        return page_document(page)
+
+    write_page(path, make)

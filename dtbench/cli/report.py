@@ -32,7 +32,7 @@ def report(
     folder = find_run(run, results, print_aside)
     summary = _summarize(folder, cell) if html is None else _write_summary(folder, cell, html)
     if as_json:
-        print_json(to_document(summary))
+        print_document(summary)
     else:
         print_report(summary)
 
@@ -82,12 +82,11 @@ def choose_cell(summary: "RunSummary", name: str) -> "RunSummary":
     raise typer.BadParameter(f"the run has no cell `{name}`; {meant}")
 
 
-def to_document(summary: "RunSummary") -> object:
-    """Return a summary as a JSON document in which NaN is a string."""
-    import json
+def print_document(summary: "RunSummary") -> None:
+    """Print every number of a run as one JSON document."""
+    from dtbench.report.documents.run import document
 
-    document: object = json.loads(summary.model_dump_json())
-    return document
+    print_json(document(summary))
 
 
 def print_report(summary: "RunSummary") -> None:

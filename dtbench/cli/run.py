@@ -10,7 +10,7 @@ import typer
 from dtbench.base.commands import spell_command, spell_word
 from dtbench.base.units import count_things
 from dtbench.cli.console import print_aside, print_json, print_line
-from dtbench.cli.report import print_report, to_document
+from dtbench.cli.report import print_document, print_report
 
 if TYPE_CHECKING:
     from dtbench.base.errors import LaunchError
@@ -196,7 +196,7 @@ def _report(folder: Path, *, as_json: bool) -> None:
         publish(data, summary)
     except StoreError as error:
         unpublished = error
-    print_json(to_document(summary)) if as_json else print_report(summary)
+    print_document(summary) if as_json else print_report(summary)
     _check(summary)
     if unpublished is not None:
         raise unpublished
@@ -242,7 +242,9 @@ def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
     folder, launches = write_orders(file, plan_elsewhere(file, read_machine()), results, observer=Observer())
     commands = [_torchrun(WorkerOrder.model_validate_json(one.order.read_bytes()), one.order) for one in launches]
     if as_json:
-        print_json({"format_version": 1, "run": str(folder.path), "commands": commands})
+        from dtbench.report.documents.orders import PreparedRun, document
+
+        print_json(document(PreparedRun(folder.path, tuple(commands))))
         return
     print_line(f"# run these one after another, then: dtbench analyze {spell_word(folder.path)}")
     if any("$HEAD_NODE" in command for command in commands):

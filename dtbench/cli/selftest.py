@@ -1,6 +1,5 @@
 """``dtbench selftest``: known situations on real ranks, and whether dtbench names them."""
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.base.commands import spell_word
-from dtbench.cli.console import print_aside, print_block, print_json, print_line
+from dtbench.cli.console import print_answer, print_aside, print_json
+from dtbench.cli.page_file import HtmlFile, refuse_page_place, write_answer
 
 _MORE_TRIES = 2
 """For rows that failed only where other virtual machines had the machine: they say nothing of dtbench."""
@@ -38,6 +37,7 @@ def selftest(
     ] = 300.0,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print every check as one JSON document.")] = False,
+    html: HtmlFile = None,
 ) -> None:
     """Inject known situations and check what dtbench says of each: minutes, two cores, no GPU.
 
@@ -45,6 +45,7 @@ def selftest(
     is exposed, three estimates of it, and the step time are held against what was injected.
     Exit code 12: a row failed each of its tries. In JSON times are integer nanoseconds.
     """
+    refuse_page_place(html)
     from dtbench.cli.forks import Forks
     from dtbench.launch.local import WORKER
     from dtbench.launch.patience import Patience
@@ -65,10 +66,7 @@ def selftest(
                 break
             record = _watch(partial(try_again, record, results, worker=worker), waits)
     unpublished = _publish(Path(record.run))
-    if as_json:
-        print_json(json.loads(record.model_dump_json()))
-    else:
-        _print(record)
+    _show(record, html, as_json=as_json)
     _refuse(record)
     if unpublished is not None:
         raise unpublished
@@ -80,7 +78,7 @@ def _watch(run: "Callable[..., SelftestRecord]", patience: "Patience") -> "Selft
     Stopped, it says where the rows are that were judged before.
     """
     from dtbench.cli.progress import observe
-    from dtbench.selftest.table import result_word
+    from dtbench.selftest.page import result_word
     from dtbench.store.layout import RunFolder
 
     folders: list[Path] = []
@@ -116,14 +114,14 @@ def _publish(run: Path) -> Exception | None:
     return None
 
 
-def _print(record: "SelftestRecord") -> None:
-    from dtbench.selftest.table import tabulate_rows
+def _show(record: "SelftestRecord", html: Path | None, *, as_json: bool) -> None:
+    """Print what was found, and write its page where one is asked for."""
+    from dtbench.selftest.document import document
+    from dtbench.selftest.page import selftest_page
 
-    print_block(tabulate_rows(record.rows))
-    passed = sum(row.passed for row in record.rows)
-    print_line(
-        f"seed {record.seed}: {passed} of {len(record.rows)} rows passed; `dtbench report {spell_word(record.run)}`"
-    )
+    page = selftest_page(record)
+    write_answer(html, page)
+    print_json(document(record)) if as_json else print_answer(page)
 
 
 def _refuse(record: "SelftestRecord") -> None:

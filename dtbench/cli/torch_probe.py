@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 TIMEOUT_S = 60.0
 
@@ -52,10 +52,6 @@ class Torch:
         from dtbench.base.torch_versions import is_tested_torch
 
         return is_tested_torch(self.version)
-
-    def to_document(self) -> dict[str, object]:
-        """Return what there is as plain values for JSON."""
-        return asdict(self) | {"is_tested": self.is_tested}
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,12 @@ class Side(Record):
 
 
 class Sample(Record):
-    """One metric on one side: a value for each launch, in the order in which they ran; their median."""
+    """One metric on one side: a value for each launch, in the order in which they ran; their median.
+
+    Attributes:
+        values: of each launch in the order in which they ran; NaN: this one does not tell.
+        median: of them.
+    """
 
     values: tuple[FloatOrNan, ...]
     median: FloatOrNan
@@ -61,12 +66,17 @@ class MetricChange(Record):
     Attributes:
         metric: ``step_time``, ``tokens_per_second``, ``exposed_comm``, ...: a word that ``--fail-if`` takes.
         subject: what it is of: a purpose, or an owner; empty: the whole step.
+        unit: of its numbers.
+        better: the direction in which it is better.
+        baseline: its values there.
+        candidate: its values there.
         ratio: of the medians, candidate over baseline.
         low, high: interval of the ratio, 95 % after the correction for the number of metrics tested beside it; NaN
             where so few launches allow none.
         p_value: corrected for the number of metrics tested beside it; NaN where nothing was tested.
         test: by which; None where nothing was tested.
         detectable: smallest relative change that as many launches with this spread would find 8 times of 10.
+        outcome: what can be said of the change.
         outliers: launches far from the others of their side, named; they are counted.
     """
 
@@ -109,6 +119,8 @@ class CollectiveChange(Record):
 
     Attributes:
         owner: empty: unattributed.
+        operation: of the collectives; None: the trace names none.
+        purpose: what they were for.
         duration_ns: span, of (baseline, candidate).
         exposed_ns: of (baseline, candidate).
         cause: which makes up most of the change of exposed time; None: none does, or a side does not tell.
@@ -127,7 +139,13 @@ class CollectiveChange(Record):
 
 
 class SettingChange(Record):
-    """One field of the scenario (dotted) in which the sides differ on purpose: a treatment; values as text."""
+    """One field of the scenario (dotted) in which the sides differ on purpose: a treatment; values as text.
+
+    Attributes:
+        field: dotted path in the scenario.
+        baseline: its value there.
+        candidate: its value there.
+    """
 
     field: str
     baseline: str
@@ -138,6 +156,9 @@ class EnvironmentChange(Record):
     """One thing in which the machines or their software differ.
 
     Attributes:
+        what: the thing.
+        baseline: what it is there, as text.
+        candidate: what it is there, as text.
         is_declared: it is what the scenario varies (a treatment), so nothing to warn of.
         why: it changes what is measured, so that it makes the environments unlike; empty: it does not.
     """
@@ -153,9 +174,12 @@ class Comparison(Record):
     """Two sides against each other.
 
     Attributes:
+        baseline: what the other stands against.
+        candidate: the other.
         sentence: the answer, as the first line of every report says it.
         threshold: relative changes below it do not matter to the person who asks.
         noise_floor: largest relative change of the step time between halves of one side; NaN: too few launches.
+        environment: in what machines and software differ.
         mechanism: what was done differently, most telling first; empty: nothing.
         metrics: ``step_time`` first.
         collectives: sorted by the change of ``exposed_ns``, whichever way, largest first.

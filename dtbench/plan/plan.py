@@ -22,7 +22,7 @@ from dtbench.plan.rules.rule import Case, find_reasons
 from dtbench.plan.rules.table import LIMITS, RULES
 from dtbench.plan.traffic.formula import find_own_purposes, plan_traffic
 from dtbench.plan.traffic.parameters import known_parameters, list_parameters
-from dtbench.plan.traffic.planned import PlannedTraffic
+from dtbench.plan.traffic.planned import PlannedTraffic, wire_bytes
 from dtbench.plan.traffic.tensor import count_data_ranks
 from dtbench.scenario.schema.ddp import Join
 from dtbench.scenario.schema.model import Custom, Mlp, Model, Timed, Transformer
@@ -34,6 +34,8 @@ class Machine(Record):
     """What a plan needs to know about where it will run.
 
     Attributes:
+        cpu_cores: that may be used.
+        cuda_devices: how many.
         memory_bytes: of the host; None: not asked.
         torch: version that cells have which name no interpreter of their own; None: not asked, or another machine's.
     """
@@ -45,7 +47,12 @@ class Machine(Record):
 
 
 class MeshAxis(Record):
-    """One axis of the device mesh."""
+    """One axis of the device mesh.
+
+    Attributes:
+        name: what is spread along it.
+        size: ranks along it.
+    """
 
     name: Axis
     size: int
@@ -59,9 +66,18 @@ class Plan(Record):
     """What will run, with nothing left to decide.
 
     Attributes:
+        device: that ranks run on.
+        backend: that carries collectives.
         mesh: outermost axis first; axes of size 1 included where the strategy builds them.
+        ranks: how many.
         data_ranks: groups of ranks that see different rows.
         rows_per_rank: rows of the global batch that one rank computes.
+        min_warmup_steps: fewest steps of warm-up.
+        max_warmup_steps: most steps of warm-up.
+        measured_steps: steps that are timed.
+        profiled_steps: steps under the profiler.
+        stall_timeout_ns: without a step for so long, a launch has failed.
+        threads_per_rank: of CPU that a rank computes with.
         parameters: of the whole model, tied weights once; None for a person's own model: building it will show.
         flops_per_step: floating-point operations of forward and backward over the global batch, see ``count_flops``;
             None where they are not known, or say nothing about its time.
@@ -336,3 +352,11 @@ def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Mac
         shared = f"{ranks} ranks share {machine.cpu_cores} cores"
         shows = "host time" if is_linked else "communication"  # the link begins when the last rank has come
         yield f"{shared}: ranks wait for each other's turns, and that shows as {shows}"
+
+
+def count_wire_bytes(scenario: Scenario, plan: Plan) -> int | None:
+    """Return what each device sends in a step; None: known only once the model is built, or by a person's function."""
+    if plan.traffic is None or find_own_purposes(scenario):
+        return None
+    sizes = {axis.name: axis.size for axis in plan.mesh}
+    return sum(wire_bytes(part, sizes[part.axis]) for part in plan.traffic)

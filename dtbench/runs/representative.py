@@ -57,7 +57,13 @@ UNSURE: Final = (DoubtKind.UNSURE_MEASURED, DoubtKind.UNCOMPARED)
 
 @dataclass(frozen=True)
 class Doubt:
-    """One reason why PROFILED steps may not stand for others; ``launch``: in which; None: in all together."""
+    """One reason why PROFILED steps may not stand for others; ``launch``: in which; None: in all together.
+
+    Attributes:
+        kind: which.
+        values: its numbers: ratios, numbers of steps, or ns, as the kind has them.
+        launch: in which launch; None: in all together.
+    """
 
     kind: DoubtKind
     values: tuple[float, ...]

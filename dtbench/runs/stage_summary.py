@@ -6,7 +6,13 @@ from dtbench.plan.traffic.state import StageTraffic
 
 
 class WrongKey(Record):
-    """A value of a state dict that came out of a stage other than it went in, on one rank."""
+    """A value of a state dict that came out of a stage other than it went in, on one rank.
+
+    Attributes:
+        rank: on which.
+        key: of the state dict.
+        words: what it was, and what it should be.
+    """
 
     rank: int
     key: str
@@ -14,7 +20,12 @@ class WrongKey(Record):
 
 
 class RaisedOnRank(Record):
-    """What torch said on a rank in a stage that it did not finish."""
+    """What torch said on a rank in a stage that it did not finish.
+
+    Attributes:
+        rank: which.
+        words: what torch said.
+    """
 
     rank: int
     words: str
@@ -26,8 +37,12 @@ class StageSummary(Record):
     Bytes and counts are None where no rank came to its end: what a stage that raised did before, nobody saw.
 
     Attributes:
+        part: of the training state.
+        stage: which.
         outcome: what became of it, beside what the scenario knows of it.
         duration_ns: median over rounds of the slowest rank; quartiles likewise; NaN where a rank raised.
+        quartile1_ns: first quartile of the same.
+        quartile3_ns: third quartile of the same.
         shortest_ns: of the round in which the slowest rank was fastest: what the host had to do and the link takes, and
             least of what else the machine did. NaN where a rank raised.
         wait_ns: how long this rank stood still for collectives, median over rounds: what of them is exposed; what the
@@ -45,6 +60,7 @@ class StageSummary(Record):
         file_bytes: of the checkpoint on disk; None for a stage without.
         host_peak_bytes, device_peak_bytes: by how much memory rose while it ran, of the rank where it rose most; None:
             there is no device.
+        mismatches: the first of the keys that came out other than they went in.
         memory_curve: host memory over time in one round, (ns from its start, bytes above its start), of the rank where
             it rose most; a peak may lie between two points.
         mismatched: keys that came out other than they went in, summed over ranks; ``mismatches``: the first of them.
@@ -88,9 +104,12 @@ class StateStepsSummary(Record):
         blocked_ns: how long the call of ``async_save`` kept training waiting.
         saved_ns: from the call until the save was done.
         steps: beside one save; ``in_flight``: how many of these, in the mean, began while it went on.
+        in_flight: how many of these steps, in the mean, began while the save went on.
         cost_ns: what one save costs training: how long it blocks, and by how much its steps are longer than as many
             alone of the same round; median over rounds. NaN where its 95 % interval, ``cost_low_ns`` to
             ``cost_high_ns``, holds zero, or there was only one round.
+        cost_low_ns: lower end of the 95 % interval of ``cost_ns``.
+        cost_high_ns: upper end of it.
         file_bytes: of one save, all ranks' files together.
         cost_ns_per_mib: ``cost_ns`` over MiB of ``file_bytes``.
         mismatched: keys that were saved other than they were at the call, over all ranks.

@@ -20,7 +20,16 @@ from dtbench.traces.known_part import KnownPart
 
 
 class Interval(Record):
-    """A median with the middle half of the data and a 95 % bootstrap confidence interval of the median."""
+    """A median with the middle half of the data and a 95 % bootstrap confidence interval of the median.
+
+    Attributes:
+        median: of the data.
+        low: lower end of the confidence interval.
+        high: its upper end.
+        quartile1: a quarter of the data is below.
+        quartile3: a quarter is above.
+        count: of the data.
+    """
 
     median: FloatOrNan
     low: FloatOrNan
@@ -36,12 +45,18 @@ class PurposeSummary(Record):
     Means, so that what is exposed sums over purposes to what is exposed in ``RankBreakdown`` on average.
 
     Attributes:
+        purpose: what the collectives were for.
+        count: collectives in a step.
         planned_count: the plan's formula; None where it makes no statement, or only one about bytes.
+        planned_size_bytes: the plan's formula; None: it makes no statement.
         matches_plan: None where there is no formula.
         size_bytes: None: not known of any.
         comm_ns: None, as the next two: none of them was seen to run.
+        hidden_ns: overlapped with compute.
+        exposed_ns: not overlapped with compute.
         wait_ns: time a consumer stood still: gradient wait for grad_reduce, unshard wait for unshard; None: none was
             seen, and not every consumer of theirs can be.
+        hidden_fraction: of ``comm_ns``; NaN: there is none, or it is not known.
         part: over what times but the wait are means, where they are not known of all; None: they are.
         wait_part: the same of the wait.
         is_wait_least: not every consumer can be seen, so that the wait is at least this; None: tables of an older
@@ -83,6 +98,10 @@ class OwnerSummary(Record):
 
     Attributes:
         owner: empty: unattributed.
+        operation: of its collectives; None: the trace names none.
+        purpose: what they were for.
+        cause: why they are exposed.
+        exposed_ns: for this cause.
         owner_exposed_ns: for all causes.
         part: over what these are means, where what it exposed is not known of all; None: it is.
         waited_for: for ``skew``, the rank that nearly all of it waited for; None: several, or not told.
@@ -125,6 +144,7 @@ class GradientWait(Record):
     Read where ``sync_grad_hook`` ran (``dtbench.traces.who.hooked_gradients``), of gradients that came unfinished.
 
     Attributes:
+        parameter: its FQN.
         count: waits seen, over all ranks and PROFILED steps.
         wait_ns: from where the hook began to wait for the collective to where it went on.
         since_issue_ns: from the issue of that collective to where the hook went on: what the collective takes, or what
@@ -145,6 +165,15 @@ class RankBreakdown(Record):
     """Where one rank's mean PROFILED step went, ns; ``steps`` were averaged, the parts add up to ``step_ns``.
 
     Attributes:
+        rank: which.
+        steps: that were averaged.
+        step_ns: the step.
+        compute_ns: compute runs.
+        comm_ns: communication runs.
+        hidden_comm_ns: communication runs overlapped with compute.
+        exposed_comm_ns: communication runs and compute does not.
+        exposed_copy_ns: a copy runs, and neither compute nor communication does.
+        idle_ns: nothing runs; on a CPU the host's time.
         part: of its steps, where these are not all; None: they are.
     """
 
@@ -164,6 +193,8 @@ class Estimated(Record):
     """One estimate of exposed communication per step, ns; may be negative (``ablation``), NaN where it is not known.
 
     Attributes:
+        estimate: by which method.
+        mean_ns: exposed communication of a step.
         standard_error_ns: of the mean; NaN with fewer than two independent values.
         count: independent values behind it: steps, blocks, pairs of blocks; launches where there are several.
     """
@@ -179,6 +210,7 @@ class ExposureRow(Record):
 
     Attributes:
         rank: None: the mean over all ranks.
+        estimates: one for each method that was asked for.
         disputes: one sentence for each pair of estimates that do not agree, with the assumption that broke; empty: all
             that are known agree.
     """
@@ -226,7 +258,15 @@ class PredictionSummary(Record):
 
 
 class BranchSummary(Record):
-    """Calls of a function under study that took one branch; fields as in ``ProbeSummary``."""
+    """Calls of a function under study that took one branch; fields as in ``ProbeSummary``.
+
+    Attributes:
+        name: of the branch.
+        calls: that took it, of the rank and launch with the fewest.
+        most_calls: of the rank and launch with the most.
+        total_ns: inside it, what it called included; mean over ranks and launches.
+        per_call_ns: mean over all calls; NaN where there was none.
+    """
 
     name: str
     calls: int
@@ -315,6 +355,7 @@ class Disturbed(Record):
 
     Attributes:
         launch: its index in the cell.
+        steps: that the phase had.
         of_launches: how many launches the cell has, those that cannot be read among them.
         phase: None: the steps of ``measure.exposure``'s arms, after all phases.
         left_alone: of its ``steps``.
@@ -336,8 +377,23 @@ class CellSummary(Record):
     """One cell of a run.
 
     Attributes:
+        name: of the cell.
+        status: how its launches ended.
+        reason: why they did not end well; None: they did.
         scenario: None for a person's own loop, measured with ``dtbench.capture``.
         plan: for such a loop what it says of itself.
+        launches: index of each that the numbers are of.
+        time_to_first_step_ns: from the launch to the end of the first step, of the slowest rank, median of launches.
+        tokens_per_second: over all ranks, by the median of ``step_time``; NaN: not known.
+        memory: the largest peak of any rank, each figure for itself; None: nobody wrote them down.
+        purposes: what its communication was for, per step.
+        others: collectives of purpose other.
+        ranks: where each rank's mean PROFILED step went.
+        receipts: each knob: what was asked, and what torch got.
+        warmup: how warm-up ended; None: nobody wrote it down.
+        correctness: against a single process; None: that was not asked for, or not known.
+        trace_paths: files of its traces.
+        notes: what a reader of the numbers must know.
         coordinates: its value on each axis of a matrix, as text.
         step_time: MEASURED steps, slowest rank per step, ns; median of launch medians, count of all steps.
         launch_medians_ns: median step time of each launch: the unit of statistics.
@@ -444,6 +500,17 @@ class RunSummary(Record):
     """A whole run, ready to be shown.
 
     Attributes:
+        name: of the scenario.
+        run_id: of the run.
+        question: which the scenario asks.
+        path: the run's folder.
+        status: how it ended.
+        reason: why it did not end well; None: it did.
+        overrides: every ``--set``.
+        torch: its version.
+        host: where it ran.
+        device: what it ran on.
+        cells: each cell.
         resumed_unix_ns: when it was gone on with after it had ended early.
         repeat_end: why ``repeat: auto`` added no more launches; None: it has not come to that, or a number was given.
         environment_notes: what a reader must know of the software that it ran on.

@@ -30,7 +30,13 @@ class Answer(Record):
 
 
 class EstimateRow(Record):
-    """One estimate of exposed communication per step, mean over ranks."""
+    """One estimate of exposed communication per step, mean over ranks.
+
+    Attributes:
+        estimate: by which method.
+        mean_ns: exposed communication of a step; None: not known.
+        standard_error_ns: of the mean; None: not known.
+    """
 
     estimate: Estimate
     mean_ns: int | None
@@ -38,7 +44,13 @@ class EstimateRow(Record):
 
 
 class Bounds(Record):
-    """What the closed form says of a number, and the bounds outside of which a run is wrong, both included."""
+    """What the closed form says of a number, and the bounds outside of which a run is wrong, both included.
+
+    Attributes:
+        expected_ns: what the closed form says.
+        low_ns: less is wrong.
+        high_ns: more is wrong.
+    """
 
     expected_ns: int
     low_ns: int
@@ -65,8 +77,11 @@ class CellOutcome(Record):
     """What was found in one cell of a row.
 
     Attributes:
+        cell: its name.
         step_ns: MEASURED step, slowest rank, median.
+        answer: what the analyser says.
         agree: no two of the three estimates differ, means over ranks; None: there are no two, or they are too unsure.
+        estimates: one for each method.
         disputes: between any two of them, and DDP's own logger, also of single ranks: a sentence each.
         foretold: None where no closed form speaks about the cell.
     """
@@ -86,6 +101,9 @@ class Check(Record):
     Attributes:
         cell: where.
         what: is looked at, in a few words.
+        expected: what should be there.
+        got: what is there.
+        passed: it is as expected.
         reason: why it failed, a sentence; empty where it passed.
     """
 
@@ -101,6 +119,11 @@ class RowOutcome(Record):
     """One row: what was injected, what was found in its cells, and whether every check passed.
 
     Attributes:
+        row: its name.
+        claim: what is injected and must be found.
+        passed: every check passed.
+        cells: what was found in each.
+        checks: everything that was checked.
         run: folder of the run whose cells these are, where it is not the selftest's first.
         earlier: why the tries before this one failed, a sentence for each check; empty where this is the first.
         disturbed: where it failed, the cells in whose steps other guests had too much of the machine for any answer.
@@ -125,9 +148,11 @@ class SelftestRecord(Record):
     """A selftest, as far as it came.
 
     Attributes:
+        seed: that the numbers were drawn from.
         run: folder of the first run, whose cells are the cells of all rows that were tried once.
         is_complete: all rows that were asked for are there.
         passed: every row passed, and none is missing.
+        rows: each row that was judged.
     """
 
     format_version: Literal[1] = 1

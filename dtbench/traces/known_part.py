@@ -12,8 +12,11 @@ class KnownPart:
 
     Attributes:
         ranks: that have part, where some of the ``of_ranks`` have none in any launch; empty: all have.
+        of_ranks: ranks that the cell has.
         launches: likewise of ``of_launches``.
+        of_launches: launches that the cell has.
         steps: that have part, each rank's and launch's counted, of ``of_steps`` of those ranks and launches.
+        of_steps: steps that those ranks and launches have.
         counted: what ``steps`` are called; a record that a rank wrote counts as one, of a step time a job's step.
         has_every_rank: every rank has part in every launch; else nothing is judged by the number.
     """

@@ -24,7 +24,7 @@ import json, sys
 import dtbench
 from dtbench.cli.main import main
 from dtbench.report.tb_plugin.collectives import Query, list_collectives
-from dtbench.report.page.trace_document import collective_documents
+from dtbench.report.documents.traces import collective_rows
 from tests.docs.tables_page import make_tables_page
 
 first, second, run = sys.argv[1:]
@@ -37,7 +37,7 @@ compared = dtbench.compare(first, second)
 print(json.dumps({
     "package": dtbench.__file__,
     "is_span": table["span_ns"].tolist() == lengths,
-    "json": [row["span_ns"] for row in collective_documents(traces.traces)] == lengths,
+    "json": [row["span_ns"] for row in collective_rows(traces.traces)] == lengths,
     "board": [column.header for column in board.columns][-1],
     "page": "| `span_ns` | Int64 | ns | how long it ran |" in make_tables_page(),
     "older": bool(dtbench.load_run(run).collectives["span_ns"].isna().all()),

@@ -21,9 +21,9 @@ import typer
 
 import dtbench
 from dtbench.base.errors import DtbenchError
-from dtbench.cli.compare import _print_documents, print_comparisons
-from dtbench.cli.console import print_error, print_json
-from dtbench.cli.report import print_report, to_document
+from dtbench.cli.compare import _print_document, print_comparisons
+from dtbench.cli.console import print_error
+from dtbench.cli.report import print_document, print_report
 from dtbench.comparison.run import compare_all
 from dtbench.store.layout import LaunchFolder
 from tests.fuzz.tries import Outcome, find_wrong_words
@@ -154,7 +154,7 @@ def _load(run: Path) -> None:
         len(table)
     str(loaded)
     print_report(loaded.summary)
-    _read_strictly(lambda: print_json(to_document(loaded.summary)))
+    _read_strictly(lambda: print_document(loaded.summary))
 
 
 def _compare(run: Path) -> None:
@@ -162,7 +162,7 @@ def _compare(run: Path) -> None:
     first, second = next(base.cells for base in BASES.values() if base.scenario == run.parent.name)
     comparisons = compare_all([f"{run}:{first}", f"{run}:{second}"], results=run.parents[1])
     print_comparisons(comparisons)
-    _read_strictly(lambda: _print_documents(comparisons, []))
+    _read_strictly(lambda: _print_document(comparisons, []))
 
 
 def _read_strictly(write: Callable[[], object]) -> None:

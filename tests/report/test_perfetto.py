@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from dtbench.base.errors import StoreError, TraceError
+from dtbench.report.documents.traces import collective_rows
+from dtbench.report.documents.traces import document_head as traces_document
 from dtbench.report.export.perfetto import ArchivePlan, make_manifest, plan_archive, write_archive
-from dtbench.report.page.trace_document import collective_documents, traces_document
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.note import say_notes
@@ -170,7 +171,7 @@ def documents(traces: TraceSet) -> tuple[object, object]:
 
     return (
         without_path(json.loads(json.dumps(traces_document(traces)))),
-        without_path(json.loads(json.dumps(list(collective_documents(traces))))),
+        without_path(json.loads(json.dumps(list(collective_rows(traces))))),
     )
 
 

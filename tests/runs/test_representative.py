@@ -13,8 +13,8 @@ import pytest
 import dtbench
 from dtbench.base.vocabulary import CAUSE_PHRASES, Phase
 from dtbench.cli.main import main
+from dtbench.report.documents.traces import document_head as traces_document
 from dtbench.report.page.checklist import answer_line
-from dtbench.report.page.trace_document import traces_document
 from dtbench.report.words import sentences
 from dtbench.report.words.doubts import NO_FINDING
 from dtbench.report.words.trace_words import advise_traces, answer_lines

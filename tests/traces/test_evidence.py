@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from dtbench.base.errors import TraceError
-from dtbench.report.page.trace_document import collective_documents, traces_document
+from dtbench.report.documents.traces import collective_rows
+from dtbench.report.documents.traces import document_head as traces_document
 from dtbench.report.words.trace_words import answer_lines, remark_lines
 from dtbench.traces.job.trace_set import TraceSet, gather_ranks
 from dtbench.traces.kinds.categories import CALLS
@@ -166,7 +167,7 @@ def causes_of(traces: TraceSet) -> Causes:
     """Return for each collective that ran its cause, its exposed time, and the part of it whose cause is not known."""
     return {
         (row["rank"], row["lane"], row["start_ns"]): (str(row["cause"]), row["exposed_ns"], row["exposed_unknown_ns"])
-        for row in collective_documents(traces)
+        for row in collective_rows(traces)
         if isinstance(row["exposed_ns"], int) and row["start_ns"] != "NaN"
     }
 

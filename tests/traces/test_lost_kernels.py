@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dtbench.base.errors import TraceError
-from dtbench.report.page.trace_document import traces_document
+from dtbench.report.documents.traces import document_head as traces_document
 from dtbench.report.words.trace_words import answer_lines, find_gaps
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet

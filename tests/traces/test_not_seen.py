@@ -11,7 +11,7 @@ import pytest
 
 import dtbench
 from dtbench.cli.main import main
-from dtbench.report.page.trace_document import traces_document
+from dtbench.report.documents.traces import document_head as traces_document
 from dtbench.report.page.trace_page import gap_table, purpose_table, time_table
 from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces

@@ -9,7 +9,7 @@ import pytest
 
 import dtbench
 from dtbench.base.vocabulary import Cause, MissingInput
-from dtbench.report.page.trace_document import traces_document
+from dtbench.report.documents.traces import document_head as traces_document
 from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.notes.note import say_notes

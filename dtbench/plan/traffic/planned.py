@@ -11,7 +11,15 @@ DTYPE_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class PlannedTraffic(Record):
-    """Collectives per rank and step, summed over equal (purpose, axis, operation); sizes as in nccl-tests."""
+    """Collectives per rank and step, summed over equal (purpose, axis, operation); sizes as in nccl-tests.
+
+    Attributes:
+        purpose: what they are for.
+        axis: of the mesh along which they run.
+        operation: theirs.
+        count: how many in a step.
+        size_bytes: of all together.
+    """
 
     purpose: Purpose
     axis: Axis

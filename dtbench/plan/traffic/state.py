@@ -39,7 +39,13 @@ from dtbench.scenario.schema.scenario import AdamW, Ddp, Fsdp1, Fsdp1MixedPrecis
 
 
 class StageTraffic(Record):
-    """Collectives of tensors that one rank issues in one call of a stage; sizes as in nccl-tests."""
+    """Collectives of tensors that one rank issues in one call of a stage; sizes as in nccl-tests.
+
+    Attributes:
+        operation: theirs.
+        count: how many.
+        size_bytes: of all together.
+    """
 
     operation: Operation
     count: int

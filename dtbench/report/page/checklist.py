@@ -1,5 +1,7 @@
 """What a scenario's checks came to, in words: one wording for terminal, Markdown and notebook."""
 
+from typing import Final
+
 from dtbench.base.units import count_things
 from dtbench.report.page.page import Cell, Column, Line, Part, Prose, Table, Tone
 from dtbench.store.records.checks import DISTURBED, CheckOutcome, ChecksSummary
@@ -37,7 +39,7 @@ def checks_table(checks: ChecksSummary) -> Table:
         columns=(Column("outcome"), Column("check"), Column("got")),
         rows=[
             (
-                Cell(_mark(result.outcome), _TONES[result.outcome]),
+                Cell(mark_outcome(result.outcome), TONES[result.outcome]),
                 _describe(result.words, result.because),
                 result.got,
             )
@@ -48,7 +50,8 @@ def checks_table(checks: ChecksSummary) -> Table:
     )
 
 
-_TONES = {CheckOutcome.PASSED: Tone.GOOD, CheckOutcome.FAILED: Tone.BAD, CheckOutcome.NOT_JUDGED: Tone.WARNING}
+TONES: Final = {CheckOutcome.PASSED: Tone.GOOD, CheckOutcome.FAILED: Tone.BAD, CheckOutcome.NOT_JUDGED: Tone.WARNING}
+"""How each outcome is meant."""
 
 CHANGED = "--set made this another experiment than the file claims about: its checks are told and do not count"
 
@@ -71,7 +74,8 @@ def failure_words(checks: ChecksSummary) -> list[str]:
     ]
 
 
-def _mark(outcome: CheckOutcome) -> str:
+def mark_outcome(outcome: CheckOutcome) -> str:
+    """Return an outcome as tables have it: what failed stands out without colour, too."""
     return "FAILED" if outcome is CheckOutcome.FAILED else outcome.value
 
 

@@ -8,6 +8,9 @@ class MissedWait(Record):
     """Collectives of a step that were read before they were done; what is not common to all of them is None.
 
     Attributes:
+        purpose: what they were for.
+        operation: theirs.
+        region: of the step in which they were issued.
         owner: bucket or FSDP unit; None: unknown.
         place: of a single one without owner, among those of a step that are otherwise equal, from 0.
         count: how many collectives fail together.
@@ -34,6 +37,7 @@ class CanaryResult(Record):
         loss_error, gradient_error: largest relative differences on this rank; infinite where a poisoned step had NaN,
             NaN where nobody can tell.
         missed: whose results were read too early, where a step failed.
+        reason: why nobody can tell; None: somebody can.
     """
 
     passed: bool | None

@@ -28,6 +28,7 @@ class CheckResult(Record):
             those of ``DISTURBED`` where others left too few steps alone, ``ranks`` where evidence of some is lost or
             not their own, ``results`` where a cell computed what it should not.
         words: what it asks for.
+        outcome: what became of it.
         got: the figure that it was judged by.
         because: why it has to be so; empty where the file does not say.
     """
@@ -44,6 +45,7 @@ class ChecksSummary(Record):
 
     Attributes:
         outcome: failed if one check failed, else not judged if one was not.
+        results: each check in the order of the file.
         answer: the file's sentence with this run's numbers; None unless all checks passed, and where there is none.
         launches: of the cell that has fewest: numbers are medians over them.
         doubted: cells whose PROFILED steps do not stand for others.

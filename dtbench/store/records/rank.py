@@ -34,6 +34,7 @@ class Receipt(Record):
         knob: dotted path in the scenario, for example ``parallel.static_graph``.
         asked: as the scenario says it, as text.
         got: read back from torch, as text.
+        outcome: whether it got what was asked.
         note: why it has no effect, or what was expected instead; empty when there is nothing to add.
     """
 
@@ -45,7 +46,14 @@ class Receipt(Record):
 
 
 class Compilation(Record):
-    """What ``torch.compile`` did on a rank; ``recompiles`` are graphs made because an earlier one's guards failed."""
+    """What ``torch.compile`` did on a rank; ``recompiles`` are graphs made because an earlier one's guards failed.
+
+    Attributes:
+        graphs: that were compiled.
+        recompiles: of these, those made because an earlier one's guards failed.
+        graph_breaks: where a graph had to end.
+        duration_ns: that compiling took.
+    """
 
     graphs: Amount
     recompiles: Amount
@@ -57,6 +65,11 @@ class Memory(Record):
     """Peaks in bytes until MEASURED steps were over, before the profiler and all that comes after it.
 
     Of host memory since the process began; of the device's allocator since the end of warm-up (None on CPU).
+
+    Attributes:
+        rss_peak_bytes: of the host's memory, resident.
+        allocated_peak_bytes: that the device's allocator gave out; None: CPU.
+        reserved_peak_bytes: that it held of the device; None: CPU.
     """
 
     rss_peak_bytes: Positive
@@ -68,6 +81,12 @@ class WarmupEnd(Record):
     """How warm-up ended: ``settled`` False means that ``max_steps`` ran out first.
 
     ``period``: steps of a person's own loop that take turns, and are measured together as one.
+
+    Attributes:
+        steps: that it took.
+        settled: step times had settled.
+        reason: why it ended.
+        period: steps of a person's own loop that are measured together as one.
     """
 
     steps: Amount
@@ -81,6 +100,14 @@ class CorrectnessResult(Record):
 
     ``loss_error`` over steps 2 to 5; ``gradient_error`` over parameters, of step 1 (2-norm of the difference over the
     2-norm of the reference); ``worst_parameter`` is its FQN.
+
+    Attributes:
+        passed: both errors are within their tolerances.
+        loss_error: of the loss, over steps 2 to 5.
+        loss_tolerance: of that.
+        gradient_error: over parameters, of step 1.
+        gradient_tolerance: of that.
+        worst_parameter: FQN of the one where it is largest.
     """
 
     passed: bool

@@ -67,8 +67,11 @@ class TookCores(Record):
     """Another process that had cores in the disturbed steps of a phase.
 
     Attributes:
+        phase: of the run.
         pid: None for processes that cannot be named: too brief, or of another container.
+        name: of the process.
         cores: that it had, on average over these steps, of ``of_cores``.
+        of_cores: that the machine has.
         host: of these cores; None: written by versions that did not say it.
     """
 
@@ -90,6 +93,7 @@ class UsedGpu(Record):
     """Another process whose kernels ran on a GPU of the ranks in the disturbed steps of a phase.
 
     Attributes:
+        phase: of the run.
         pid: as the driver numbers it.
         name: None where the process cannot be seen.
         gpu: the driver's number of it.
@@ -176,7 +180,13 @@ class CellRecord(Record):
 
 
 class OwnAxis(Record):
-    """One mesh axis of a person's own loop; ``axis`` is None where its name is none that dtbench knows."""
+    """One mesh axis of a person's own loop; ``axis`` is None where its name is none that dtbench knows.
+
+    Attributes:
+        name: as the loop calls it.
+        axis: what dtbench knows it as; None: nothing.
+        size: ranks along it.
+    """
 
     name: str
     axis: Axis | None
@@ -190,9 +200,16 @@ class OwnLoop(Record):
 
     Attributes:
         script: the program that was running.
+        device: that it runs on.
         backend: None: a single process without a process group.
         mesh: as given, else as live device meshes and wrapped models say.
+        ranks: how many.
+        min_warmup_steps: fewest steps of warm-up.
+        max_warmup_steps: most steps of warm-up.
+        measured_steps: steps that are timed.
+        profiled_steps: steps under the profiler.
         tokens_per_step: over all ranks; None: not told.
+        notes: what a reader of the numbers must know.
     """
 
     kind: Literal["own_loop"] = "own_loop"
@@ -220,7 +237,13 @@ class OwnLoopCell(Record):
 
 
 class Neighbour(Record):
-    """Another process that ran scenarios on the same machine; ``run`` is the folder of its run."""
+    """Another process that ran scenarios on the same machine; ``run`` is the folder of its run.
+
+    Attributes:
+        pid: of its process.
+        user: who started it.
+        run: folder of its run.
+    """
 
     pid: int
     user: str

@@ -42,6 +42,8 @@ class Difference:
     """One thing that is otherwise.
 
     Attributes:
+        kind: what kind of thing.
+        name: of the thing.
         tested: what is said of it of the tested torch; None: it was not there.
         found: of this one; None: it is not there.
         breaks: what in dtbench depends on it.
@@ -68,7 +70,9 @@ class TorchReport:
     """One torch held against a tested one.
 
     Attributes:
+        torch: version of the one that is here.
         tested: version of the tested torch.
+        differences: each thing that is otherwise.
         looked_at: facts of either.
         other_build: facts that were not compared, as they depend on whether a torch is built for a GPU.
         unrecorded: names that dtbench has used only since the tested torch was written down.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dtbench.base.vocabulary import Cause, MissingInput
-from dtbench.report.page.trace_document import traces_document
+from dtbench.report.documents.traces import document_head as traces_document
 from dtbench.report.words.trace_words import remark_lines
 from dtbench.traces.device.clock import DeviceClock
 from dtbench.traces.job.trace_set import TraceSet, gather_ranks

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dtbench.report.page.trace_document import traces_document
+from dtbench.report.documents.traces import document_head as traces_document
 from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet

@@ -1,8 +1,20 @@
-"""The table of a selftest: a line for each cell, and why rows failed."""
+"""The page of a selftest: a line for each cell, and why rows failed."""
 
 from dtbench.base.vocabulary import Cause, Estimate
-from dtbench.selftest.records import Answer, Bounds, CellOutcome, Check, EstimateRow, ExpectedBounds, RowOutcome
-from dtbench.selftest.table import tabulate_rows
+from dtbench.report.page.page import Tone
+from dtbench.report.render.html_page import page_document
+from dtbench.report.render.markdown import answer_markdown
+from dtbench.selftest.page import rows_table, selftest_page
+from dtbench.selftest.records import (
+    Answer,
+    Bounds,
+    CellOutcome,
+    Check,
+    EstimateRow,
+    ExpectedBounds,
+    RowOutcome,
+    SelftestRecord,
+)
 
 MS = 1_000_000
 
@@ -28,39 +40,39 @@ FAILED = Check(cell="tail", what="step", expected="", got="", passed=False, reas
 
 def test_each_cell_is_a_line_with_answer_estimates_and_closed_form() -> None:
     row = RowOutcome(row="clock", claim="", passed=True, cells=(CELL, CELL), checks=())
-    section = tabulate_rows([row])
-    first, second, third = section.rows
+    section = rows_table([row])
+    first, second, third = section.words
     assert list(first) == ["clock", *[""] * 7, "PASS"]
     assert list(second) == [*(" tail  tail of bucket 3", "15.0", "-2.0", "-", "yes", "14.0", "130.4", "128.0", "")]
     assert third == second
     assert {len(line) for line in section.rows} == {len(section.columns)}
-    assert section.notes == ()
+    assert section.said == ()
 
 
 def test_a_row_and_its_only_cell_of_the_same_name_are_one_line() -> None:
-    (line,) = tabulate_rows([RowOutcome(row="tail", claim="", passed=True, cells=(CELL,), checks=())]).rows
+    (line,) = rows_table([RowOutcome(row="tail", claim="", passed=True, cells=(CELL,), checks=())]).words
     assert (line[0], line[1], line[-1]) == ("tail  tail of bucket 3", "15.0", "PASS")
 
 
 def test_a_cell_that_names_nothing_has_a_dash() -> None:
     silent = CELL.model_copy(update={"answer": Answer(exposed_ns=None)})
-    (line,) = tabulate_rows([RowOutcome(row="tail", claim="", passed=True, cells=(silent,), checks=())]).rows
+    (line,) = rows_table([RowOutcome(row="tail", claim="", passed=True, cells=(silent,), checks=())]).words
     assert list(line[:2]) == ["tail  -", "-"]
 
 
 def test_a_row_that_failed_says_why_below_the_table() -> None:
     disputed = CELL.model_copy(update={"agree": False, "foretold": None, "step_ns": None})
     row = RowOutcome(row="tail", claim="", passed=False, cells=(disputed,), checks=(FAILED,))
-    section = tabulate_rows([row])
-    assert list(section.rows[0])[4:] == ["no", "-", "-", "-", "FAIL"]
-    assert section.notes == ("tail FAILED: cell tail: it took too long",)
+    section = rows_table([row])
+    assert list(section.words[0])[4:] == ["no", "-", "-", "-", "FAIL"]
+    assert section.said == ("tail FAILED: cell tail: it took too long",)
 
 
 def test_a_row_of_which_others_left_nothing_says_so_and_what_to_do() -> None:
     row = RowOutcome(
         row="caps", claim="", passed=False, cells=(CELL,), checks=(FAILED,), disturbed={"caps_1": 0.81, "caps_6": 0.3}
     )
-    *_, note = tabulate_rows([row]).notes
+    *_, note = rows_table([row]).said
     assert note == (
         "caps cannot be judged: other virtual machines had part of the machine's cores "
         "(81.0 % in caps_1, 30.0 % in caps_6); run "
@@ -70,6 +82,31 @@ def test_a_row_of_which_others_left_nothing_says_so_and_what_to_do() -> None:
 
 def test_a_row_that_was_tried_again_says_so_and_why() -> None:
     row = RowOutcome(row="tail", claim="", passed=True, cells=(CELL,), checks=(), earlier=("a stall",))
-    section = tabulate_rows([row])
-    assert section.rows[0][-1] == "PASS, tried again"
-    assert section.notes == ("tail failed before: a stall",)
+    section = rows_table([row])
+    assert section.words[0][-1] == "PASS, tried again"
+    assert section.said == ("tail failed before: a stall",)
+
+
+def record_of(*rows: RowOutcome) -> SelftestRecord:
+    passed = all(row.passed for row in rows)
+    return SelftestRecord(seed=3, run="results/selftest/1", is_complete=True, passed=passed, rows=rows)
+
+
+def test_how_many_rows_passed_is_the_answer_and_says_where_their_cells_are() -> None:
+    well = RowOutcome(row="tail", claim="", passed=True, cells=(CELL,), checks=())
+    wrong = RowOutcome(row="caps", claim="", passed=False, cells=(CELL,), checks=(FAILED,))
+    (answer,) = selftest_page(record_of(well, wrong)).answer
+    assert (answer.words, answer.tone) == (
+        "seed 3: 1 of 2 rows passed; `dtbench report results/selftest/1`",
+        Tone.BAD,
+    )
+    assert selftest_page(record_of(well)).answer[0].tone is Tone.STRONG
+
+
+def test_markdown_and_a_file_show_the_table_of_the_terminal() -> None:
+    page = selftest_page(record_of(RowOutcome(row="tail", claim="", passed=False, cells=(CELL,), checks=(FAILED,))))
+    markdown, html = answer_markdown(page), page_document(page)
+    for shown in (markdown, html):
+        assert "tail  tail of bucket 3".replace("  ", " ") in " ".join(shown.split())
+        assert "tail FAILED: cell tail: it took too long" in shown
+    assert 'data-value="130440000"' in html

@@ -1,13 +1,13 @@
-"""The rows of a selftest as a table of words: the analyser's answer, the estimates and the closed form side by side."""
+"""A selftest as a page: how many rows passed, then the analyser's answer, the estimates and the closed form of each."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dtbench.base.commands import spell_word
-from dtbench.base.units import NS_PER_MS, format_fraction
+from dtbench.base.units import NS_PER_MS, count_things, format_fraction
 from dtbench.base.vocabulary import Estimate
-from dtbench.report.page.page import Column, Table
-from dtbench.selftest.records import CellOutcome, RowOutcome
+from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone
+from dtbench.selftest.records import CellOutcome, RowOutcome, SelftestRecord
 
 _COLUMNS: Final = (
     Column("row, cell  cause"),
@@ -23,14 +23,26 @@ _COLUMNS: Final = (
 _NOTHING: Final = "-"
 
 
-def tabulate_rows(rows: Sequence[RowOutcome]) -> Table:
+def selftest_page(record: SelftestRecord) -> Page:
+    """Make the page of a selftest, as far as it came."""
+    passed = sum(row.passed for row in record.rows)
+    answer = f"seed {record.seed}: {passed} of {count_things(len(record.rows), 'row')} passed"
+    tone = Tone.STRONG if record.passed else Tone.BAD
+    return Page(
+        title="Selftest",
+        answer=(Line(f"{answer}; `dtbench report {spell_word(record.run)}`", tone),),
+        parts=(Part("rows", "", (rows_table(record.rows),)),),
+    )
+
+
+def rows_table(rows: Sequence[RowOutcome]) -> Table:
     """Return a line for each cell of each row, and below them why rows failed."""
     lines = [line for row in rows for line in _lines_of(row)]
     earlier = tuple(f"{row.row} failed before: {reason}" for row in rows for reason in row.earlier)
-    reasons = tuple(f"{row.row} FAILED: {reason}" for row in rows for reason in row.reasons)
-    title = "Exposed communication and steps, ms: what was found beside what was injected"
-    disturbed = tuple(_describe_disturbance(row) for row in rows if row.disturbed)
-    return Table(title, _COLUMNS, lines, (*earlier, *reasons, *disturbed))
+    reasons = tuple(Line(f"{row.row} FAILED: {reason}", Tone.BAD) for row in rows for reason in row.reasons)
+    title = "Exposed communication and steps, ms: what was found and what was injected"
+    disturbed = tuple(Line(_describe_disturbance(row), Tone.WARNING) for row in rows if row.disturbed)
+    return Table(title, _COLUMNS, lines, (*earlier, *reasons, *disturbed), key="rows")
 
 
 def _describe_disturbance(row: RowOutcome) -> str:
@@ -47,15 +59,19 @@ def result_word(row: RowOutcome) -> str:
     return f"{word}, tried again" if row.earlier else word
 
 
-def _lines_of(row: RowOutcome) -> Iterator[list[str]]:
+def _result_cell(row: RowOutcome) -> Cell:
+    return Cell(result_word(row), Tone.GOOD if row.passed else Tone.BAD)
+
+
+def _lines_of(row: RowOutcome) -> Iterator[Row]:
     """Yield a line for each cell below one for the row; the only cell of a row of the same name is one line with it."""
     if [cell.cell for cell in row.cells] == [row.row]:
         (cell,) = row.cells
-        yield [f"{row.row}  {_name_cause(cell)}", *_give_numbers(cell), result_word(row)]
+        yield [f"{row.row}  {_name_cause(cell)}", *_number_cells(cell), _result_cell(row)]
         return
-    yield [row.row, *[""] * (len(_COLUMNS) - 2), result_word(row)]
+    yield [row.row, *[""] * (len(_COLUMNS) - 2), _result_cell(row)]
     for cell in row.cells:
-        yield [f" {cell.cell}  {_name_cause(cell)}", *_give_numbers(cell), ""]
+        yield [f" {cell.cell}  {_name_cause(cell)}", *_number_cells(cell), ""]
 
 
 def _name_cause(cell: CellOutcome) -> str:
@@ -65,7 +81,7 @@ def _name_cause(cell: CellOutcome) -> str:
     return f"{answer.cause} of {answer.owner}" if answer.owner else answer.cause.value
 
 
-def _give_numbers(cell: CellOutcome) -> Iterator[str]:
+def _number_cells(cell: CellOutcome) -> Iterator[str | Cell]:
     estimates = {one.estimate: one.mean_ns for one in cell.estimates}
     yield _ms(cell.answer.exposed_ns)
     yield _ms(estimates.get(Estimate.ABLATION))
@@ -76,5 +92,5 @@ def _give_numbers(cell: CellOutcome) -> Iterator[str]:
     yield _NOTHING if cell.foretold is None else _ms(cell.foretold.step_ns.expected_ns)
 
 
-def _ms(time_ns: int | None) -> str:
-    return _NOTHING if time_ns is None else f"{time_ns / NS_PER_MS:.1f}"
+def _ms(time_ns: int | None) -> str | Cell:
+    return _NOTHING if time_ns is None else Cell(f"{time_ns / NS_PER_MS:.1f}", value=time_ns)
