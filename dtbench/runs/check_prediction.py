@@ -21,7 +21,8 @@ def bound_cell(cell: CellSummary, cores: int | None) -> PredictionSummary | None
 
     Args:
         cell: its numbers.
-        cores: of the machine that it ran on; None: not known, taken to be enough.
+        cores: of the machine that it ran on; None: not known, so that a step may be longer than its bounds by what
+            ranks that share cores wait for each other.
     """
     scenario, plan = cell.scenario, cell.plan
     if scenario is None or not isinstance(plan, Plan) or not isinstance(scenario.model, Timed):
@@ -37,6 +38,9 @@ def bound_cell(cell: CellSummary, cores: int | None) -> PredictionSummary | None
         bounds = bound_step(scenario, plan, host_ns=host_ns)
     except PredictionError as error:
         return _unknown(f"no closed form: {'; '.join(str(error).splitlines())}")
+    if cores is None and plan.ranks > 1 and step_ns > bounds.high_ns:
+        above = f"above {format_ns(bounds.low_ns)} to {format_ns(bounds.high_ns)}, where each rank has a core"
+        return _unknown(f"not held against its closed form: {above}; how many cores ranks shared is not known")
     return PredictionSummary(
         expected_ns=bounds.expected_ns,
         low_ns=bounds.low_ns,

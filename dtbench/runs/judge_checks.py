@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
-from dtbench.base.units import count_things, format_fraction, format_ns
+from dtbench.base.units import format_fraction, format_ns
 from dtbench.base.vocabulary import Cause
 from dtbench.runs.cell.cell_notes import describe_disturbed, find_disturbed_kind
 from dtbench.runs.cell_numbers import (
@@ -26,7 +26,7 @@ from dtbench.runs.exposure.agreement import Agreement, judge
 from dtbench.runs.representative import UNSURE, DoubtKind
 from dtbench.runs.summary import CellSummary
 from dtbench.runs.told_apart import tell_apart
-from dtbench.runs.wrong_results import find_wrong_results
+from dtbench.runs.wrong_results import find_wrong_results, say_unseen, why_unreliable
 from dtbench.scenario.checks.answer import Slot, fill_slots
 from dtbench.scenario.checks.check_words import describe_check, format_quantity
 from dtbench.scenario.checks.checklist import (
@@ -145,7 +145,7 @@ def _judge(check: Check, cells: Cells) -> CheckResult:
 
 
 def _is_unreliable(cell: CellSummary) -> bool:
-    return cell.status is not RunStatus.COMPLETE or bool(cell.disturbed) or find_wrong_results(cell) is not None
+    return cell.status is not RunStatus.COMPLETE or why_unreliable(cell) is not None
 
 
 def _name_judged(check: Check, cells: Cells) -> Sequence[str]:
@@ -258,7 +258,7 @@ def _find_side(of: _Number, others: Sequence[_Number]) -> _Side:
 def _say_part(numbers: Sequence[_Number]) -> str | None:
     """Say of what the first number is that leaves a rank of some launch, or what was not seen, out; None: none does."""
     parts = (
-        _say_unseen(cell) if leaves_out_unseen(cell, name) else _spell_part(find_part(cell, name))
+        say_unseen(cell) if leaves_out_unseen(cell, name) else _spell_part(find_part(cell, name))
         for cell, name in numbers
     )
     return next((part for part in parts if part is not None), None)
@@ -268,14 +268,6 @@ def _say_not_comparable(numbers: Sequence[_Number]) -> str | None:
     """Say why numbers cannot be held against each other, as one is of a part or only a bound; None: they can."""
     bounds = (f"{cell.name} at least this: {why}" for cell, name in numbers if (why := why_least(cell, name)))
     return _say_part(numbers) or next(bounds, None)
-
-
-def _say_unseen(cell: CellSummary) -> str | None:
-    """Say that collectives were launched that nobody saw run; None: all were seen."""
-    if not cell.unseen_collectives:
-        return None
-    were = "was" if cell.unseen_collectives == 1 else "were"
-    return f"{count_things(cell.unseen_collectives, 'collective')} {were} launched and not seen to run"
 
 
 def _spell_part(part: KnownPart | None) -> str | None:
@@ -353,7 +345,7 @@ def _is_no_finding(cell: CellSummary) -> bool:
 def _judge_cause(check: LeadingCause, cell: CellSummary) -> _Finding:
     if _is_no_finding(cell):
         return NOT_JUDGED, "no finding: PROFILED steps may not stand for others"
-    part = _say_unseen(cell) or _spell_part(find_part_of_causes(cell, check.purpose))
+    part = say_unseen(cell) or _spell_part(find_part_of_causes(cell, check.purpose))
     if part is not None:
         return NOT_JUDGED, part
     return _judge_leading(check, cell)
@@ -381,7 +373,7 @@ def _judge_leading(check: LeadingCause, cell: CellSummary) -> _Finding:
 def _judge_estimates(cell: CellSummary) -> _Finding:
     if cell.exposure is None:
         return NOT_JUDGED, "not estimated"
-    if (unseen := _say_unseen(cell)) is not None:  # the trace's is too small
+    if (unseen := say_unseen(cell)) is not None:  # the trace's is too small
         return NOT_JUDGED, unseen
     mean = cell.exposure.rows[0]
     known = [one for one in mean.estimates if not math.isnan(one.mean_ns)]
@@ -423,7 +415,7 @@ def _fill(slot: Slot, cells: Cells) -> str:
     quantity = Quantity.RATIO if slot.how == "over" else slot.value.quantity
     named = [cells[name] for name in slot.cells or [next(iter(cells))]]
     part = next((f" (of {part})" for cell in named if (part := find_part(cell, slot.value)) is not None), "")
-    unseen = next((f" (where {_say_unseen(cell)})" for cell in named if leaves_out_unseen(cell, slot.value)), "")
+    unseen = next((f" (where {say_unseen(cell)})" for cell in named if leaves_out_unseen(cell, slot.value)), "")
     of, *others = [(cell, slot.value) for cell in named]
     return f"{_find_side(of, others).spell(format_quantity(_fill_number(slot, cells), quantity))}{part}{unseen}"
 

@@ -8,6 +8,7 @@ from dtbench.base.errors import StoreError, TraceError
 from dtbench.base.units import count_things
 from dtbench.runs.cell.summarize_cell import summarize_cell
 from dtbench.runs.check_prediction import bound_cell
+from dtbench.runs.exposure.unjudged import leave_unjudged
 from dtbench.runs.judge_checks import judge_checklist
 from dtbench.runs.reading.cell_data import CellData, RunData
 from dtbench.runs.reading.run_data import read_run_data
@@ -81,7 +82,8 @@ def _summarize(data: CellData, device: str, environment: Environment | None) -> 
     cell = summarize_cell(data, device)
     prediction = bound_cell(cell, None if environment is None else environment.cores)
     notes = (*cell.notes, *_name_elsewhere(data, environment))
-    return cell.model_copy(update={"prediction": prediction, "notes": notes})
+    exposure = leave_unjudged(cell)
+    return cell.model_copy(update={"prediction": prediction, "notes": notes, "exposure": exposure})
 
 
 def _name_elsewhere(data: CellData, environment: Environment | None) -> Iterator[str]:

@@ -229,6 +229,8 @@ class ExposureSummary(Record):
         overlapped_ns: the same of the run as it is, from blocks that took turns with it.
         gain_error_ns: standard error of the difference of these two; NaN: not known.
         notes: on what the arms lack or differ in.
+        unjudged: why nothing is judged by them, as a clause: others had the machine, what ranks tell is lost, ...; then
+            no row has disputes. Empty: nothing speaks against it.
     """
 
     rows: tuple[ExposureRow, ...]
@@ -236,6 +238,7 @@ class ExposureSummary(Record):
     overlapped_ns: FloatOrNan
     notes: tuple[str, ...]
     gain_error_ns: FloatOrNan = math.nan
+    unjudged: str = ""
 
 
 class PredictionSummary(Record):

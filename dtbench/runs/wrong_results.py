@@ -1,10 +1,15 @@
-"""Whether a cell computed what it should: nothing is found out from the times of one that did not."""
+"""Whether a cell computed what it should, and whether anything may be judged by its numbers."""
 
+from dtbench.base.units import count_things
+from dtbench.runs.cell.cell_notes import say_taken
 from dtbench.runs.summary import CellSummary
 
 
 def find_wrong_results(cell: CellSummary) -> str | None:
-    """Say what is wrong with what a cell computed, as a clause; None: nothing is, as far as it was checked."""
+    """Say what is wrong with what a cell computed, as a clause; None: nothing is, as far as it was checked.
+
+    Nothing is found out from the times of one that did something else.
+    """
     if cell.correctness is not None and not cell.correctness.passed:
         return "its results differ from those of a single process"
     if cell.canary is not None and cell.canary.passed is False:
@@ -12,3 +17,21 @@ def find_wrong_results(cell: CellSummary) -> str | None:
     if cell.state_steps is not None and cell.state_steps.mismatched:
         return "its training state is not what it should be"
     return None
+
+
+def why_unreliable(cell: CellSummary) -> str | None:
+    """Say, as a clause, why no number of a cell may be gone by: others had the machine, or its results are wrong."""
+    return say_taken(cell.disturbed) if cell.disturbed else find_wrong_results(cell)
+
+
+def say_unseen(cell: CellSummary) -> str | None:
+    """Say that collectives were launched that nobody saw run; None: all were seen."""
+    if not cell.unseen_collectives:
+        return None
+    were = "was" if cell.unseen_collectives == 1 else "were"
+    return f"{count_things(cell.unseen_collectives, 'collective')} {were} launched and not seen to run"
+
+
+def why_unjudged(cell: CellSummary) -> str | None:
+    """Say, as a clause, why estimates of a cell are not held against each other; None: nothing speaks against it."""
+    return why_unreliable(cell) or next(iter(cell.rank_doubts), None) or say_unseen(cell)

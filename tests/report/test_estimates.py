@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,6 +15,7 @@ from dtbench.report.documents.run import document as run_document
 from dtbench.report.event_files.dashboards import write_tensorboard
 from dtbench.report.page.estimates import (
     agreement_sentence,
+    agreement_tone,
     agreement_word,
     dispute_sentences,
     estimates_table,
@@ -24,7 +26,8 @@ from dtbench.report.page.run_page import answer_words, run_page
 from dtbench.report.page.run_tables import ESTIMATES
 from dtbench.report.page.sweep import cells_table
 from dtbench.report.render.html import page_html
-from dtbench.runs.summary import CellSummary, ExposureSummary, RunSummary
+from dtbench.runs.exposure.unjudged import leave_unjudged
+from dtbench.runs.summary import CellSummary, Disturbed, ExposureSummary, RunSummary
 from tests.report.shown import (
     board_cell,
     facts_of,
@@ -58,6 +61,46 @@ def shown(renderable: RenderableType, width: int = 120) -> str:
     with console.capture() as capture:
         console.print(renderable)
     return capture.get()
+
+
+@pytest.mark.parametrize(
+    ("update", "why"),
+    [
+        (
+            {"disturbed": (Disturbed(launch=0, phase=None, steps=72, left_alone=0, stolen_fraction=0.5, takers=()),)},
+            "cores",
+        ),
+        ({"unseen_collectives": 4}, "4 collectives were launched and not seen to run"),
+        ({"rank_doubts": ("launch0: the record of rank 1 is missing",)}, "launch0: the record of rank 1 is missing"),
+    ],
+    ids=["cores taken", "unseen collectives", "a lost record"],
+)
+@pytest.mark.parametrize("which", ["agreeing", "disputed"])
+def test_estimates_by_which_nothing_may_be_judged_neither_agree_nor_differ(
+    which: str,
+    update: dict[str, Any],
+    why: str,
+    make_ddp: Cell,
+    make_run: Callable[..., RunSummary],
+    request: pytest.FixtureRequest,
+) -> None:
+    cell = make_ddp(update={"exposure": request.getfixturevalue(which), **update})
+    found = leave_unjudged(cell)
+    assert found is not None
+    assert why in found.unjudged
+    judged = cell.model_copy(update={"exposure": found})
+    assert agreement_sentence(found).startswith(f"not judged, since {found.unjudged}: trace 12.0 ms")
+    assert (agreement_word(judged), agreement_tone(judged)) == ("n/a", Tone.STRONG)
+    assert {row[-1] for row in estimates_table(found).words} == {"n/a"}
+    assert dispute_sentences(found) == []
+    assert set(ESTIMATES.tabulate(make_run(judged))["agreement"]) == {"unknown"}
+    gain = gain_sentence(judged) or ""
+    assert ("gained" in gain) is (which == "agreeing" and "unseen_collectives" in update)  # clocks told that one
+
+
+def test_estimates_that_nothing_speaks_against_stay_as_they_are(make_ddp: Cell, disputed: ExposureSummary) -> None:
+    assert leave_unjudged(make_ddp(update={"exposure": disputed})) == disputed
+    assert leave_unjudged(make_ddp()) is None
 
 
 def test_agreement_is_one_sentence_with_all_figures(agreeing: ExposureSummary) -> None:

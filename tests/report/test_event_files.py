@@ -146,7 +146,8 @@ def test_a_number_that_is_only_a_bound_is_no_point_of_a_curve(
         assert ("summary/exposed_ms" in found) == (place == 0)
         assert any(tag.startswith("exposed_ms_by_owner") for tag in found) == (place == 0 and bool(cell.owners))
         assert "wait_ms/grad_reduce" not in found
-        assert "exposed_ms/grad_reduce" in found
+        assert ("exposed_ms/grad_reduce" in found) == (place == 0)
+        assert ("hidden_ms/grad_reduce" in found) == (place == 0)
 
 
 def test_figures_come_back_as_png_and_texts_as_markdown(

@@ -109,6 +109,14 @@ def test_both_shares_stand_beside_each_rank(
     assert "exposed 7.9 % of step\nhidden 60.0 % of comm" in words_of(plot_step_breakdown(make_run(make_ddp())))
 
 
+def test_shares_of_which_something_launched_was_not_seen_are_a_bound_and_not_known(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    words = words_of(plot_step_breakdown(make_run(make_ddp(update={"unseen_collectives": 3}))))
+    assert "exposed at least 7.9 % of step\nhidden n/a of comm" in words
+    assert "not judged: 3 collectives were launched and not seen to run" in words
+
+
 def test_knobs_stand_below_the_name_of_their_cell_and_never_run_off_the_picture(
     make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
 ) -> None:

@@ -27,6 +27,7 @@ from dtbench.report.plots.sweep import MOST_BARS, find_numeric_axis, make_scale,
 from dtbench.runs.representative import Doubt, DoubtKind
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.store.records.run import RunStatus
+from dtbench.traces.known_part import KnownPart
 from tests.report.shown import markdown_run, terminal_places, terminal_run, terminal_sweep
 
 MS = 1_000_000
@@ -448,3 +449,21 @@ def test_the_files_of_a_hundred_cells_are_written_in_seconds(
     write_tensorboard(hundred, tmp_path / "tb", steps=many, purposes=purposes, environment=None)
     assert time.monotonic() - started < 20
     assert len(list((tmp_path / "tb").rglob("*tfevents*"))) == 101
+
+
+@pytest.mark.parametrize(
+    ("update", "words"),
+    [
+        ({"doubts": (Doubt(DoubtKind.UNLIKE_MEASURED, (2.1,)),)}, "PROFILED steps of `ddp` may not stand for the run"),
+        ({"unseen_collectives": 3}, "at least so much is exposed of `ddp`"),
+        ({"part": KnownPart(steps=4, of_steps=6)}, "ddp: bar of 4 of 6 rank steps"),
+    ],
+    ids=["doubted", "unseen", "in part"],
+)
+def test_bars_of_cells_say_what_is_no_finding_a_bound_or_known_in_part(
+    update: dict[str, object], words: str, make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    other = make_ddp(update={"name": "other"})
+    drawn, whole = (plot_sweep(make_run(one, other)).axes[0] for one in (make_ddp(update=update), make_ddp()))
+    assert drawn.get_xlabel().partition("\n")[2] == words
+    assert "\n" not in whole.get_xlabel()

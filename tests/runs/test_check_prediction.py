@@ -90,6 +90,18 @@ def test_time_of_the_host_is_stretched_where_ranks_share_cores(cell: Callable[..
     assert unknown == alone
 
 
+def test_above_its_bounds_is_nothing_where_nobody_knows_whether_ranks_shared_cores(
+    cell: Callable[..., CellSummary],
+) -> None:
+    alone, shared, unknown, below = (
+        bound_cell(cell(step_ms, cpu_ms=30), cores=cores)
+        for step_ms, cores in ((340, 2), (340, 1), (340, None), (283.9, None))
+    )
+    assert [one and one.is_inside for one in (alone, shared, unknown, below)] == [False, True, None, False]
+    assert unknown is not None
+    assert unknown.sentence.endswith("how many cores ranks shared is not known")
+
+
 @pytest.mark.parametrize("sections", [{"network": {"kind": "real"}}, {"model": {"dim": 64}}])
 def test_what_has_no_known_cost_is_held_against_nothing(
     cell: Callable[..., CellSummary], sections: dict[str, Any]

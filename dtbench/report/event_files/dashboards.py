@@ -230,7 +230,8 @@ def _loss_values(cell: CellSummary, steps: pd.DataFrame) -> Iterator[Tagged]:
 
 def _launch_values(cell: CellSummary, steps: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Tagged]:
     yield from _step_values(keep_finished(steps, cell.plan.ranks), cell.plan.tokens_per_step)
-    yield from _purpose_values(purposes)
+    if not cell.unseen_collectives:
+        yield from _purpose_values(purposes)
 
 
 def _step_image(steps: pd.DataFrame) -> Iterator[Tagged]:

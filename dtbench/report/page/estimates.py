@@ -12,7 +12,8 @@ from dtbench.base.units import NS_PER_MS, format_fraction, format_ns
 from dtbench.base.vocabulary import ESTIMATE_PHRASES, Estimate
 from dtbench.report.page.page import Cell, Column, Table, Tone, lines
 from dtbench.report.words import sentences
-from dtbench.runs.exposure.agreement import ERRORS, LEAST_NS, SHARE, Agreement, judge, known_votes, leans_on_errors
+from dtbench.runs.exposure.agreement import ERRORS, LEAST_NS, SHARE, Agreement, known_votes, leans_on_errors
+from dtbench.runs.exposure.unjudged import judge_row
 from dtbench.runs.summary import CellSummary, Estimated, ExposureRow, ExposureSummary
 
 LABEL: Final = "estimates"
@@ -39,7 +40,7 @@ def agreement_word(cell: CellSummary) -> str:
     """Say in a word or two whether a cell's estimates agree; a dash where only the trace was asked."""
     if cell.exposure is None:
         return NOT_ASKED
-    outcome, disputed = judge(cell.exposure.rows[0]), _disputed_ranks(cell.exposure)
+    outcome, disputed = judge_row(cell.exposure, cell.exposure.rows[0]), _disputed_ranks(cell.exposure)
     if disputed and outcome is not Agreement.DISPUTED:
         return f"{len(disputed)} {'rank' if len(disputed) == 1 else 'ranks'} disputed"
     return _word(outcome)
@@ -69,7 +70,7 @@ def agreement_tone(cell: CellSummary) -> Tone:
         return Tone.STRONG
     if any(row.disputes for row in cell.exposure.rows):
         return Tone.WARNING
-    return Tone.GOOD if judge(cell.exposure.rows[0]) is Agreement.AGREE else Tone.STRONG
+    return Tone.GOOD if judge_row(cell.exposure, cell.exposure.rows[0]) is Agreement.AGREE else Tone.STRONG
 
 
 def is_any_known(exposure: ExposureSummary) -> bool:
@@ -80,7 +81,7 @@ def is_any_known(exposure: ExposureSummary) -> bool:
 def agreement_sentence(exposure: ExposureSummary) -> str:
     """Say whether the estimates of the mean over ranks agree, and with what figures."""
     mean = exposure.rows[0]
-    match judge(mean):
+    match judge_row(exposure, mean):
         case Agreement.DISPUTED:
             rest = len(mean.disputes) - 1
             more = f"; and {rest} more {'dispute' if rest == 1 else 'disputes'}" if rest else ""
@@ -88,7 +89,7 @@ def agreement_sentence(exposure: ExposureSummary) -> str:
         case Agreement.AGREE:
             said = f"{'agree within their errors only' if leans_on_errors(mean) else 'agree'}: {_figures(mean)}"
         case Agreement.UNKNOWN:
-            said = _unknown_words(mean)
+            said = _unknown_words(exposure)
     disputed = _disputed_ranks(exposure)
     if not disputed:
         return said
@@ -96,10 +97,13 @@ def agreement_sentence(exposure: ExposureSummary) -> str:
     return f"{said}; but {which} disputed"
 
 
-def _unknown_words(row: ExposureRow) -> str:
+def _unknown_words(exposure: ExposureSummary) -> str:
+    row = exposure.rows[0]
     known = known_votes(row)
     if not known:
         return "n/a: none is known"
+    if exposure.unjudged:
+        return f"not judged, since {exposure.unjudged}: {_figures(row)}"
     return f"not judged: {_figures(row)}" if len(known) > 1 else f"nothing to compare: only {_figures(row)} is known"
 
 
@@ -122,14 +126,18 @@ def gain_sentence(cell: CellSummary) -> str | None:
     gained, saved_ns = gained_fraction(exposure), exposure.serial_ns - exposure.overlapped_ns
     hidden_ns = fmean(row.hidden_comm_ns for row in cell.ranks) if cell.ranks else math.nan
     change = f"{format_fraction(abs(gained))} of the step ({format_ns(abs(saved_ns))})"
-    if abs(saved_ns) > ERRORS * exposure.gain_error_ns:  # false where nobody knows the error
+    if exposure.unjudged and not cell.unseen_collectives:  # which no clock of a step needs
+        found = f"{change} {'longer' if gained < 0 else 'shorter'}, which is not judged"
+    elif abs(saved_ns) > ERRORS * exposure.gain_error_ns:  # false where nobody knows the error
         found = f"{'lost' if gained < 0 else 'gained'} {change}"
     elif math.isnan(exposure.gain_error_ns):
         found = f"{change} {'longer' if gained < 0 else 'shorter'}, with an error that is not known"
     else:
         found = f"no gain can be told from none (within {format_ns(ERRORS * exposure.gain_error_ns)})"
+    hidden = format_fraction(cell.hidden_fraction)
+    time = "" if hidden == "n/a" else f" ({format_ns(hidden_ns)})"  # what was seen of it alone is no time of all
     return (
-        f"hidden {format_fraction(cell.hidden_fraction)} of the communication ({format_ns(hidden_ns)}), {found}: "
+        f"hidden {hidden} of the communication{time}, {found}: "
         f"{format_ns(exposure.overlapped_ns)}, and {format_ns(exposure.serial_ns)} where every collective is waited "
         "for at once"
     )
@@ -165,7 +173,7 @@ def estimates_table(exposure: ExposureSummary) -> Table:
             (
                 Cell("mean", value=-1) if row.rank is None else Cell(str(row.rank), value=row.rank),
                 *(Cell(_estimate_words(one, decimals), value=one.mean_ns) for one in row.estimates),
-                _agreement_cell(row),
+                _agreement_cell(exposure, row),
             )
             for row in exposure.rows
         ],
@@ -179,8 +187,8 @@ def estimates_table(exposure: ExposureSummary) -> Table:
     )
 
 
-def _agreement_cell(row: ExposureRow) -> Cell:
-    outcome = judge(row)
+def _agreement_cell(exposure: ExposureSummary, row: ExposureRow) -> Cell:
+    outcome = judge_row(exposure, row)
     return Cell(_word(outcome), Tone.WARNING if outcome is Agreement.DISPUTED else Tone.PLAIN)
 
 

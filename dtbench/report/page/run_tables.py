@@ -7,8 +7,8 @@ from typing import Final
 import pandas as pd
 
 from dtbench.base.columns import ANY, Better, Column, Table, Unit
-from dtbench.runs.exposure.agreement import judge
-from dtbench.runs.summary import CellSummary, Estimated, ExposureRow, OwnerSummary, RunSummary
+from dtbench.runs.exposure.unjudged import judge_row
+from dtbench.runs.summary import CellSummary, Estimated, ExposureRow, ExposureSummary, OwnerSummary, RunSummary
 from dtbench.traces.causes.exposed_owners import ExposedOwner
 
 
@@ -85,15 +85,16 @@ class _Told:
 
     summary: RunSummary
     cell: CellSummary
+    exposure: ExposureSummary
     row: ExposureRow
     one: Estimated
 
 
 def _find_told(summary: RunSummary) -> Iterator[tuple[None, _Told]]:
     for cell in summary.cells:
-        for row in cell.exposure.rows if cell.exposure else ():
-            for one in row.estimates:
-                yield None, _Told(summary, cell, row, one)
+        if (exposure := cell.exposure) is not None:
+            told = [(row, one) for row in exposure.rows for one in row.estimates]
+            yield from ((None, _Told(summary, cell, exposure, row, one)) for row, one in told)
 
 
 ESTIMATES: Final = Table[RunSummary, None, _Told](
@@ -123,7 +124,7 @@ ESTIMATES: Final = Table[RunSummary, None, _Told](
             "string",
             None,
             "of the rank's row: agree, disputed, unknown",
-            lambda row: judge(row.row).value,
+            lambda row: judge_row(row.exposure, row.row).value,
         ),
     ),
 )

@@ -64,7 +64,7 @@ def plot_step_breakdown(summary: RunSummary) -> Figure:
         _draw_heading(axes, cell, position)
         for row in cell.ranks[:MOST_RANKS]:
             position += 1
-            _draw_rank(axes, row, position, longest_ns)
+            _draw_rank(axes, cell, row, (position, longest_ns))
             ticks.append((position, f"rank {row.rank}"))
         position += 1.1
     _finish_breakdown(axes, ticks, longest_ns, profiled)
@@ -73,8 +73,9 @@ def plot_step_breakdown(summary: RunSummary) -> Figure:
     return figure
 
 
-def _draw_rank(axes: Axes, row: RankBreakdown, position: float, longest_ns: int) -> None:
-    left_ns = 0
+def _draw_rank(axes: Axes, cell: CellSummary, row: RankBreakdown, place: tuple[float, int]) -> None:
+    """Draw the bars of a rank; ``place``: where, and how long the longest step of the figure is, ns."""
+    (position, longest_ns), left_ns = place, 0
     for part in PARTS:
         length_ns = getattr(row, part.field)
         draw_bar(axes, part, (left_ns / NS_PER_MS, length_ns / NS_PER_MS), (position - 0.05, 0.56))
@@ -88,7 +89,8 @@ def _draw_rank(axes: Axes, row: RankBreakdown, position: float, longest_ns: int)
         left_ns += length_ns
     draw_bar(axes, HIDDEN_COMM, (0, row.hidden_comm_ns / NS_PER_MS), (position + 0.32, 0.16))
     exposed = format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns))
-    hidden = format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns))
+    shares = (exposed, format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns)))
+    exposed, hidden = (sentences.bound_below(cell, exposed), "n/a") if cell.unseen_collectives else shares
     words = f"exposed {exposed} of step\nhidden {hidden} of comm"
     axes.text(1.012 * row.step_ns / NS_PER_MS, position, words, va="center", ha="left", fontsize=7, color="#444444")
 

@@ -283,7 +283,8 @@ def _plot_bars(summary: RunSummary, known: Sequence[CellSummary]) -> Figure:
         else ""
     )
     words = f"ms per step; bars: PROFILED, mean over ranks; points: MEASURED, median with interval{untold}"
-    axes.set_xlabel(words, fontsize=8)
+    limits = _say_limits(summary).removeprefix("; ")
+    axes.set_xlabel(f"{words}\n{literal(limits)}" if limits else words, fontsize=8)
     more = f"; the first {MOST_BARS} of {len(known)} cells" if len(known) > MOST_BARS else ""
     set_heading(figure, sweep.finding(summary) + more)
     patches = [
@@ -326,7 +327,14 @@ def _draw_cell(axes: Axes, cell: CellSummary, position: int) -> list[Part]:
 def _footnote(summary: RunSummary) -> str:
     crosses = "; red crosses: see the report's column check"
     doubtful = any(not sentences.is_trusted(cell) for cell in summary.cells)
+    return sweep.scope_words(summary).replace("`", "") + (crosses if doubtful else "") + _say_limits(summary)
+
+
+def _say_limits(summary: RunSummary) -> str:
+    """Say of which cells exposed communication is no finding, a bound, or known in part, each after "; "."""
     doubted = [cell.name for cell in summary.cells if sweep.is_doubted(cell)]
     unlike = f"; PROFILED steps of {name_some(doubted)} may not stand for the run" if doubted else ""
+    unseen = [cell.name for cell in summary.cells if cell.unseen_collectives]
+    least = f"; at least so much is exposed of {name_some(unseen)}" if unseen else ""
     parts = "".join(f"; {cell.name}: bar of {cell.part}" for cell in summary.cells if cell.part is not None)
-    return sweep.scope_words(summary).replace("`", "") + (crosses if doubtful else "") + unlike + parts
+    return unlike + least + parts

@@ -99,7 +99,7 @@ class Answers:
             self.loader.stack(run, state, name, launches, table) for table in ("overlap", "purposes", "collectives")
         ]
         choice = Choice(By(by), rank=_number_or_none(words, "rank"), step=_number_or_none(words, "step"))
-        return make_overlap(cell, CellTables(*tables), choice)
+        return make_overlap(cell, CellTables(launches, *tables), choice)
 
     def _collectives(self, run: FoundRun, state: str, words: Words) -> object:
         from dtbench.report.tb_plugin.collectives import group_collectives, list_collectives

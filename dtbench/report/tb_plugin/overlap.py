@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from dtbench.base.units import format_bytes, format_fraction, format_ns
-from dtbench.base.vocabulary import Cause
-from dtbench.report.page.cell_page import HIDDEN, step_bar, step_parts
+from dtbench.base.vocabulary import Cause, Purpose
+from dtbench.report.page.cell_page import HIDDEN, bound_lines, step_bar, step_parts
+from dtbench.report.page.cell_rows import mark_purposes, purpose_times
 from dtbench.report.page.looks import CAUSE_LOOKS
-from dtbench.report.page.page import Bar, BarPart, Chart, Column, Table
+from dtbench.report.page.page import Bar, BarPart, Chart, Column, Table, words_of
 from dtbench.report.words import causes, sentences
-from dtbench.runs.cell.summarize_overlap import fill_waits, keep_known, keep_of_steps, mean_step
+from dtbench.report.words.marks import Marks
+from dtbench.runs.cell.summarize_overlap import complete, find_part, keep_known, mean_step, summarize_purposes
 from dtbench.runs.cell.summarize_owners import summarize_owners
-from dtbench.traces.time.overlap import divide
 
 if TYPE_CHECKING:
-    from dtbench.runs.summary import CellSummary, OwnerSummary
+    from dtbench.runs.summary import CellSummary, OwnerSummary, PurposeSummary
+    from dtbench.traces.known_part import KnownPart
 
 
 class By(StrEnum):
@@ -51,33 +53,37 @@ class OverlapDocument:
 
 @dataclass(frozen=True)
 class CellTables:
-    """The tables of a cell's launches, each with a column ``launch``."""
+    """The tables of some launches of a cell, each with a column ``launch``."""
 
+    launches: tuple[int, ...]
     overlap: pd.DataFrame
     purposes: pd.DataFrame
     collectives: pd.DataFrame
 
 
 def make_overlap(cell: "CellSummary", tables: CellTables, choice: Choice) -> OverlapDocument:
-    """Return the bars that a person chose. Means are over all counted steps, ranks and launches."""
-    ranks = tuple(int(rank) for rank in sorted(tables.overlap["rank"].unique()))
-    steps = tuple(int(step) for step in sorted(tables.overlap["step"].unique()))
-    chosen = CellTables(*(_choose(table, choice) for table in (tables.overlap, tables.purposes, tables.collectives)))
-    known = keep_known(chosen.overlap)
-    windows, left_out = len(known), len(chosen.overlap) - len(known)
+    """Return the bars that a person chose. Means are over all counted steps, ranks and launches, as far as known."""
+    every = complete(tables.overlap, tables.launches, cell.plan.ranks)
+    ranks = tuple(int(rank) for rank in sorted(every["rank"].unique()))
+    steps = tuple(int(step) for step in sorted(every["step"].unique()))
+    overlap, purposes, collectives = (_choose(one, choice) for one in (every, tables.purposes, tables.collectives))
+    known = keep_known(overlap)
+    windows, left_out = len(known), len(overlap) - len(known)
     if not windows:
         return OverlapDocument(sentence=_say_nothing(left_out), ranks=ranks, steps=steps, chart=None)
     match choice.by:
         case By.RANK:
-            chart = _by_window(cell, known, "rank")
+            chart = _by_window(cell, overlap, "rank")
         case By.STEP:
-            chart = _by_window(cell, known, "step")
+            chart = _by_window(cell, overlap, "step")
         case By.PURPOSE:
-            chart = _by_purpose(keep_of_steps(chosen.purposes, known), windows)
+            chart = _by_purpose(cell, purposes, known)
         case By.OWNER:
-            chart = _by_owner(chosen.collectives, known)
-    exposed = known["exposed_comm_ns"].sum() / known["step_ns"].sum()
-    sentence = f"{_count(windows)}; exposed {format_fraction(float(exposed))} of their time{_say_left_out(left_out)}"
+            chart = _by_owner(cell, collectives, known)
+    exposed = sentences.bound_below(cell, format_fraction(known["exposed_comm_ns"].sum() / known["step_ns"].sum()))
+    counted = _count(windows, find_part(known, overlap))
+    doubt = "".join(f"; {words}" for words in sentences.doubts_of_cells([cell]).values())
+    sentence = f"{counted}; exposed {exposed} of their time{_say_left_out(left_out)}{doubt}"
     return OverlapDocument(sentence=sentence, ranks=ranks, steps=steps, chart=chart)
 
 
@@ -86,8 +92,11 @@ def _columns(names: Sequence[str], *, text: int = 1) -> tuple[Column, ...]:
     return tuple(Column(name, is_number=place >= text) for place, name in enumerate(names))
 
 
-def _count(windows: int) -> str:
-    return "1 profiled step of one rank" if windows == 1 else f"{windows} profiled steps, all ranks' together"
+def _count(windows: int, part: "KnownPart | None" = None) -> str:
+    if windows == 1:
+        return "1 profiled step of one rank"
+    of = "all ranks' together" if part is None or not (part.ranks or part.launches) else f"of {part}"
+    return f"{windows} profiled steps, {of}"
 
 
 def _say_nothing(left_out: int) -> str:
@@ -105,11 +114,19 @@ def _choose(table: pd.DataFrame, choice: Choice) -> pd.DataFrame:
     return kept if choice.step is None else kept[(kept["step"] == choice.step).fillna(value=False)]
 
 
+def _note(cell: "CellSummary", marks: Marks, *others: str | None) -> str:
+    """Say which numbers of a chart are bounds, of what those with a mark are, and what else there is to say."""
+    return "; ".join([*(line.words for line in bound_lines(cell, marks)), *(one for one in others if one)])
+
+
 def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart:
     """Return a bar per rank or step, rounded as ``summarize_ranks`` does."""
-    idle = sentences.idle_word(cell)
+    idle, is_known = sentences.idle_word(cell), not cell.unseen_collectives
     parts = step_parts(idle)
-    rows = [(f"{column} {key}", mean_step(group)) for key, group in overlap.groupby(column)]
+    groups = [(str(key), group, keep_known(group)) for key, group in overlap.groupby(column)]
+    told = [(key, mean_step(known), find_part(known, group)) for key, group, known in groups if len(known)]
+    marks = Marks.of(part for _, _, part in told)
+    rows = [(marks.mark(key, part), row) for key, row, part in told]
     decimals = sentences.decimals_for(row["step_ns"] for _, row in rows)
     shown = ("step_ns", *(part.key for part in parts), "comm_ns", "hidden_comm_ns")
     names = (column, "step", "compute", "exposed comm", "exposed copy", idle, "comm", "hidden comm")
@@ -118,9 +135,9 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart
         columns=_columns((*names, "hidden share of comm", "exposed share of step")),
         rows=tuple(
             (
-                label.removeprefix(f"{column} "),
+                label,
                 *(sentences.format_ms(row[name], decimals) for name in shown),
-                format_fraction(sentences.fraction_of(row["hidden_comm_ns"], row["comm_ns"])),
+                format_fraction(sentences.fraction_of(row["hidden_comm_ns"], row["comm_ns"])) if is_known else "n/a",
                 format_fraction(sentences.fraction_of(row["exposed_comm_ns"], row["step_ns"])),
             )
             for label, row in rows
@@ -129,8 +146,9 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart
     return Chart(
         title=f"Where a profiled step went, by {column}",
         parts=parts,
-        bars=tuple(step_bar(label, row, parts) for label, row in rows),
+        bars=tuple(step_bar(f"{column} {label}", row, parts, is_known=is_known) for label, row in rows),
         below=HIDDEN,
+        note=_note(cell, marks),
         table=table,
     )
 
@@ -141,83 +159,53 @@ _COMM_PARTS = (
 )
 
 
-def _by_purpose(purposes: pd.DataFrame, windows: int) -> Chart:
-    """Return a bar per purpose; a step in which it did not occur counts as zero."""
-    means = [(str(key), _mean_purpose(rows, windows)) for key, rows in purposes.groupby("purpose")]
-    means.sort(key=lambda item: -(item[1].exposed_ns or 0))
-    decimals = sentences.decimals_for(mean.comm_ns or 0 for _, mean in means)
+def _by_purpose(cell: "CellSummary", purposes: pd.DataFrame, steps: pd.DataFrame) -> Chart:
+    """Return a bar per purpose, as the overview has them; a step in which one did not occur counts as zero.
+
+    Args:
+        cell: whose.
+        purposes: of its steps; rows of others are left out.
+        steps: those whose account is known.
+    """
+    is_whole = not cell.unseen_collectives
+    found, notes = summarize_purposes(purposes, steps, cell.plan, (), frozenset(Purpose), is_whole=is_whole)
+    rows = sorted(found, key=lambda row: -(row.exposed_ns or 0))
+    chosen = cell.model_copy(update={"purposes": tuple(rows)})
+    marks = mark_purposes(chosen)
     table = Table(
         title="Per step and rank; times in ms",
         columns=_columns(("purpose", "count", "size", "comm", "hidden", "exposed", "wait", "hidden share")),
         rows=tuple(
             (
-                key,
-                f"{mean.count:.3g}",
-                format_bytes(mean.size_bytes),
-                *(
-                    sentences.format_ms(time_ns, decimals)
-                    for time_ns in (mean.comm_ns, mean.hidden_ns, mean.exposed_ns)
-                ),
-                f"{mean.wait_word}{sentences.format_ms(mean.wait_ns, decimals)}",
-                format_fraction(divide(mean.hidden_ns, mean.comm_ns)),
+                row.purpose.value,
+                str(row.count),
+                format_bytes(row.size_bytes),
+                *map(words_of, purpose_times(chosen, row)),
             )
-            for key, mean in means
+            for row in rows
         ),
     )
-    bars = tuple(
-        _comm_bar(key, mean, mean.exposed_ns, mean.hidden_ns)
-        for key, mean in means
-        if mean.exposed_ns is not None and mean.hidden_ns is not None
-    )
-    return Chart(title="Communication by purpose, per step and rank", parts=_COMM_PARTS, bars=bars, table=table)
-
-
-@dataclass(frozen=True)
-class _MeanPurpose:
-    """One purpose's mean over windows; None: not known in any."""
-
-    count: float
-    size_bytes: float | None
-    hidden_ns: int | None
-    exposed_ns: int | None
-    wait_ns: int | None
-    is_wait_least: bool
-
-    @property
-    def wait_word(self) -> str:
-        """What stands before the wait where not every consumer can be seen."""
-        return "at least " if self.is_wait_least and self.wait_ns is not None else ""
-
-    @property
-    def comm_ns(self) -> int | None:
-        """Both parts, where both are known."""
-        return None if self.hidden_ns is None or self.exposed_ns is None else self.hidden_ns + self.exposed_ns
-
-
-def _mean_purpose(rows: pd.DataFrame, windows: int) -> _MeanPurpose:
-    """Average over windows; one in which the purpose did not occur counts as zero, what is not known is left out."""
-
-    def mean(column: "pd.Series[int]") -> int | None:
-        known = column.dropna()
-        return int(known.sum()) // (windows - len(rows) + len(known)) if len(known) else None
-
-    return _MeanPurpose(
-        count=int(rows["count"].sum()) / windows,
-        size_bytes=mean(rows["size_bytes"]),
-        hidden_ns=mean(rows["hidden_ns"]),
-        exposed_ns=mean(rows["exposed_ns"]),
-        wait_ns=mean(fill_waits(rows)),
-        is_wait_least=bool(rows["is_wait_least"].eq(other=True).any()),
+    return Chart(
+        title="Communication by purpose, per step and rank",
+        parts=_COMM_PARTS,
+        bars=tuple(
+            _comm_bar(chosen, row, marks, row.exposed_ns, row.hidden_ns)
+            for row in rows
+            if row.exposed_ns is not None and row.hidden_ns is not None
+        ),
+        note=_note(chosen, marks, *notes),
+        table=table,
     )
 
 
-def _comm_bar(label: str, mean: _MeanPurpose, exposed_ns: int, hidden_ns: int) -> Bar:
-    hidden = f"hidden {format_fraction(divide(mean.hidden_ns, mean.comm_ns))}"
+def _comm_bar(cell: "CellSummary", row: "PurposeSummary", marks: Marks, exposed_ns: int, hidden_ns: int) -> Bar:
+    hidden = marks.mark(format_fraction(row.hidden_fraction), row.part)
+    waited = marks.mark(sentences.bound_wait(cell, row.purpose, format_ns(row.wait_ns)), row.wait_part)
     return Bar(
-        label=label,
+        label=marks.mark(row.purpose.value, row.part),
         lengths_ns=(exposed_ns, hidden_ns),
         words=(format_ns(exposed_ns), format_ns(hidden_ns)),
-        end=f"{hidden}, waited {mean.wait_word}{format_ns(mean.wait_ns)}",
+        end=f"hidden {hidden}, waited {waited}",
     )
 
 
@@ -230,13 +218,13 @@ def cause_parts() -> tuple[BarPart, ...]:
     )
 
 
-def _by_owner(collectives: pd.DataFrame, steps: pd.DataFrame) -> Chart:
+def _by_owner(cell: "CellSummary", collectives: pd.DataFrame, steps: pd.DataFrame) -> Chart:
     """Return a bar per owner, operation and purpose, split by cause, as the overview has them."""
     found: dict[tuple[str, str, str], list[OwnerSummary]] = {}
     for row in summarize_owners(collectives, steps):
         found.setdefault((row.owner, row.operation or "", row.purpose), []).append(row)
     rows = sorted(found.values(), key=lambda rows: -rows[0].owner_exposed_ns)
-    total_ns = sum(parts[0].owner_exposed_ns for parts in rows)
+    total_ns, marks = sum(parts[0].owner_exposed_ns for parts in rows), Marks.of(parts[0].part for parts in rows)
     decimals = sentences.decimals_for(parts[0].owner_exposed_ns for parts in rows)
     table = Table(
         title="Exposed communication per step and rank; times in ms",
@@ -247,24 +235,26 @@ def _by_owner(collectives: pd.DataFrame, steps: pd.DataFrame) -> Chart:
                 causes.name_operation(parts[0].operation),
                 parts[0].purpose.value,
                 causes.describe_cause(parts[0].cause, waited_for=parts[0].waited_for),
-                sentences.format_ms(parts[0].owner_exposed_ns, decimals),
-                format_fraction(sentences.fraction_of(parts[0].owner_exposed_ns, total_ns)),
+                marks.mark(sentences.format_ms(parts[0].owner_exposed_ns, decimals), parts[0].part),
+                marks.mark(format_fraction(sentences.fraction_of(parts[0].owner_exposed_ns, total_ns)), parts[0].part),
             )
             for parts in rows
         ),
     )
-    note = "" if rows or not steps["exposed_comm_ns"].sum() else "Whose the exposed time is, and why, is not known."
-    bars = tuple(_owner_bar(parts) for parts in rows)
+    is_untold = not rows and bool(steps["exposed_comm_ns"].sum())
+    unknown = "Whose the exposed time is, and why, is not known." if is_untold else None
+    note = _note(cell, marks, unknown, sentences.limit_sentence(cell) if rows else None)
+    bars = tuple(_owner_bar(parts, marks) for parts in rows)
     title = "Exposed time by owner and cause, per step and rank"
     return Chart(title=title, parts=cause_parts(), bars=bars, note=note, table=table)
 
 
-def _owner_bar(parts: Sequence["OwnerSummary"]) -> Bar:
+def _owner_bar(parts: Sequence["OwnerSummary"], marks: Marks) -> Bar:
     by_cause = {part.cause: part.exposed_ns for part in parts}
     lengths = tuple(by_cause.get(cause, 0) for cause in Cause)
     return Bar(
         label=causes.name_collective(parts[0].owner or None, parts[0].operation),
         lengths_ns=lengths,
         words=tuple(format_ns(length) for length in lengths),
-        end=format_ns(parts[0].owner_exposed_ns),
+        end=marks.mark(format_ns(parts[0].owner_exposed_ns), parts[0].part),
     )

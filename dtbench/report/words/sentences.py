@@ -21,7 +21,7 @@ from dtbench.runs.cell.cell_notes import describe_disturbed, say_taken
 from dtbench.runs.doubt_words import describe_doubt
 from dtbench.runs.plan_notes import is_linked, planned_notes
 from dtbench.runs.summary import CellSummary, Interval, OwnerSummary, PurposeSummary, RunSummary
-from dtbench.runs.wrong_results import find_wrong_results
+from dtbench.runs.wrong_results import find_wrong_results, say_unseen, why_unreliable
 from dtbench.scenario.schema.model import Timed
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.records.rank import Receipt, ReceiptOutcome
@@ -208,10 +208,8 @@ def bound_wait(cell: CellSummary, purpose: Purpose, words: str) -> str:
 
 def least_sentences(cell: CellSummary) -> tuple[str, ...]:
     """Say which numbers of a cell's tables are bounds; none where all that was launched was seen to run."""
-    if not cell.unseen_collectives:
+    if (lost := say_unseen(cell)) is None:
         return ()
-    were = "was" if cell.unseen_collectives == 1 else "were"
-    lost = f"{count_things(cell.unseen_collectives, 'collective')} {were} launched and not seen to run"
     return (
         f"{lost}: communication, and what of it was exposed or waited for, is at least this, copies and idle at most",
     )
@@ -247,23 +245,26 @@ def _describe_owner(row: OwnerSummary) -> str:
 
 def has_findings(cell: CellSummary) -> bool:
     """Tell whether causes are findings: steps stand for others, records are whole, and nothing is unreliable."""
-    return _why_unreliable(cell) is None and not cell.doubts and not cell.rank_doubts
-
-
-def _why_unreliable(cell: CellSummary) -> str | None:
-    """Say, as a clause, why no number of a cell may be gone by: others had the machine, or its results are wrong."""
-    return say_taken(cell.disturbed) if cell.disturbed else find_wrong_results(cell)
+    return why_unreliable(cell) is None and not cell.doubts and not cell.rank_doubts
 
 
 def doubts_of_cells(cells: Iterable[CellSummary]) -> dict[str, str]:
     """Say it of each cell of a run that there is something to say of, also that it is unreliable and why."""
     said = {}
     for cell in cells:
-        why = _why_unreliable(cell)
-        words = say_doubts(cell.doubts) if why is None else f"unreliable, since {why}"
+        why, lost = why_unreliable(cell), next(iter(cell.rank_doubts), say_unseen(cell))
+        words = f"unreliable, since {why}" if why is not None else f"not judged: {lost}" if lost else None
+        words = words or say_doubts(cell.doubts)
         if words is not None:
             said[cell.name] = words
     return said
+
+
+def limit_sentence(cell: CellSummary) -> str | None:
+    """Say why no advice follows from whose communication was exposed, and why; None: something may."""
+    if not has_findings(cell):
+        return NOT_WHOLE if cell.rank_doubts else NO_FINDING
+    return NOT_SEEN if cell.unseen_collectives else None
 
 
 def advice_sentences(cell: CellSummary) -> list[str]:
@@ -271,12 +272,10 @@ def advice_sentences(cell: CellSummary) -> list[str]:
 
     None where its numbers are unreliable.
     """
-    if _why_unreliable(cell) is not None:
+    if why_unreliable(cell) is not None:
         return []
-    if not has_findings(cell):
-        return [NOT_WHOLE if cell.rank_doubts else NO_FINDING] if cell.owners else []
-    if cell.unseen_collectives:
-        return [NOT_SEEN] if cell.owners else []
+    if (limit := limit_sentence(cell)) is not None:
+        return [limit] if cell.owners else []
     losses = [of_run(row) for row in cell.owners]
     comm_ns = max((rank.comm_ns for rank in cell.ranks), default=NAN)
     found = advise(losses, describe_cell(cell), step_ns=profiled_step_ns(cell), comm_ns=comm_ns)

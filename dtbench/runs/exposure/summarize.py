@@ -1,9 +1,10 @@
 """Exposed communication of a cell: every estimate of every rank, whether they agree, and what overlapping gained."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,8 @@ from dtbench.runs.exposure.estimates import (
 from dtbench.runs.exposure.notes import note_launch, note_left_out, note_undecided
 from dtbench.runs.summary import Estimated, ExposureRow, ExposureSummary
 from dtbench.store.records.rank import RankRecord
+
+_STEP: Final = ["step", "rank"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class _Read:
 
     Attributes:
         exposed_ns: of PROFILED steps, one row per step, one column per rank.
-        gap_ns: likewise, how long the compute stream waited; without columns where the ranks have none.
+        gap_ns: likewise, how long the compute stream waited; NaN where not all of that is known; without columns where
+            the ranks have none.
         gradient_gap_ns: the part of it that was for gradients.
     """
 
@@ -107,8 +111,8 @@ def summarize_exposure(
     timed = [kind for kind in kinds if kind is not Estimate.WAIT or device is DeviceKind.CPU]
     notes = [
         f"{launch.name}: {note}" if len(launches) > 1 else note
-        for launch in launches
-        for note in note_launch(launch.ranks, timed, has_ended=launch.has_ended)
+        for launch, of_launch in zip(launches, read, strict=True)
+        for note in (*note_launch(launch.ranks, timed, has_ended=launch.has_ended), *_note_untold_gaps(of_launch))
     ]
     slowest = [_find_slowest(one) for one in read]
     gains = [estimate_difference(blocks, Arm.SERIAL, Arm.FULL) for blocks in slowest]
@@ -126,10 +130,12 @@ def _read_launch(launch: LaunchExposure, device: DeviceKind) -> _Read:
     unlike = {arm for of_rank in steps.values() for arm in find_unlike_arms(of_rank)}
     exposed_ns = launch.overlap.pivot_table(index="step", columns="rank", values="exposed_comm_ns")
     waits = launch.purposes if device is DeviceKind.CUDA else launch.purposes[:0]
+    is_quiet = launch.overlap["comm_ns"].eq(0).fillna(value=False).astype("bool")
+    told = pd.concat([waits[_STEP], launch.overlap.loc[is_quiet, _STEP]]) if len(waits) else waits[_STEP]
     return _Read(
         exposed_ns=exposed_ns,
-        gap_ns=_sum_gaps(waits, exposed_ns),
-        gradient_gap_ns=_sum_gaps(waits[waits["purpose"] == Purpose.GRAD_REDUCE], exposed_ns),
+        gap_ns=_sum_gaps(waits, told, exposed_ns),
+        gradient_gap_ns=_sum_gaps(waits[waits["purpose"] == Purpose.GRAD_REDUCE], told, exposed_ns),
         blocks=keep_undisturbed(
             {
                 rank: [block for block in read_blocks(of_rank) if block.arm not in unlike]
@@ -140,12 +146,35 @@ def _read_launch(launch: LaunchExposure, device: DeviceKind) -> _Read:
     )
 
 
-def _sum_gaps(waits: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
-    """Sum waits over purposes, with the steps and ranks of another table; a step that waited for nothing has zero."""
-    if waits.empty:
+def _sum_gaps(waits: pd.DataFrame, told: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
+    """Sum waits over purposes, with the steps and ranks of another table.
+
+    NaN where one of a step is not known, or only at least: what is compared must be all of it. A step that waited for
+    nothing has zero.
+
+    Args:
+        waits: rows of the table ``purposes``.
+        told: ``step`` and ``rank`` of those of which it is known for what they communicated; none: of no rank.
+        like: one row per step, one column per rank.
+    """
+    if told.empty:
         return pd.DataFrame(index=like.index)
-    sums = waits.pivot_table(index="step", columns="rank", values="wait_ns", aggfunc="sum")
-    return sums.reindex_like(like).fillna(0).where(like.notna())
+    is_least = waits["is_wait_least"].eq(other=True).fillna(value=False).astype("bool")
+    known = waits[_STEP].assign(wait_ns=waits["wait_ns"].astype("float64").mask(is_least))
+    every = pd.concat([told.assign(wait_ns=0.0), known])
+    sums = every.groupby(_STEP)["wait_ns"].agg(lambda of_step: of_step.sum(skipna=False)).unstack("rank")
+    return sums.reindex_like(like).where(like.notna())
+
+
+def _note_untold_gaps(read: _Read) -> Iterator[str]:
+    """Say of how many steps that have an account it is not known how long their compute stream waited."""
+    timed = int(read.exposed_ns.notna().to_numpy().sum())
+    untold = timed - int(read.gap_ns.notna().to_numpy().sum())
+    if untold and not read.gap_ns.columns.empty:
+        yield (
+            f"how long the compute stream waited is not known, or only at least, in {untold} of {timed} rank steps: "
+            "the estimate by waits is without them"
+        )
 
 
 def _estimate(kinds: Sequence[Estimate], launches: Sequence[_Read], ranks: Sequence[int]) -> _Found:

@@ -22,6 +22,7 @@ from dtbench.report.tb_plugin.plugin import BoardPlugin
 from dtbench.report.tb_plugin.run_list import RunList
 from dtbench.report.tb_plugin.runs import LogDirectory
 from dtbench.report.words import sentences
+from dtbench.report.words.doubts import NO_FINDING
 from dtbench.runs.run import summarize_run
 from dtbench.store.journal import JournalWriter, RankState, StepTiming
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -579,6 +580,78 @@ def test_bars_are_means_of_the_steps_whose_account_is_known_and_the_others_are_c
         if by == "purpose":
             assert said["chart"] == whole["chart"]
         assert all(length >= 0 for bar in said["chart"]["bars"] for length in bar["lengths_ns"])
+
+
+def keep_rows(launch: LaunchFolder, table: str, *, rank: int) -> None:
+    """Take the rows of all other ranks out of a table."""
+    frame = pd.read_parquet(launch.derived_table(table))
+    kept = frame[frame["rank"] == rank]
+    kept.attrs = frame.attrs
+    write_table(launch.derived_table(table), kept)
+
+
+def test_a_rank_of_which_no_purpose_is_told_is_no_zero_in_the_mean(logdir: Path, open_board: OpenBoard) -> None:
+    keep_rows(RunFolder(logdir / RUN).launch("ddp", 0), "purposes", rank=0)
+    (row,) = summarize_run(logdir / RUN).cells[0].purposes
+    chart = open_board(logdir).ask("overlap", **{**DDP, "launch": "all"}, by="purpose")["chart"]
+    assert chart["bars"][0]["lengths_ns"] == [row.exposed_ns, row.hidden_ns]
+    assert chart["table"]["rows"][0][1:3] == ["4", "19.3 MiB"]
+    assert "* of rank 0 alone, of 2: not known of the others" in chart["note"]
+    assert "purposes of communication are not known in 3 of 6 rank steps" in chart["note"]
+
+
+def test_a_rank_without_an_account_is_missed_and_can_be_chosen(logdir: Path, open_board: OpenBoard) -> None:
+    keep_rows(RunFolder(logdir / RUN).launch("ddp", 0), "overlap", rank=0)
+    board = open_board(logdir)
+    said = board.ask("overlap", **{**DDP, "launch": "all"})
+    assert said["ranks"] == [0, 1]
+    assert said["sentence"] == (
+        "3 profiled steps, of rank 0 alone, of 2; exposed 19.8 % of their time; 3 more are left out: where their time "
+        "went is not known; not judged: launch0: rank 1 is in no derived table"
+    )
+    lost = board.ask("overlap", **{**DDP, "launch": "all"}, rank=1)
+    assert lost["sentence"].startswith("Nothing to show: where the time went is not known of 3 profiled steps")
+
+
+def test_bars_of_owners_of_which_a_part_is_known_say_which(logdir: Path, open_board: OpenBoard) -> None:
+    launch = RunFolder(logdir / RUN).launch("ddp", 0)
+    frame = pd.read_parquet(launch.derived_table("collectives"))
+    is_lost = (frame["owner"] == "bucket 3") & (frame["rank"] == 0)
+    frame["exposed_ns"] = frame["exposed_ns"].astype("Int64").mask(is_lost)
+    write_table(launch.derived_table("collectives"), frame)
+    chart = open_board(logdir).ask("overlap", **{**DDP, "launch": "all"}, by="owner")["chart"]
+    first, second, *_ = chart["table"]["rows"]
+    assert (first[0], first[4], second[4]) == ("bucket 3", "60.07*", "7.63")
+    assert chart["bars"][0]["end"] == "60.1 ms*"
+    assert "* of rank 1 alone, of 2: not known of the others" in chart["note"]
+
+
+def test_bars_of_which_something_launched_was_not_seen_are_bounds(logdir: Path, open_board: OpenBoard) -> None:
+    launch = RunFolder(logdir / RUN).launch("ddp", 0)
+    frame = pd.read_parquet(launch.derived_table("overlap"))
+    frame.attrs["unseen_collectives"] = 3
+    write_table(launch.derived_table("overlap"), frame)
+    board = open_board(logdir)
+    lost = "3 collectives were launched and not seen to run"
+    for by in ("rank", "step", "purpose", "owner"):
+        said = board.ask("overlap", **{**DDP, "launch": "all"}, by=by)
+        assert "; exposed at least 17.0 % of their time; " in said["sentence"]
+        assert said["chart"]["note"].startswith(f"{lost}: communication, and what of it was exposed")
+        if by != "owner":
+            assert all("hidden n/a" in bar["end"] for bar in said["chart"]["bars"])
+    purpose = board.ask("overlap", **{**DDP, "launch": "all"}, by="purpose")["chart"]
+    assert purpose["table"]["rows"][0][-2:] == ["at least 74.9", "n/a"]
+
+
+@pytest.mark.parametrize("by", ["rank", "owner"])
+def test_bars_of_steps_that_stand_for_no_others_say_so(by: str, logdir: Path, open_board: OpenBoard) -> None:
+    steps = RunFolder(logdir / RUN).launch("ddp", 0).steps
+    frame = pd.read_parquet(steps)
+    longer = frame["duration_ns"].where(frame["phase"] != "PROFILED", 2 * frame["duration_ns"])
+    write_table(steps, frame.assign(duration_ns=longer))
+    said = open_board(logdir).ask("overlap", **{**DDP, "launch": "all"}, by=by)
+    assert said["sentence"].endswith("; NOT REPRESENTATIVE: PROFILED steps took 2.14 x as long as MEASURED ones")
+    assert (NO_FINDING in said["chart"]["note"]) is (by == "owner")
 
 
 def test_where_no_account_is_known_the_tab_says_so_and_not_that_nothing_was_profiled(

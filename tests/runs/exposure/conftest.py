@@ -136,7 +136,6 @@ def make_purposes(wait_ms: Mapping[int, Sequence[float]]) -> pd.DataFrame:
         for rank, of_rank in wait_ms.items()
         for place, wait in enumerate(of_rank)
         for purpose in (Purpose.GRAD_REDUCE, Purpose.UNSHARD)
-        if wait
     ]
     return pd.DataFrame(rows, columns=list(PURPOSES.dtypes)).astype(PURPOSES.dtypes)
 

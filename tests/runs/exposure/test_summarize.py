@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from dtbench.base.vocabulary import Arm, DeviceKind, Estimate, Operation, Purpose
 from dtbench.runs.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.runs.summary import Estimated, ExposureRow, ExposureSummary
 from dtbench.store.records.arms import ArmSteps
+from dtbench.traces.rows.tables import PURPOSES
 
 MS = 1_000_000
 ALL = ("trace", "ablation", "wait")
@@ -222,3 +225,36 @@ def test_on_cuda_waits_are_the_gaps_of_the_compute_stream_in_profiled_steps(step
     assert found.notes == ()
     on_cpu = summarize(launch, asked=("trace", "wait"))
     assert math.isnan(of(on_cpu.rows[0], Estimate.WAIT).mean_ns)  # there clocks must have seen them
+
+
+@pytest.mark.parametrize(
+    ("lose", "untold"),
+    [
+        (lambda waits: waits.assign(wait_ns=waits["wait_ns"].mask(waits["step"] == 31)), 1),
+        (lambda waits: waits.assign(is_wait_least=waits["step"] == 31), 1),
+        (lambda waits: waits[waits["step"] != 31], 1),
+        (lambda waits: waits.assign(wait_ns=pd.NA), 3),
+        (lambda waits: waits.assign(is_wait_least=True), 3),
+    ],
+    ids=["of a step", "a bound of a step", "no purpose of a step", "of none", "bounds alone"],
+)
+def test_a_wait_of_the_compute_stream_that_is_not_known_is_no_zero(
+    lose: Callable[[pd.DataFrame], pd.DataFrame], untold: int, steps_of: Steps, launch_of: Launch
+) -> None:
+    whole = launch_of({0: [20.0, 20.1, 20.2]}, {0: steps_of({FULL: 100}, order=())}, gaps_ms={0: [19.0] * 3})
+    launch = replace(whole, purposes=lose(whole.purposes).astype(PURPOSES.dtypes))
+    found = summarize_exposure(("trace", "wait"), [launch], DeviceKind.CUDA)
+    assert found is not None
+    waited_ms = means_ms(found.rows[0])["wait"]
+    assert math.isnan(waited_ms) if untold == 3 else waited_ms == 19.0
+    assert found.notes[0].startswith(
+        f"how long the compute stream waited is not known, or only at least, in {untold} of 3 rank steps"
+    )
+    assert not found.rows[0].disputes
+
+
+def test_a_step_that_communicated_nothing_waited_for_nothing(steps_of: Steps, launch_of: Launch) -> None:
+    launch = launch_of({0: [20.0, 20.0, 0.0]}, {0: steps_of({FULL: 100}, order=())}, gaps_ms={0: [18.0, 18.0]})
+    found = summarize_exposure(("trace", "wait"), [launch], DeviceKind.CUDA)
+    assert found is not None
+    assert (means_ms(found.rows[0])["wait"], found.notes) == (12.0, ())
