@@ -250,9 +250,9 @@ FAULTS: Final = (
     ),
     Fault(
         "JSON with zeros for what is not known",
-        "report/page/trace_document.py",
-        'return "NaN" if is_unknown else value',
-        "return 0 if is_unknown else value",
+        "base/document.py",
+        'return "NaN" if _is_unknown(value) else self.known.write(value)',
+        "return 0 if _is_unknown(value) else self.known.write(value)",
         f"{REPORT}trace_page.py::test_json_tells_no_hidden_share_where_not_all_was_seen",
     ),
     Fault(
@@ -271,16 +271,16 @@ FAULTS: Final = (
     ),
     Fault(
         "a purpose's mean over the windows that have it",
-        "report/tb_plugin/overlap.py",
-        "(windows - len(rows) + len(known))",
-        "len(known)",
+        "runs/cell/summarize_overlap.py",
+        "reindex(steps, fill_value=0)",
+        "reindex(steps)",
         f"{OVERLAP}a_purpose_is_the_mean_over_all_windows_also_those_in_which_it_did_not_occur",
     ),
     Fault(
         "what is not known not said in the timeline",
         "report/timeline/document.py",
-        "[*spans.notes, *_note_unknown(ranks)]",
-        "[*spans.notes]",
+        "[*say_notes(spans.notes), *_note_unknown(ranks)]",
+        "[*say_notes(spans.notes)]",
         "tests/report/timeline/test_documents.py::test_what_is_not_known_of_a_collective_is_null_and_no_zero_and_counted",
     ),
     Fault(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dtbench.report.page.trace_document import traces_document
+from dtbench.report.documents import traces as traces_documents
 from dtbench.report.page.trace_page import time_table
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
@@ -42,7 +42,7 @@ def test_communication_is_at_least_what_was_seen_and_what_may_be_communication_a
 
 def test_json_tells_no_hidden_share_where_not_all_was_seen(seen: TraceSet, lacking: TraceSet) -> None:
     for traces, is_least in ((seen, False), (lacking, True)):
-        ranks: Any = traces_document(traces)["ranks"]
+        ranks: Any = traces_documents.document(traces)["ranks"]
         for step, told in zip(seen.analyses[0].steps, ranks[0]["steps"], strict=True):
             assert told["at_least"] is is_least
             assert told["exposed_comm_ns"] == step.overlap.exposed_comm_ns

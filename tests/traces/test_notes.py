@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dtbench.base.vocabulary import Purpose
-from dtbench.report.page.trace_document import traces_document
+from dtbench.report.documents import traces as traces_documents
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.notes import clocks, files, job, lacking, spans, tables
 from dtbench.traces.notes.clocks import ClockCorrected, Copies, EndsAstray
@@ -190,6 +190,6 @@ def test_what_is_in_no_number_of_several_traces_alike_is_one_sentence(draw: Call
     traces = analyze_traces(paths)
     assert pick_notes(traces.notes, NotUnderstood) == [NotUnderstood((0, 1, 2), "io", 3)]
     said = "ranks 0-2: 3 events of category io are not understood, and in no number"
-    shown = traces_document(traces)["notes"]
+    shown = traces_documents.document(traces)["notes"]
     assert isinstance(shown, list)
     assert [note for note in shown if "category io" in note] == [said]

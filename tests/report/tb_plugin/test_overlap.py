@@ -58,6 +58,9 @@ def tables() -> CellTables:
         }
         for rank, step in WINDOWS[:2]  # in the other two windows it does not occur
     ]
+    rank, step = WINDOWS[2]
+    gather = {"purpose": "unshard", "count": 1, "size_bytes": 512, "comm_ns": 4, "hidden_ns": 2, "exposed_ns": 2}
+    purposes.append({"rank": rank, "step": step, **gather, "wait_ns": 2, "is_wait_least": False})
     collectives: list[dict[str, object]] = [
         {
             "rank": rank,
@@ -99,9 +102,10 @@ def tables() -> CellTables:
         for row in table:
             row[unit] = ""
     return CellTables(
-        overlap=spell_table(OVERLAP.dtypes, overlap),
-        purposes=spell_table(PURPOSES.dtypes, purposes),
-        collectives=spell_table(COLLECTIVES.dtypes, collectives),
+        launches=(0,),
+        overlap=spell_table(OVERLAP.dtypes, overlap).assign(launch=0),
+        purposes=spell_table(PURPOSES.dtypes, purposes).assign(launch=0),
+        collectives=spell_table(COLLECTIVES.dtypes, collectives).assign(launch=0),
     )
 
 
@@ -139,9 +143,9 @@ def test_a_bar_is_the_mean_of_a_rank_or_of_a_step(show: Show) -> None:
 
 def test_a_purpose_is_the_mean_over_all_windows_also_those_in_which_it_did_not_occur(show: Show) -> None:
     chart, table = chart_of(show(By.PURPOSE))
-    assert [bar.lengths_ns for bar in chart.bars] == [(6 * MS // 4, 2 * MS // 4)]
-    (row,) = table.words
-    assert row == ("grad_reduce", "1", "1.00 KiB", "2.000", "0.500", "1.500", "1.000", "25.0 %")
+    assert [bar.lengths_ns for bar in chart.bars] == [(6 * MS // 4, 2 * MS // 4), (MS // 2, MS // 2)]
+    row, _ = table.words
+    assert row == ("grad_reduce", "2", "2.00 KiB", "2.000", "0.500", "1.500", "1.000", "25.0 %")
 
 
 def test_an_owners_share_is_its_part_of_what_all_owners_exposed(show: Show) -> None:
