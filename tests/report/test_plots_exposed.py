@@ -1,5 +1,7 @@
 """Whose communication was exposed, and how much of each step: the figures, by their artists."""
 
+import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -185,3 +187,21 @@ def test_overlap_of_steps_that_may_stand_for_no_others_says_so_below_the_panel()
     doubted = plot_overlap(overlap_of({(0, 7): 5}), {"": "NOT REPRESENTATIVE: why"}).axes[0]
     assert doubted.get_xlabel() == "NOT REPRESENTATIVE: why\nPROFILED step, of the trace"
     assert plot_overlap(overlap_of({(0, 7): 5}), {}).axes[0].get_xlabel() == "PROFILED step, of the trace"
+
+
+def test_a_step_of_which_communication_is_lost_is_a_bound_in_the_table_and_in_the_picture(tmp_path: Path) -> None:
+    file = RECORDED / "ddp_2ranks_rank0.json.gz"
+    whole = dtbench.read_trace(file)
+    assert not whole.overlap["is_least"].any()
+    assert "is hidden" in plot_overlap(whole.overlap).axes[0].get_title(loc="left")
+    document = json.loads(gzip.decompress(file.read_bytes()))
+    spans = [event for event in document["traceEvents"] if str(event.get("name")).startswith("gloo:")]
+    document["traceEvents"].remove(spans[len(spans) // 2])
+    (tmp_path / "lossy.json").write_text(json.dumps(document), encoding="utf-8")
+    lossy = dtbench.read_trace(tmp_path / "lossy.json")
+    assert lossy.overlap["is_least"].sum() == 1
+    assert lossy.whole["is_least"].tolist() == [True]
+    title = plot_overlap(lossy.overlap).axes[0].get_title(loc="left").replace("\n", " ")
+    assert title.startswith("at least ")
+    assert title.endswith("more communication was launched than was seen to run")
+    assert "hidden" not in title

@@ -1,11 +1,11 @@
 """What traces say as one JSON document: integer nanoseconds, ratios as fractions, "NaN" where a number is not known."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dtbench.base.columns import Row
+from dtbench.base.columns import Column, Row
 from dtbench.base.docstrings import read_attributes
 from dtbench.base.document import (
     COUNT,
@@ -57,14 +57,9 @@ FORMAT_VERSION: Final = 1
 
 @dataclass(frozen=True)
 class _Window:
-    """A step, or a whole trace.
-
-    Attributes:
-        is_least: collectives or kernels were launched in it and not seen to run.
-    """
+    """A step, or a whole trace."""
 
     overlap: Overlap
-    is_least: bool
     unattributed_ns: int | None
     purposes: tuple[PurposeTime, ...]
     account: WindowAccount
@@ -73,11 +68,12 @@ class _Window:
     @property
     def hidden_fraction(self) -> float | None:
         """Of communication; None where not all of it was seen."""
-        return None if self.is_least else self.overlap.hidden_fraction
+        return None if self.overlap.is_least else self.overlap.hidden_fraction
 
 
-def _overlap_of(window: _Window) -> Overlap:
-    return window.overlap
+def _account_keys(columns: Iterable[Column[Overlap]]) -> tuple[Key[_Window], ...]:
+    """Return the columns of an account as keys; whether it is a bound, ``at_least`` says."""
+    return keys_inside(keys_of_columns(one for one in columns if one.name != "is_least"), lambda window: window.overlap)
 
 
 _LAST_KEYS: Final = (
@@ -98,7 +94,7 @@ _LAST_KEYS: Final = (
         FLAG,
         "collectives or kernels were launched in it and not seen to run: times of communication, of what is exposed "
         "and of waits are at least what they say, those of copies and idle time at most",
-        lambda window: window.is_least,
+        lambda window: window.overlap.is_least,
     ),
     Key[_Window](
         "unattributed_ns",
@@ -135,28 +131,26 @@ _LAST_KEYS: Final = (
 _WHOLE: Final = Shape[_Window](
     "Whole",
     "Where the time of a whole trace went.",
-    (*keys_inside(keys_of_columns(WHOLE_TRACE.columns), _overlap_of), *_LAST_KEYS),
+    (*_account_keys(WHOLE_TRACE.columns), *_LAST_KEYS),
 )
 _STEP: Final = Shape[_Window](
     "Step",
     f"{OVERLAP.doc.partition(', one row')[0]}.",
     (
         Key("step", WHOLE, OVERLAP["step"].doc, lambda window: window.step),
-        *keys_inside(keys_of_columns(OVERLAP.columns), _overlap_of),
+        *_account_keys(OVERLAP.columns),
         *_LAST_KEYS,
     ),
 )
 
 
 def _find_whole(one: TraceAnalysis) -> _Window:
-    is_least = bool(one.unseen) or one.lost.recorded is not None
-    return _Window(one.whole, is_least, one.whole_unattributed_ns, one.whole_purposes, one.accounts.whole)
+    return _Window(one.whole, one.whole_unattributed_ns, one.whole_purposes, one.accounts.whole)
 
 
 def _find_steps(one: TraceAnalysis) -> Iterator[_Window]:
     for step, account in zip(one.steps, one.accounts.steps, strict=True):
-        is_least = bool(step.lost) or step.step in one.lost.steps
-        yield _Window(step.overlap, is_least, step.unattributed_ns, step.purposes, account, step.step)
+        yield _Window(step.overlap, step.unattributed_ns, step.purposes, account, step.step)
 
 
 _TAX: Final = Shape[OverlapTax](

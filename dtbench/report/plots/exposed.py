@@ -251,9 +251,13 @@ def _overlap_finding(cell: str, rows: pd.DataFrame) -> str:
     comm_ns, exposed_ns = float(rows["comm_ns"].sum()), float(rows[_EXPOSED.field].sum())
     if not comm_ns:
         return f"{cell}: no communication" if cell else "No communication"
-    hidden = format_fraction(fraction_of(float(rows[HIDDEN_COMM.field].sum()), comm_ns))
     share = format_fraction(fraction_of(exposed_ns, float(rows["step_ns"].sum())))
-    words = f"{hidden} of the communication is hidden, {format_ns(exposed_ns / len(rows))} of a step exposed ({share})"
+    exposed = f"{format_ns(exposed_ns / len(rows))} of a step exposed ({share})"
+    if rows.get("is_least", pd.Series(dtype="boolean")).any():
+        words = f"at least {exposed}: more communication was launched than was seen to run"
+    else:
+        hidden = format_fraction(fraction_of(float(rows[HIDDEN_COMM.field].sum()), comm_ns))
+        words = f"{hidden} of the communication is hidden, {exposed}"
     return f"{cell}: {words}" if cell else words
 
 

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from dtbench.base.columns import Unit
 from dtbench.base.vocabulary import Purpose
 from dtbench.plan.plan import Plan
 from dtbench.runs.summary import PurposeSummary, RankBreakdown
@@ -21,7 +22,7 @@ from dtbench.traces.time.intervals import Bools
 _ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
 """Purposes of which a plan says "none" by leaving them out; of the others it then says nothing."""
 
-_ACCOUNT: Final = [column.name for column in OVERLAP.columns]
+_ACCOUNT: Final = [column.name for column in OVERLAP.columns if column.unit is Unit.NS]
 _TIMES: Final = ["comm_ns", "hidden_ns", "exposed_ns", "wait_ns"]
 _STEP: Final = ["launch", "rank", "step"]
 

@@ -240,8 +240,10 @@ def _mean_overlap(windows: Sequence[Overlap]) -> Overlap:
     step_ns, compute_ns = mean(one.step_ns for one in windows), mean(one.compute_ns for one in windows)
     hidden_ns, exposed_ns = mean(one.hidden_comm_ns for one in windows), mean(one.exposed_comm_ns for one in windows)
     copy_ns = mean(one.exposed_copy_ns for one in windows)
+    is_least = any(one.is_least for one in windows)
     if step_ns is None or compute_ns is None or hidden_ns is None or exposed_ns is None or copy_ns is None:
-        return replace(NOT_SEEN, step_ns=step_ns, comm_ns=mean(one.comm_ns for one in windows))
+        comm_ns = mean(one.comm_ns for one in windows)
+        return replace(NOT_SEEN, step_ns=step_ns, comm_ns=comm_ns, is_least=is_least)
     return Overlap(
         step_ns=step_ns,
         compute_ns=compute_ns,
@@ -250,6 +252,7 @@ def _mean_overlap(windows: Sequence[Overlap]) -> Overlap:
         exposed_comm_ns=exposed_ns,
         exposed_copy_ns=copy_ns,
         idle_ns=step_ns - compute_ns - exposed_ns - copy_ns,
+        is_least=is_least,
     )
 
 

@@ -34,7 +34,7 @@ def count_lost(
 
 
 def doubt_overlap(one: Overlap) -> Overlap:
-    """Return an account without its zeros about communication, and without what is left over where one is gone."""
+    """Return an account as a bound: without zeros of communication, and without what is left over where one is gone."""
     exposed_ns = one.exposed_comm_ns or None
     return replace(
         one,
@@ -42,12 +42,13 @@ def doubt_overlap(one: Overlap) -> Overlap:
         hidden_comm_ns=one.hidden_comm_ns or None,
         exposed_comm_ns=exposed_ns,
         idle_ns=None if exposed_ns is None else one.idle_ns,
+        is_least=True,
     )
 
 
 def leave_comm(one: Overlap) -> Overlap:
     """Return what is known of a step of which kernels are lost: communication that was seen; not how long it took."""
-    return replace(NOT_SEEN, comm_ns=one.comm_ns)
+    return replace(NOT_SEEN, comm_ns=one.comm_ns, is_least=True)
 
 
 def leave_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:

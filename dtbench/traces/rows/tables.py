@@ -72,6 +72,14 @@ _PARTS: Final = (
         lambda row: row.idle_ns,
         better=Better.LOWER,
     ),
+    Column[Overlap](
+        "is_least",
+        "boolean",
+        None,
+        "collectives or kernels were launched and not seen to run: communication, hidden or exposed, is at least this, "
+        "copies and idle time at most; NA: a table of an older version, which does not say",
+        lambda row: row.is_least,
+    ),
 )
 
 OVERLAP: Final = Table[_Analyses, Place, Overlap](

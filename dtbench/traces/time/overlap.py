@@ -28,6 +28,8 @@ class Overlap:
         exposed_comm_ns: communication runs and compute does not.
         exposed_copy_ns: a copy runs and neither compute nor communication does.
         idle_ns: nothing runs; on CPU this is host time, Python and dispatch.
+        is_least: collectives or kernels were launched and not seen to run, so that communication, hidden and exposed,
+            is at least this, and copies and idle time at most.
     """
 
     step_ns: int | None
@@ -37,6 +39,7 @@ class Overlap:
     exposed_comm_ns: int | None
     exposed_copy_ns: int | None
     idle_ns: int | None
+    is_least: bool = False
 
     @property
     def is_decided(self) -> bool:
