@@ -11,7 +11,14 @@ from dtbench.report.documents.traces import document_head as traces_document
 from dtbench.report.words.trace_words import answer_lines, find_gaps
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
-from dtbench.traces.notes.lacking import ComputeNotRecorded, EmptySteps, LostKernels, StepsSkipped, UnknownPurposes
+from dtbench.traces.notes.lacking import (
+    ComputeNotRecorded,
+    EmptySteps,
+    LostCopies,
+    LostKernels,
+    StepsSkipped,
+    UnknownPurposes,
+)
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.rows.collective_table import COLLECTIVES
 from tests.traces.conftest import draw_events
@@ -266,3 +273,33 @@ def test_a_step_before_ranges_that_are_missing_ends_with_its_own(
     assert [step.overlap.step_ns is None for step in one.steps] == [not is_bounded, False]
     assert not pick_notes(traces.notes, LostKernels)
     assert not pick_notes(traces.notes, UnknownPurposes)
+
+
+COPIED = """
+step ProfilerStep#1      @1 |==========                    |
+step ProfilerStep#2      @1 |          ==========          |
+call cudaLaunchKernel    @1 |a          d                  |
+call cudaMemcpyAsync     @1 |  b           e               |
+call cudaMemsetAsync     @1 |    c           f             |
+kernel gemm              @7 | aa         dd                |
+copy Memcpy DtoH         @7 |    bb          ee            |
+copy Memset (Device)     @7 |      cc          ff          |
+"""
+
+
+@pytest.mark.parametrize(
+    ("lost", "counted"), [("", 0), ("b", 1), ("be", 2), ("bcef", 4)], ids=["none", "a copy", "all copies", "all"]
+)
+def test_copies_and_fills_that_were_launched_and_are_not_there_are_counted(
+    tmp_path: Path, lost: str, counted: int
+) -> None:
+    def is_there(event: Event) -> bool:
+        args = event["args"]
+        assert isinstance(args, dict)
+        return event["cat"] != "gpu_memcpy" or chr(args["correlation"]) not in lost
+
+    path = tmp_path / "copied.json"
+    path.write_text(json.dumps({"traceEvents": [*filter(is_there, draw_events(COPIED))]}))
+    traces = analyze_traces([path])
+    assert traces.analyses[0].lost.copies == counted
+    assert [note.copies for note in pick_notes(traces.notes, LostCopies)] == [counted] * bool(counted)

@@ -27,7 +27,7 @@ from dtbench.traces.account.purpose_times import PurposeTime
 from dtbench.traces.rank.analysis import StepAccount, TraceAnalysis
 from dtbench.traces.time.coverage import window_borders
 from dtbench.traces.time.intervals import Intervals, intersect
-from dtbench.traces.time.overlap import NOT_SEEN
+from dtbench.traces.time.overlap import NOT_SEEN, Overlap
 from dtbench.traces.time.shares import share_time
 from dtbench.traces.timeline import RankTimeline
 
@@ -47,7 +47,7 @@ def leave_out_settings(one: TraceAnalysis, set_in: Intervals | None) -> TraceAna
     return replace(
         left,
         timeline=_leave_under_way(left.timeline, set_in),
-        whole=NOT_SEEN,
+        whole=_leave_account(one.whole),
         whole_purposes=_leave_purposes(one.whole_purposes),
         whole_unattributed_ns=None,
         accounts=replace(left.accounts, whole=_leave_times(one.accounts.whole), overlap_tax=None),
@@ -88,7 +88,12 @@ def _leave_steps(one: TraceAnalysis, lacks: Sequence[bool]) -> TraceAnalysis:
 
 
 def _leave_step(step: StepAccount) -> StepAccount:
-    return StepAccount(step.step, NOT_SEEN, _leave_purposes(step.purposes), unattributed_ns=None, lost=step.lost)
+    left, purposes = _leave_account(step.overlap), _leave_purposes(step.purposes)
+    return StepAccount(step.step, left, purposes, unattributed_ns=None, lost=step.lost)
+
+
+def _leave_account(one: Overlap) -> Overlap:
+    return replace(NOT_SEEN, is_least=one.is_least)
 
 
 def _leave_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:

@@ -24,6 +24,7 @@ from dtbench.traces.notes.lacking import (
     CutStep,
     DeviceClockOff,
     EmptySteps,
+    LostCopies,
     LostKernels,
     NoSteps,
     NotSeenToRun,
@@ -262,6 +263,8 @@ def _find_untold(one: TraceAnalysis) -> Iterator[OfRanks]:
         yield StepsSkipped(ranks, tuple(lost.skipped), tuple(sorted(lost.steps)))
     if lost.kernels or lost.is_cut:
         yield LostKernels(ranks, lost.kernels, lost.is_cut, tuple(sorted(lost.steps)))
+    if lost.copies:
+        yield LostCopies(ranks, lost.copies)
     if one.set_steps is not None:
         yield ClockSet(ranks, tuple(one.set_steps))
     unsure = [step for step in one.steps if step.unsure_ns > _VISIBLY * (step.overlap.step_ns or math.inf)]

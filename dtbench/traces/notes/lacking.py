@@ -197,6 +197,20 @@ class LostKernels(OfRanks):
 
 
 @dataclass(frozen=True)
+class LostCopies(OfRanks):
+    """Copies and fills that were launched and are not in the trace."""
+
+    copies: int
+
+    def _words(self) -> str:
+        calls = count_things(self.copies, "call")
+        return (
+            f"of {calls} to copy or fill memory the trace does not have what ran on the device: copies took at least "
+            "the time that it says, and idle time is at most what it says"
+        )
+
+
+@dataclass(frozen=True)
 class ClockSet(OfRanks):
     """A clock that was set, which may be that of another rank; ``steps``: those that are left out for it."""
 

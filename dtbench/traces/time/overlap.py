@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -39,7 +39,7 @@ class Overlap:
     exposed_comm_ns: int | None
     exposed_copy_ns: int | None
     idle_ns: int | None
-    is_least: bool = False
+    is_least: bool = field(default=False, kw_only=True)
 
     @property
     def is_decided(self) -> bool:
