@@ -23,7 +23,8 @@ def seen() -> TraceSet:
 def lacking(seen: TraceSet) -> TraceSet:
     """Return the same with a collective in each step that was issued and not seen to run."""
     (one,) = seen.analyses
-    return replace(seen, analyses=(replace(one, steps=tuple(replace(step, lost=1) for step in one.steps)),))
+    steps = [replace(step, lost=1, overlap=replace(step.overlap, is_least=True)) for step in one.steps]
+    return replace(seen, analyses=(replace(one, steps=tuple(steps)),))
 
 
 def test_communication_is_at_least_what_was_seen_and_what_may_be_communication_at_most(
