@@ -107,7 +107,7 @@ def made_doctor(torch: Torch | NoTorch) -> LookedAt:
 
 def made_tables() -> tables.RemadeTables:
     """Return the tables of a launch in which nothing is known of a step, and in the other only lengths are."""
-    known = {column.name: 7 for column in OVERLAP.columns}
+    known = {column.name: 7 if column.is_number else True for column in OVERLAP.columns}
     overlap = pd.DataFrame(
         [{"rank": 0, "step": 3, **known}, {"rank": 0, "step": 4}], columns=list(OVERLAP.dtypes)
     ).astype(OVERLAP.dtypes)
