@@ -116,7 +116,7 @@ COMMAND: Final[Steps] = {
     "dtbench/cli/main.py": _list_command,
     "docs/commands.md": _tell_command,
 }
-PAGES: Final = ("docs/reference/scenario.md", "docs/reference/tables.md")
+PAGES: Final = ("docs/reference/scenario.md", "docs/reference/tables.md", "docs/reference/json.md")
 """The last step for a cause: ``python -m tests.docs`` writes them."""
 STORIES: Final = "tests/traces/causes/test_device_causes.py"
 WHAT_FAILS: Final = {
