@@ -32,6 +32,7 @@ EXPECTED = {
     ("traces/job/many.py", "pickle.load"): "answers of processes that this one started, over their own pipes",
     ("traces/rank/file.py", "pickle.load"): "questions from the process that started this one, over its own pipe",
     ("traces/reader/inflate.py", "import_module"): "one module, named in the code",
+    ("cli/schema.py", "import_module"): "modules of dtbench, of a table in the code",
 }
 
 
