@@ -241,7 +241,7 @@ def test_ranges_that_carry_a_number_again_are_counted_and_said(
         main(["analyze", str(path)])
     assert not ended.value.code
     document = traces_document(traces.traces)
-    assert document["doubts"] == ([{"kind": "repeated_number", "values": (count,), "launch": None}] if count else [])
+    assert document["doubts"] == ([{"kind": "repeated_number", "values": [count], "launch": None}] if count else [])
     said = f"{count} range{'s carry' if count > 1 else ' carries'} the number of an earlier step"
     assert (said in capsys.readouterr().out) is (count > 0)
 
