@@ -244,8 +244,8 @@ FAULTS: Final = (
     Fault(
         "at least and at most swapped",
         "report/page/trace_page.py",
-        "(_AT_LEAST, _AT_MOST) if lost",
-        "(_AT_MOST, _AT_LEAST) if lost",
+        "(_AT_LEAST, _AT_MOST) if overlap.is_least",
+        "(_AT_MOST, _AT_LEAST) if overlap.is_least",
         f"{REPORT}trace_page.py::test_communication_is_at_least_what_was_seen_and_what_may_be_communication_at_most",
     ),
     Fault(

@@ -83,9 +83,9 @@ def time_table(traces: TraceSet) -> Table:
     rows: list[Row]
     if sum(len(one.steps) for one in traces.analyses) <= MOST_STEP_ROWS:
         rows = [
-            (str(one.rank), name, *_spell(overlap, lost))
+            (str(one.rank), name, *_spell(overlap))
             for one in shown
-            for name, overlap, lost in _windows(one, with_whole=len(shown) == 1)
+            for name, overlap in _windows(one, with_whole=len(shown) == 1)
         ]
         columns = ("rank", "step")
     else:
@@ -109,10 +109,10 @@ def _count(number: int) -> Cell:
     return Cell(str(number), value=number)
 
 
-def _windows(one: TraceAnalysis, *, with_whole: bool) -> list[tuple[str, Overlap, int]]:
-    """Return each window's name, its account, and how many of its collectives were not seen to run."""
-    steps = [(str(step.step), step.overlap, step.lost) for step in one.steps]
-    return [*steps, ("whole", one.whole, one.unseen)] if with_whole or not steps else steps
+def _windows(one: TraceAnalysis, *, with_whole: bool) -> list[tuple[str, Overlap]]:
+    """Return each window's name and its account."""
+    steps = [(str(step.step), step.overlap) for step in one.steps]
+    return [*steps, ("whole", one.whole)] if with_whole or not steps else steps
 
 
 def _choose_ranks(traces: TraceSet) -> tuple[Sequence[TraceAnalysis], tuple[str, ...]]:
@@ -134,8 +134,8 @@ def _say_chosen(which: str, ranks: int, more: str = "") -> tuple[str, ...]:
 def _spell_rank(one: TraceAnalysis) -> tuple[str | Cell, ...]:
     mean, rank = average([one]), Cell(str(one.rank), value=one.rank)
     if not mean.are_steps:
-        return (rank, "whole", *_spell(one.whole, one.unseen))
-    step, compute, exposed, *rest = _spell(mean.overlap, mean.lost)
+        return (rank, "whole", *_spell(one.whole))
+    step, compute, exposed, *rest = _spell(mean.overlap)
     if mean.exposed and mean.windows > 1 and mean.overlap.comm_ns:
         exposed = _add_spread(exposed, mean.exposed)
     if mean.step and mean.windows > 1:
@@ -154,14 +154,14 @@ def _spell_spread(spread: Spread) -> str:
     return f"{number}-{high}" if high.endswith(f" {unit}") else f"{low}-{high}"
 
 
-def _spell(overlap: Overlap, lost: int) -> tuple[Cell, ...]:
+def _spell(overlap: Overlap) -> tuple[Cell, ...]:
     """Return the window and the four parts that add up to it, then the two shares; n/a what was not seen.
 
     Communication that was not seen was exposed, hidden, or ran where copies or nothing else did.
     """
-    least, most = (_AT_LEAST, _AT_MOST) if lost else ("", "")
+    least, most = (_AT_LEAST, _AT_MOST) if overlap.is_least else ("", "")
     exposed = "none" if overlap.comm_ns == 0 else _bound(least, format_ns(overlap.exposed_comm_ns))
-    hidden = math.nan if lost else overlap.hidden_fraction
+    hidden = math.nan if overlap.is_least else overlap.hidden_fraction
     share = overlap.exposed_step_fraction if overlap.comm_ns else math.nan
     return (
         Cell(format_ns(overlap.step_ns), value=overlap.step_ns),

@@ -95,17 +95,18 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
     windows, are_steps, left_out = _choose_windows(analyses)
     of_ranks = sorted([*((one.rank, True) for one in windows), *((rank, False) for rank in left_out)])
     overlaps = [one.overlap for one in windows]
+    lost = sum(one.lost for one in windows) + (_count_outside(analyses) if are_steps else 0)
     return MeanTime(
         rank=analyses[0].rank if len(analyses) == 1 else None,
         windows=len(windows),
         are_steps=are_steps,
-        overlap=_mean_overlap(overlaps),
+        overlap=_mean_overlap(overlaps, is_least=lost > 0),
         step=_spread(overlap.step_ns for overlap in overlaps),
         exposed=_spread(overlap.exposed_comm_ns for overlap in overlaps),
         left_out=len(left_out),
         part=_find_part(of_ranks),
         ranks=tuple(dict.fromkeys(one.rank for one in windows)),
-        lost=sum(one.lost for one in windows) + (_count_outside(analyses) if are_steps else 0),
+        lost=lost,
     )
 
 
@@ -232,7 +233,7 @@ def _mean_parts(rows: Sequence[PurposeTime], windows: int) -> dict[str, int | No
     }
 
 
-def _mean_overlap(windows: Sequence[Overlap]) -> Overlap:
+def _mean_overlap(windows: Sequence[Overlap], *, is_least: bool) -> Overlap:
     def mean(times_ns: Iterable[int | None]) -> int | None:
         known = _known(times_ns)
         return sum(known) // len(known) if known else None
@@ -240,7 +241,6 @@ def _mean_overlap(windows: Sequence[Overlap]) -> Overlap:
     step_ns, compute_ns = mean(one.step_ns for one in windows), mean(one.compute_ns for one in windows)
     hidden_ns, exposed_ns = mean(one.hidden_comm_ns for one in windows), mean(one.exposed_comm_ns for one in windows)
     copy_ns = mean(one.exposed_copy_ns for one in windows)
-    is_least = any(one.is_least for one in windows)
     if step_ns is None or compute_ns is None or hidden_ns is None or exposed_ns is None or copy_ns is None:
         comm_ns = mean(one.comm_ns for one in windows)
         return replace(NOT_SEEN, step_ns=step_ns, comm_ns=comm_ns, is_least=is_least)
