@@ -1,9 +1,14 @@
 """Which ranks' clocks are corrected or cannot be compared, and which traces do not fit the others in what they say."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from dtbench.base.units import NS_PER_S, count_things, format_ns, name_ranges, name_ranks
 from dtbench.traces.notes.note import Note, OfRanks
+
+NOT_COMPARED: Final = (
+    "they are not of one machine, as far as their traces say, and have no collective in common that all leave together"
+)
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,8 @@ class ClocksApart(Note):
     collectives: int
 
     def __str__(self) -> str:
-        why = (
-            "they are not of one machine, as far as their traces say, and have no collective in common that all leave"
-            " together; an all-to-all is none"
-        )
         what = f"who was last in {count_things(self.collectives, 'collective')}, and who waited, is not known"
+        why = f"{NOT_COMPARED}; an all-to-all is none"
         return f"{name_ranks(self.ranks)}: nothing tells how far their clocks are apart ({why}), so {what}"
 
 

@@ -13,6 +13,7 @@ from dtbench.base.units import (
 )
 from dtbench.base.vocabulary import Purpose
 from dtbench.scenario.mistakes import join_words
+from dtbench.traces.notes.clocks import NOT_COMPARED
 from dtbench.traces.notes.note import Note, OfRanks
 
 _MOST_GROUPS: Final = 8
@@ -204,8 +205,7 @@ class SendsApart(Note):
 
     def __str__(self) -> str:
         return (
-            f"{name_ranks(self.ranks)}: nothing tells how far their clocks are apart (they are not of one machine, as"
-            " far as their traces say, and have no collective in common that all leave together), so how long they"
+            f"{name_ranks(self.ranks)}: nothing tells how far their clocks are apart ({NOT_COMPARED}), so how long they"
             " waited for each other's sends, a pipeline's bubble, is not known"
         )
 
