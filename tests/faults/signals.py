@@ -120,7 +120,7 @@ def stop_once(number: int, folder: Path) -> Outcome:
             process.wait(after_s)
         phase = find_phase(results) if process.poll() is None else "ended"
         way.send(process)
-        exit_code = process.wait(120)
+        exit_code = process.wait(600)  # a whole run where it ignores the signal, on a machine with other work
     wrong = [f"left running: {one}" for one in wait_for_none(tag)]
     wrong += [f"left lying: {path.name}" for path in scratch.iterdir()]
     early = [128 - code for code in way.exit_codes] if phase == BEFORE else []  # Python itself starts or ends

@@ -40,7 +40,7 @@ _FIRST: Final = 1 << 10
 _NEAR: Final = 1 << 14
 _FARTHER: Final = 4
 _DEEPEST: Final = 100  # an event nests few levels; how many the json module follows depends on the Python
-_TEXT_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_TEXT_OR_BRACKET: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 _RAN_OUT: Final = "Unterminated string"
 _CUT_WORD: Final = re.compile(r"[\w.+\-\\]{0,16}\s*$")  # of a number, a literal or an escape
 
