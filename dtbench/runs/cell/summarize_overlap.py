@@ -24,7 +24,7 @@ _ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
 
 _ACCOUNT: Final = [column.name for column in OVERLAP.columns if column.unit is Unit.NS]
 _TIMES: Final = ["comm_ns", "hidden_ns", "exposed_ns", "wait_ns"]
-_STEP: Final = ["launch", "rank", "step"]
+STEP: Final = ["launch", "rank", "step"]
 
 
 def fraction(table: pd.DataFrame, part: str, whole: str) -> float:
@@ -47,18 +47,19 @@ def keep_of_steps(table: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         table: columns ``rank`` and ``step``, NA for what no step issued, and ``launch`` where it is of several.
         steps: rows of the table ``overlap``, with ``launch`` likewise.
     """
-    key = [name for name in _STEP if name in table and name in steps]
+    key = [name for name in STEP if name in table and name in steps]
     issued = table[table["step"].notna()]
     return issued[are_among(issued[key], steps[key])]
 
 
 def are_among(rows: pd.DataFrame, those: pd.DataFrame) -> Bools:
     """Tell of each row, shape ``(n,)``, whether another table with the same columns, of whole numbers, has it."""
-    there = set(_give_keys(those))
-    return np.fromiter((key in there for key in _give_keys(rows)), np.bool_, len(rows))
+    there = set(give_keys(those))
+    return np.fromiter((key in there for key in give_keys(rows)), np.bool_, len(rows))
 
 
-def _give_keys(rows: pd.DataFrame) -> Iterator[tuple[int, ...]]:
+def give_keys(rows: pd.DataFrame) -> Iterator[tuple[int, ...]]:
+    """Give each row of a table of whole numbers."""
     return zip(*(rows[name].astype("int64").tolist() for name in rows), strict=True)
 
 
@@ -115,9 +116,9 @@ def complete(overlap: pd.DataFrame, launches: Collection[int], ranks: int) -> pd
     steps = {launch: mine["step"].unique() for launch, mine in overlap.groupby("launch")}
     longest = max(steps.values(), key=len, default=())
     every = [(one, rank, step) for one in launches for rank in range(ranks) for step in steps.get(one, longest)]
-    listed = pd.MultiIndex.from_frame(overlap[_STEP])
+    listed = pd.MultiIndex.from_frame(overlap[STEP])
     lost = [key for key in every if key not in listed]
-    return pd.concat([overlap, pd.DataFrame(lost, columns=_STEP)], ignore_index=True) if lost else overlap
+    return pd.concat([overlap, pd.DataFrame(lost, columns=STEP)], ignore_index=True) if lost else overlap
 
 
 def find_part(known: pd.DataFrame, every: pd.DataFrame) -> KnownPart | None:
@@ -127,7 +128,7 @@ def find_part(known: pd.DataFrame, every: pd.DataFrame) -> KnownPart | None:
         known: the steps that have part in it: columns ``launch``, where there are several, ``rank`` and ``step``.
         every: those that should have, with these columns.
     """
-    key = [name for name in _STEP if name in known and name in every]
+    key = [name for name in STEP if name in known and name in every]
     mine = every[are_among(every[key], known[key])]
     if not 0 < len(mine) < len(every):
         return None
@@ -172,7 +173,7 @@ def summarize_purposes(
     if not len(told):
         return (), notes
     possible = {one.purpose: one for record in ranks[:1] for one in record.overlap_possible}
-    keys = list(_give_keys(told[_STEP]))
+    keys = list(give_keys(told[STEP]))
     places = {key: place for place, key in enumerate(keys)}
     steps = [places[key] for key in keys]
     has_account = told[_ACCOUNT].notna().any(axis=1).to_numpy()
@@ -183,7 +184,7 @@ def summarize_purposes(
         if not len(mine) and (expected is None or not expected.size_bytes):
             continue
         # A step in which a purpose did not occur has no row: it counts as zero, so that means are over all steps.
-        known = mine.set_axis([places.get(key, ~row) for row, key in enumerate(_give_keys(mine[_STEP]))])
+        known = mine.set_axis([places.get(key, ~row) for row, key in enumerate(give_keys(mine[STEP]))])
         table = known[["count", "size_bytes", *_TIMES]].reindex(steps, fill_value=0)
         table["rank"] = told["rank"].to_numpy()
         table["is_wait_least"] = known["is_wait_least"].astype("boolean").reindex(steps, fill_value=False)
@@ -227,7 +228,7 @@ def _say_least(rows: Sequence[PurposeSummary]) -> Iterator[str]:
 
 def _find_told(purposes: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:
     """Return the steps whose purposes are known: some row tells of them, or they were seen to communicate nothing."""
-    return overlap[are_among(overlap[_STEP], purposes[_STEP]) | overlap["comm_ns"].eq(0).fillna(value=False)]
+    return overlap[are_among(overlap[STEP], purposes[STEP]) | overlap["comm_ns"].eq(0).fillna(value=False)]
 
 
 def _spell(issued: pd.DataFrame) -> str:

@@ -1,13 +1,15 @@
 """Whose communication a cell's PROFILED steps left exposed, and why: from the tables of collectives of its launches."""
 
-from collections.abc import Iterable, Iterator
-from typing import Final, TypedDict
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypedDict
 
+import numpy as np
 import pandas as pd
 
 from dtbench.base.units import format_ns
 from dtbench.base.vocabulary import Cause, Operation, Purpose
-from dtbench.runs.cell.summarize_overlap import are_among, find_part, keep_known, keep_of_steps
+from dtbench.runs.cell.summarize_overlap import STEP, are_among, find_part, give_keys, keep_known, keep_of_steps
 from dtbench.runs.summary import OtherSummary, OwnerSummary
 from dtbench.traces.causes.exposed_owners import find_awaited_rank, find_most, sum_longest
 from dtbench.traces.causes.outsized import find_outsized
@@ -16,6 +18,16 @@ from dtbench.traces.time.intervals import unite
 _COLUMNS: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _KEY: Final = ["owner", "operation", "purpose"]
 _OPERATIONS: Final = {str(operation): operation for operation in Operation}
+_NUMBERS: Final = (
+    "rank",
+    "start_ns",
+    "end_ns",
+    "exposed_ns",
+    "skew_wait_ns",
+    "transfer_ns",
+    "size_bytes",
+    "last_rank",
+)
 _WORTH_SAYING: Final = 0.01
 """Part of what is exposed from which the sum of owners differs visibly."""
 
@@ -31,8 +43,37 @@ _OF_ALL_RANKS: Final = (
 )
 """Whose size is that of every rank's part together."""
 
-_NOT_TOLD: Final = -1
-"""In place of a rank."""
+
+class _Collective(NamedTuple):
+    """A collective that a step issued, as its rank saw it; None: not known."""
+
+    step: tuple[int, ...]
+    """Launch, where there are several, rank and step."""
+    place: int
+    """Among those of its owner in that step of that rank."""
+    rank: int
+    start_ns: int | None
+    end_ns: int | None
+    exposed_ns: int | None
+    skew_wait_ns: int | None
+    transfer_ns: int | None
+    size_bytes: int | None
+    last_rank: int | None
+    dtype: str
+    parameters: str
+    causes_ns: tuple[int, ...]
+    """Exposed time by cause, in the order of ``Cause``."""
+
+    @property
+    def issued_in(self) -> tuple[Hashable, ...]:
+        """What all ranks' parts of one collective have in common, and no other collective of the owner has."""
+        *launch, _, step = self.step
+        return (*launch, step, self.place)
+
+    @property
+    def took_ns(self) -> int | None:
+        """How long it was under way."""
+        return None if self.start_ns is None or self.end_ns is None else self.end_ns - self.start_ns
 
 
 def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[OwnerSummary, ...]:
@@ -46,17 +87,19 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
     steps = keep_known(overlap)
     if not _are_listed(steps, collectives):
         return ()
-    windows, issued = len(steps), keep_of_steps(collectives, steps)
+    windows = len(steps)
+    windows_of = {int(str(rank)): len(own) for rank, own in steps.groupby("rank")}
+    whole_part = find_part(steps, overlap)
     rows = []
-    for key, mine in issued.groupby(_KEY, dropna=False):
-        owner, named, purpose = (str(part) for part in key)
+    for (owner, named, purpose), mine in _by_owner(keep_of_steps(collectives, steps)):
         operation = Operation(named) if named else None
-        known, known_windows = _leave_out_unknown(mine, windows)
-        part = find_part(_leave_out_steps(mine, steps), overlap)
-        sums = _sum_causes(known)
+        unknown = {one.step for one in mine if one.exposed_ns is None}
+        known_windows = windows - len(unknown)
+        sums = _sum_causes([one for one in mine if one.step not in unknown])
         if not known_windows or not any(sums.values()):
             continue
-        carried = _sum_carried(mine, steps, operation)
+        part = find_part(_leave_out(steps, unknown), overlap) if unknown else whole_part
+        carried = _sum_carried(mine, windows_of, operation)
         rows += [
             OwnerSummary(
                 owner=owner,
@@ -73,6 +116,27 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
             if exposed_ns
         ]
     return tuple(sorted(rows, key=lambda row: -row.owner_exposed_ns))
+
+
+def _by_owner(issued: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], list[_Collective]]]:
+    """Give the collectives of each owner, operation and purpose, in the order of these names."""
+    steps = [name for name in STEP if name in issued]
+    places = issued.groupby([*_KEY, *steps], dropna=False).cumcount()
+    causes = zip(*(_to_whole(issued[column].fillna(0)) for column in _COLUMNS), strict=True)
+    numbers = (_to_whole(issued[name]) for name in _NUMBERS)
+    texts = (issued[name].astype(str).tolist() for name in ("dtype", "parameters"))
+    columns = zip(
+        zip(*(_to_whole(issued[name]) for name in steps), strict=True), places, *numbers, *texts, causes, strict=True
+    )
+    keys = zip(*(issued[name].astype(str).tolist() for name in _KEY), strict=True)
+    found: dict[tuple[str, str, str], list[_Collective]] = {}
+    for (owner, operation, purpose), fields in zip(keys, columns, strict=True):
+        found.setdefault((owner, operation, purpose), []).append(_Collective(*fields))
+    yield from sorted(found.items())
+
+
+def _to_whole(column: "pd.Series[int]") -> list[int | None]:
+    return [None if pd.isna(number) else int(number) for number in column.tolist()]
 
 
 def say_unowned(owners: Iterable[OwnerSummary], collectives: pd.DataFrame, overlap: pd.DataFrame) -> Iterator[str]:
@@ -165,28 +229,15 @@ def _are_listed(steps: pd.DataFrame, collectives: pd.DataFrame) -> bool:
     return bool((are_among(steps[key], collectives[key]) | steps["comm_ns"].eq(0).fillna(value=False)).all())
 
 
-def _leave_out_unknown(mine: pd.DataFrame, windows: int) -> tuple[pd.DataFrame, int]:
-    """Return an owner's collectives in steps in which all their exposed time is known, and how many steps are left.
-
-    Args:
-        mine: of one owner.
-        windows: steps of all ranks.
-    """
-    key = [name for name in ("launch", "rank", "step") if name in mine]
-    unknown = mine.loc[mine["exposed_ns"].isna(), key].drop_duplicates()
-    return mine[~are_among(mine[key], unknown)], windows - len(unknown)
-
-
-def _leave_out_steps(mine: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+def _leave_out(steps: pd.DataFrame, unknown: Collection[tuple[int, ...]]) -> pd.DataFrame:
     """Return the steps but those in which some exposed time of an owner is not known."""
-    key = [name for name in ("launch", "rank", "step") if name in mine and name in steps]
-    return steps[~are_among(steps[key], mine.loc[mine["exposed_ns"].isna(), key])]
+    return steps[[key not in unknown for key in give_keys(steps[[name for name in STEP if name in steps]])]]
 
 
-def _sum_causes(known: pd.DataFrame) -> dict[Cause, int]:
+def _sum_causes(known: Sequence[_Collective]) -> dict[Cause, int]:
     """Return exposed time by cause; where a table of an earlier version tells of no such cause, the rest is unknown."""
-    sums = {cause: int(known[column].sum()) for column, cause in _COLUMNS.items()}
-    sums[Cause.UNKNOWN] += max(0, int(known["exposed_ns"].sum()) - sum(sums.values()))
+    sums = {cause: sum(one.causes_ns[place] for one in known) for place, cause in enumerate(_COLUMNS.values())}
+    sums[Cause.UNKNOWN] += max(0, sum(one.exposed_ns or 0 for one in known) - sum(sums.values()))
     return sums
 
 
@@ -202,64 +253,60 @@ class _Carried(TypedDict):
     parameters: tuple[str, ...]
 
 
-def _sum_carried(mine: pd.DataFrame, steps: pd.DataFrame, operation: Operation | None) -> _Carried:
-    """Return what an owner's collectives took and carried, hidden ones too; ``steps``: those that means go over."""
-    windows = len(steps)
-    most = max(len(own) for _, own in steps.groupby("rank"))
-    windows_of = {int(str(rank)): len(own) for rank, own in steps.groupby("rank")}
-    is_seen, are_waits_known = mine["end_ns"].notna().all(), mine["skew_wait_ns"].notna().all()
-    transfer_ns, skew_wait_ns = _sum_known(mine["transfer_ns"]), _sum_known(mine["skew_wait_ns"])
-    sizes = mine["size_bytes"].fillna(0).astype("int64").to_numpy()
-    largest = mine.iloc[int(sizes.argmax())]
-    parameters = str(largest["parameters"])
+def _sum_carried(mine: Sequence[_Collective], windows_of: Mapping[int, int], operation: Operation | None) -> _Carried:
+    """Return what an owner's collectives took and carried, hidden ones too; ``windows_of``: steps of each rank."""
+    windows, most = sum(windows_of.values()), max(windows_of.values())
+    took_ns, waits_ns = [one.took_ns for one in mine], [one.skew_wait_ns for one in mine]
+    sizes = [one.size_bytes for one in mine]
+    transfer_ns, skew_wait_ns = _sum_known(one.transfer_ns for one in mine), _sum_known(waits_ns)
+    is_seen = None not in took_ns
+    largest = max(mine, key=lambda one: one.size_bytes or 0)
     return _Carried(
         at_most_ns=find_most(_sum_under_way(mine), windows_of, operation) if is_seen else None,
-        waited_at_most_ns=_sum_longest(mine, mine["skew_wait_ns"], most) if are_waits_known else None,
-        taken_at_most_ns=_sum_longest(mine, mine["end_ns"] - mine["start_ns"], most) if is_seen else None,
+        waited_at_most_ns=_sum_longest(mine, waits_ns, most),
+        taken_at_most_ns=_sum_longest(mine, took_ns, most),
         transfer_ns=None if transfer_ns is None else transfer_ns // windows,
         skew_wait_ns=None if skew_wait_ns is None else skew_wait_ns // windows,
-        size_bytes=None if mine["size_bytes"].isna().any() else int(sizes.max()) or None,
-        outsized_bytes=_find_outsized(mine),
-        dtype=str(largest["dtype"]),
-        parameters=tuple(parameters.split(", ")) if parameters else (),
+        size_bytes=None if None in sizes else largest.size_bytes or None,
+        outsized_bytes=find_outsized(sizes, [time_ns or 0 for time_ns in took_ns]),
+        dtype=largest.dtype,
+        parameters=tuple(largest.parameters.split(", ")) if largest.parameters else (),
     )
 
 
-def _sum_longest(mine: pd.DataFrame, times_ns: "pd.Series[int]", steps: int) -> int:
-    """Sum what each took on the rank where that is longest: the same place in the same step is the same collective."""
-    key = [name for name in ("launch", "step") if name in mine]
-    places = mine.groupby([*key, "rank"]).cumcount()
-    return sum_longest(
-        zip(zip(*(mine[name] for name in key), places, strict=True), times_ns.astype("int64"), strict=True), steps
-    )
+def _sum_longest(mine: Sequence[_Collective], times_ns: Sequence[int | None], steps: int) -> int | None:
+    """Sum what each took on the rank where that is longest; None where one is not known."""
+    known = [(one.issued_in, time_ns) for one, time_ns in zip(mine, times_ns, strict=True) if time_ns is not None]
+    return sum_longest(known, steps) if len(known) == len(mine) else None
 
 
-def _sum_under_way(mine: pd.DataFrame) -> dict[int, int]:
+def _sum_under_way(mine: Sequence[_Collective]) -> dict[int, int]:
     """Sum for each rank when one was under way and its last rank had begun, as far as that is known."""
-    begun = (mine["start_ns"] + mine["skew_wait_ns"].fillna(0)).clip(upper=mine["end_ns"])
-    spans = pd.DataFrame({"begun_ns": begun, "end_ns": mine["end_ns"]}).astype("int64")
+    spans: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for one in mine:
+        if one.start_ns is not None and one.end_ns is not None:
+            begun_ns = min(one.start_ns + (one.skew_wait_ns or 0), one.end_ns)
+            spans.setdefault((one.rank, *one.step[:-2]), []).append((begun_ns, one.end_ns))
     sums: dict[int, int] = {}
-    of_launches = [mine["launch"]] if "launch" in mine else []
-    for key, own in spans.groupby([mine["rank"], *of_launches]):
-        rank = int(str(key[0]))
-        sums[rank] = sums.get(rank, 0) + unite(own["begun_ns"].to_numpy(), own["end_ns"].to_numpy()).length_ns
+    for (rank, *_), own in spans.items():
+        begun, ends = np.array(own, np.int64).T
+        sums[rank] = sums.get(rank, 0) + unite(begun, ends).length_ns
     return sums
 
 
-def _sum_known(times_ns: "pd.Series[int]") -> int | None:
+def _sum_known(times_ns: Iterable[int | None]) -> int | None:
     """Return the sum; None where one is not known."""
-    return None if times_ns.isna().any() else int(times_ns.sum())
+    total_ns = 0
+    for time_ns in times_ns:
+        if time_ns is None:
+            return None
+        total_ns += time_ns
+    return total_ns
 
 
-def _find_outsized(mine: pd.DataFrame) -> int | None:
-    """Return the size of the largest where it is of another order than the others."""
-    took_ns = (mine["end_ns"] - mine["start_ns"]).fillna(0).astype("int64")
-    sizes = [None if pd.isna(size) else int(size) for size in mine["size_bytes"]]
-    return find_outsized(sizes, took_ns.tolist())
-
-
-def _waited_for(mine: pd.DataFrame, cause: Cause) -> int | None:
+def _waited_for(mine: Sequence[_Collective], cause: Cause) -> int | None:
     """Return the rank that nearly all of the time that a cause exposed waited for."""
-    waits = mine.groupby(mine["last_rank"].fillna(_NOT_TOLD))[f"exposed_{cause}_ns"].sum()
-    times_ns = {int(str(rank)): int(time_ns) for rank, time_ns in waits.items()}
-    return find_awaited_rank({None if rank == _NOT_TOLD else rank: time_ns for rank, time_ns in times_ns.items()})
+    place, waits_ns = list(Cause).index(cause), Counter[int | None]()
+    for one in mine:
+        waits_ns[one.last_rank] += one.causes_ns[place]
+    return find_awaited_rank(waits_ns)
