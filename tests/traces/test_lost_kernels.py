@@ -235,6 +235,51 @@ def test_a_graph_whose_kernels_are_lost_is_one_where_another_shows_its_own(tmp_p
     assert (one.lost.kernels, one.lost.steps) == (1, (3,))
 
 
+REPLAYED = """
+step ProfilerStep#1      @1 |==========                    |
+step ProfilerStep#2      @1 |          ==========          |
+step ProfilerStep#3      @1 |                    =======   |
+call cudaGraphLaunch     @1 |ab        cd        ef        |
+kernel gemm              @7 | a  bbb    c  ddd    e  fff   |
+kernel relu              @7 |  a         c         e       |
+kernel gemm              @8 |  a         c         e       |
+"""
+
+
+@pytest.mark.parametrize(
+    ("lost", "kernels", "lossy"),
+    [
+        ([], 0, []),
+        ([("relu", "c")], 1, [2]),
+        ([("relu", "c"), ("relu", "e")], 2, [2, 3]),
+        ([("gemm", "c")], 2, [1, 2]),
+        ([("gemm", "c"), ("relu", "e")], 3, [1, 2, 3]),
+    ],
+    ids=["nothing", "one", "the same of two", "with its first", "of two unlike"],
+)
+def test_kernels_that_one_replay_of_a_graph_lacks_are_lost(
+    tmp_path: Path, lost: list[tuple[str, str]], kernels: int, lossy: list[int]
+) -> None:
+    """The graph of a, c and e has what that of b, d and f has, and more: these are whole."""
+    for has_steps in (True, False):
+        kept = [
+            event
+            for event in draw_events(REPLAYED)
+            if not any(event["name"] == name and is_kernel(event, letter) for name, letter in lost)
+            and (has_steps or event["cat"] != "user_annotation")
+        ]
+        path = tmp_path / "replayed.json"
+        path.write_text(json.dumps({"traceEvents": kept}))
+        traces = analyze_traces([path])
+        (one,) = traces.analyses
+        if has_steps:
+            assert (one.lost.kernels, list(one.lost.steps)) == (kernels, lossy)
+            assert [step.step for step in one.steps if step.overlap.compute_ns is None] == lossy
+        elif len(lost) < 2:  # where nothing tells places, several must be alike
+            assert one.lost.kernels == (kernels if lost != [("gemm", "c")] else 0)
+        assert bool(pick_notes(traces.notes, LostKernels)) is bool(one.lost.kernels)
+
+
 def test_without_steps_and_where_all_steps_lack_some_exposure_is_not_known(tmp_path: Path) -> None:
     no_steps = write(tmp_path / "a.json", lambda one: one["cat"] != "user_annotation" and not is_kernel(one, "f"))
     all_steps = write(tmp_path / "b.json", lambda one: not is_kernel(one, "cfi"))

@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.traces.device.captures import find_captures
+from dtbench.traces.device.lost_replays import find_short_replays
 from dtbench.traces.device.main_lane import MainLane
 from dtbench.traces.device.unseen_launches import find_kernel_launches, find_nameless_starts, keep_unbegun
 from dtbench.traces.host.nesting import Nesting
@@ -42,7 +43,7 @@ class Lost:
     """What a trace lacks of the work that it shows launched.
 
     Attributes:
-        kernels: how many, a graph counted once.
+        kernels: how many, a graph of which nothing is there counted once.
         steps: numbers of the steps that launched them, or end where they begin, or in which the file was cut.
         recorded: when all that computed is in the trace; None: always.
         is_cut: the file was cut.
@@ -70,7 +71,8 @@ def find_lost(trace: Trace, nesting: Nesting, comm: Bools, steps: Sequence[Step]
         steps: of the trace.
         whole: first start to last end of what has a kind.
     """
-    lost_ns = _find_lost_launches(trace, nesting)
+    short_ns = find_short_replays(trace, _find_graph_launches(trace), steps)
+    lost_ns = np.sort(np.concatenate((_find_lost_launches(trace, nesting), short_ns)))
     lost_ns = lost_ns[keep_unbegun(lost_ns, find_nameless_starts(trace, ~comm))]
     cut = find_cut(trace, steps, whole)
     if not len(lost_ns):
