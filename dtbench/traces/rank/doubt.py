@@ -4,11 +4,12 @@ A number above zero stays: so much was seen. Zero becomes None, because what was
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dtbench.traces.account.group_times import GroupTime
 from dtbench.traces.account.purpose_times import PurposeTime
 from dtbench.traces.host.steps import Step
+from dtbench.traces.rank.unsure import Before
 from dtbench.traces.time.overlap import NOT_SEEN, Overlap
 from dtbench.traces.who.collectives import Collective, Launch
 
@@ -33,7 +34,61 @@ def count_lost(
     return [*(lost.count(place) for place in range(len(steps))), len(lost)]
 
 
-def doubt_overlap(one: Overlap) -> Overlap:
+@dataclass(frozen=True)
+class Losses:
+    """What was not seen to run in each window: in the steps and, last, in the whole trace.
+
+    Attributes:
+        unseen: how many collectives were issued and not seen to run.
+        are_kernels_lost: whether kernels are lost, of whatever kind.
+        are_copies_lost: whether copies are.
+        before: what may be of steps of which it is not known where they begin.
+    """
+
+    unseen: tuple[int, ...]
+    are_kernels_lost: tuple[bool, ...]
+    are_copies_lost: tuple[bool, ...]
+    before: Before
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How much is lost of each window; 0: nothing is, and its zeros were seen."""
+        return tuple(count + is_lost for count, is_lost in zip(self.unseen, self.are_kernels_lost, strict=True))
+
+    @property
+    def may_be_more(self) -> tuple[int, ...]:
+        """How much communication may be of each window that is not in its account."""
+        return tuple(count + self.before.has_comm(place) for place, count in enumerate(self.unseen))
+
+    def doubt_overlaps(self, overlaps: Sequence[Overlap]) -> list[Overlap]:
+        """Return the account of each window with what is lost of it: a bound, or communication that was seen alone."""
+        bounds = [_doubt_overlap(one) if lost else one for one, lost in zip(overlaps, self.counts, strict=True)]
+        known = (_leave_copies(one) if lost else one for one, lost in zip(bounds, self.are_copies_lost, strict=True))
+        *steps, whole = known
+        is_lost = self.are_kernels_lost[:-1]
+        return [
+            *(
+                _leave_comm(one) if lost else self.before.doubt_overlap(place, one)
+                for place, (one, lost) in enumerate(zip(steps, is_lost, strict=True))
+            ),
+            whole,
+        ]
+
+    def doubt_groups(self, groups: Sequence[tuple[GroupTime, ...]]) -> list[tuple[GroupTime, ...]]:
+        """Return the process groups of each window, without zeros where something of it may be missing."""
+        return [_doubt_groups(rows) if lost else rows for rows, lost in zip(groups, self._are_bounds, strict=True)]
+
+    def doubt_times(self, times_ns: Sequence[int | None]) -> list[int | None]:
+        """Return a time of each window, none that is zero where something of it may be missing."""
+        return [time_ns or None if lost else time_ns for time_ns, lost in zip(times_ns, self._are_bounds, strict=True)]
+
+    @property
+    def _are_bounds(self) -> tuple[bool, ...]:
+        of_windows = zip(self.may_be_more, self.are_kernels_lost, strict=True)
+        return tuple(bool(count) or is_lost for count, is_lost in of_windows)
+
+
+def _doubt_overlap(one: Overlap) -> Overlap:
     """Return an account as a bound: without zeros of communication, and without what is left over where one is gone."""
     exposed_ns = one.exposed_comm_ns or None
     return replace(
@@ -46,12 +101,12 @@ def doubt_overlap(one: Overlap) -> Overlap:
     )
 
 
-def leave_copies(one: Overlap) -> Overlap:
+def _leave_copies(one: Overlap) -> Overlap:
     """Return an account without copies, and what is left over, as of a window of which copies are lost."""
     return replace(one, exposed_copy_ns=None, idle_ns=None)
 
 
-def leave_comm(one: Overlap) -> Overlap:
+def _leave_comm(one: Overlap) -> Overlap:
     """Return what is known of a step of which kernels are lost: communication that was seen; not how long it took."""
     return replace(NOT_SEEN, comm_ns=one.comm_ns, is_least=True)
 
@@ -78,7 +133,7 @@ def doubt_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
     )
 
 
-def doubt_groups(rows: Iterable[GroupTime]) -> tuple[GroupTime, ...]:
+def _doubt_groups(rows: Iterable[GroupTime]) -> tuple[GroupTime, ...]:
     """Return the process groups of a window without their zeros."""
     return tuple(
         replace(row, comm_ns=row.comm_ns or None, hidden_ns=row.hidden_ns or None, exposed_ns=row.exposed_ns or None)
