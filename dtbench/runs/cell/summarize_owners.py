@@ -75,6 +75,19 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
     return tuple(sorted(rows, key=lambda row: -row.owner_exposed_ns))
 
 
+def count_unknown_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> int:
+    """Return how many owners, by operation and purpose, have no row for want of what is known; arguments as above.
+
+    Of a rank whose collectives are not listed no owner is known, and none is counted.
+    """
+    steps = keep_known(overlap)
+    issued = keep_of_steps(collectives, steps)
+    if not issued["exposed_ns"].hasnans or not _are_listed(steps, collectives):
+        return 0
+    groups = (mine for _, mine in issued.groupby(_KEY, dropna=False) if mine["exposed_ns"].hasnans)
+    return sum(not any(_sum_causes(_leave_out_unknown(mine, len(steps))[0]).values()) for mine in groups)
+
+
 def say_unowned(owners: Iterable[OwnerSummary], collectives: pd.DataFrame, overlap: pd.DataFrame) -> Iterator[str]:
     """Say how much of what is exposed in the steps no owner has, or owners have of what lies beyond them.
 
