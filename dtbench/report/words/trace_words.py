@@ -301,7 +301,7 @@ def _basis_words(traces: TraceSet, mean: MeanTime) -> str:
         spread = f", median step {format_ns(mean.step.median_ns)}, middle half {low} to {high}"
     what = _count_windows([len(one.steps) for one in traces.analyses], mean.windows)
     left_out = f", without {count_things(mean.left_out, 'step')} not wholly known" if mean.left_out else ""
-    cut = sum(one.cut is not None and not _is_known(one, one.cut.step) for one in traces.analyses)
+    cut = sum(one.truncated_step is not None and not _is_known(one, one.truncated_step.step) for one in traces.analyses)
     left_out += f", without {count_things(cut, 'last step')} not all in the trace" if cut else ""
     set_steps = sum(len(one.set_steps or ()) for one in traces.analyses)
     left_out += f", without {count_things(set_steps, 'step')} in which a clock may have been set" if set_steps else ""
