@@ -150,7 +150,7 @@ class GradientWait(Record):
         since_issue_ns: from the issue of that collective to where the hook went on: what the collective takes, or what
             lay between where that is longer.
         hidden_ns: of the collective that it waited for, overlapped with compute.
-        exposed_ns: the rest of that collective; None, as hidden_ns: it was not seen to run.
+        exposed_ns: the rest of that collective; None, as hidden_ns: one was not seen to run.
     """
 
     parameter: str
@@ -198,6 +198,7 @@ class Estimated(Record):
         standard_error_ns: of the mean; NaN with fewer than two independent values.
         count: independent values behind it: steps, blocks, pairs of blocks; launches where there are several.
         part: the ranks and launches that it is of, where it is not known of all; None: it is.
+        is_least: it may have been more: it was read off traces that lack collectives which were launched.
     """
 
     estimate: Estimate
@@ -205,6 +206,7 @@ class Estimated(Record):
     standard_error_ns: FloatOrNan
     count: int
     part: KnownPart | None = None
+    is_least: bool = False
 
 
 class ExposureRow(Record):

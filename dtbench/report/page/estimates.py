@@ -111,11 +111,15 @@ def _unknown_words(exposure: ExposureSummary) -> str:
 
 def _figures(row: ExposureRow) -> str:
     known = [one for one in row.estimates if not math.isnan(one.mean_ns)]
-    return ", ".join(f"{ESTIMATE_PHRASES[one.estimate]} {format_ns(one.mean_ns)}{_say_part(one)}" for one in known)
+    return ", ".join(f"{ESTIMATE_PHRASES[one.estimate]} {_least_word(one)}{_say_time(one)}" for one in known)
 
 
-def _say_part(one: Estimated) -> str:
-    return "" if one.part is None else f" (of {one.part})"
+def _say_time(one: Estimated) -> str:
+    return format_ns(one.mean_ns) if one.part is None else f"{format_ns(one.mean_ns)} (of {one.part})"
+
+
+def _least_word(one: Estimated) -> str:
+    return "at least " if one.is_least else ""
 
 
 def gained_fraction(exposure: ExposureSummary) -> float:
@@ -203,8 +207,10 @@ def _agreement_cell(exposure: ExposureSummary, row: ExposureRow) -> Cell:
 
 
 def _estimate_words(one: Estimated, decimals: int) -> str:
-    mean = sentences.format_ms(one.mean_ns, decimals)
-    if math.isnan(one.mean_ns) or math.isnan(one.standard_error_ns):
+    if math.isnan(one.mean_ns):
+        return "n/a"
+    mean = f"{_least_word(one)}{sentences.format_ms(one.mean_ns, decimals)}"
+    if math.isnan(one.standard_error_ns):
         return mean
     return f"{mean} ± {sentences.format_ms(one.standard_error_ns, decimals)}"
 
@@ -213,7 +219,11 @@ def estimate_numbers(cell: CellSummary) -> dict[str, float]:
     """Return the scalars of a cell by tag; of the trace there are others. NaN where one is not known of all ranks."""
     if cell.exposure is None:
         return {}
-    others = [one for one in cell.exposure.rows[0].estimates if one.estimate is not Estimate.TRACE and one.part is None]
-    numbers = {f"summary/exposed_{one.estimate}_ms": one.mean_ns / NS_PER_MS for one in others}
+    others = [one for one in cell.exposure.rows[0].estimates if one.estimate is not Estimate.TRACE]
+    numbers = {
+        f"summary/exposed_{one.estimate}_ms": one.mean_ns / NS_PER_MS
+        for one in others
+        if one.part is None and not one.is_least
+    }
     gained = gained_fraction(cell.exposure) if cell.exposure.gain_part is None else math.nan
     return {**numbers, "summary/overlap_gain_fraction": gained}

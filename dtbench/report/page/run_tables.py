@@ -127,6 +127,7 @@ ESTIMATES: Final = Table[RunSummary, None, _Told](
             lambda row: str(row.one.part) if row.one.part else None,
             may_be_na=True,
         ),
+        Column("is_least", "bool", None, "it may have been more", lambda row: row.one.is_least),
         Column(
             "agreement",
             "string",
