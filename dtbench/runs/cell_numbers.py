@@ -113,7 +113,8 @@ def _find_of_member(cell: CellSummary, group: str, member: str, field: str) -> f
             return _find_of_purpose(cell, member, field)
         case "owners":
             of_owner = [row for row in cell.owners if row.owner == member]
-            return sum(row.exposed_ns for row in of_owner) if len({row.part for row in of_owner}) == 1 else math.nan
+            rows = [row.exposed_ns for row in of_owner] if len({row.part for row in of_owner}) == 1 else []
+            return sum(rows) if rows else math.nan
         case "gradient_waits":
             waits = [getattr(row, field) for row in cell.gradient_waits if row.parameter == member]
             return waits[0] if waits and waits[0] is not None else math.nan
