@@ -93,7 +93,7 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
     rows = []
     for (owner, named, purpose), mine in _by_owner(keep_of_steps(collectives, steps)):
         operation = Operation(named) if named else None
-        unknown = {one.step for one in mine if one.exposed_ns is None}
+        unknown = _find_unknown(mine)
         known_windows = windows - len(unknown)
         sums = _sum_causes([one for one in mine if one.step not in unknown])
         if not known_windows or not any(sums.values()):
@@ -118,6 +118,23 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
     return tuple(sorted(rows, key=lambda row: -row.owner_exposed_ns))
 
 
+def count_unknown_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> int:
+    """Return how many owners, by operation and purpose, have no row for want of what is known; arguments as above.
+
+    Of a rank whose collectives are not listed no owner is known, and none is counted.
+    """
+    steps = keep_known(overlap)
+    issued = keep_of_steps(collectives, steps)
+    if not issued["exposed_ns"].hasnans or not _are_listed(steps, collectives):
+        return 0
+    of_owners = ((mine, _find_unknown(mine)) for _, mine in _by_owner(issued))
+    return sum(
+        not any(_sum_causes([one for one in mine if one.step not in unknown]).values())
+        for mine, unknown in of_owners
+        if unknown
+    )
+
+
 def _by_owner(issued: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], list[_Collective]]]:
     """Give the collectives of each owner, operation and purpose, in the order of these names."""
     steps = [name for name in STEP if name in issued]
@@ -137,6 +154,11 @@ def _by_owner(issued: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], list
 
 def _to_whole(column: "pd.Series[int]") -> list[int | None]:
     return [None if pd.isna(number) else int(number) for number in column.tolist()]
+
+
+def _find_unknown(mine: Sequence[_Collective]) -> set[tuple[int, ...]]:
+    """Return the steps in which some exposed time of an owner is not known."""
+    return {one.step for one in mine if one.exposed_ns is None}
 
 
 def say_unowned(owners: Iterable[OwnerSummary], collectives: pd.DataFrame, overlap: pd.DataFrame) -> Iterator[str]:
