@@ -4,6 +4,8 @@ The first signal is a ``KeyboardInterrupt`` wherever the command is, which close
 Those that follow while it closes do not disturb that, they make it hasten: who waits for something to end asks
 ``is_urgent``. After ``PATIENCE_S`` one interrupts again, for what can still be stuck.
 
+A signal waits while C++ that does not expect one runs Python (``hold_signals``), and interrupts behind it.
+
 What was ignored when the command began stays ignored, as ``nohup`` wants it.
 """
 
@@ -41,14 +43,21 @@ class _Heard:
     count: int = 0
     last_s: float = 0.0
     before: dict[signal.Signals, Any] = field(default_factory=dict)
+    is_held: bool = False
+    waiting: int | None = None
 
     def hear(self, number: int, _frame: FrameType | None) -> None:
         now_s = time.monotonic()
         is_first, is_stuck = self.count == 0, now_s - self.last_s > PATIENCE_S
         self.count += 1
-        if is_first or is_stuck:
-            self.last_s = now_s
-            raise Stopped(number)
+        if not is_first and not is_stuck:
+            return
+        self.last_s = now_s
+        if self.is_held and is_first:
+            self.waiting = number
+            return
+        self.waiting = None
+        raise Stopped(number)
 
 
 _heard = _Heard()
@@ -80,6 +89,28 @@ def heed_signals(*, to_the_end: bool = False) -> Iterator[None]:
                 signal.signal(number, before)
             _heard.before.clear()
             _heard.count = 0
+
+
+@contextmanager
+def hold_signals() -> Iterator[None]:
+    """Let the first signal wait until the context ends.
+
+    For ``import torch``: its C++ runs Python that it does not expect to raise, and an interrupt there is an abort.
+
+    Raises:
+        Stopped: when the context ends, if one came.
+    """
+    if _heard.is_held:
+        yield
+        return
+    _heard.is_held = True
+    try:
+        yield
+    finally:
+        _heard.is_held = False
+        if _heard.waiting is not None:
+            number, _heard.waiting = _heard.waiting, None
+            raise Stopped(number)
 
 
 def ignore_signals() -> None:

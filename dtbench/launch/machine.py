@@ -5,6 +5,7 @@ import os
 import psutil
 
 from dtbench.base.errors import MissingError
+from dtbench.base.signals import hold_signals
 from dtbench.base.torch_versions import spell_tested_torch
 from dtbench.plan.plan import Machine
 
@@ -36,7 +37,8 @@ def read_torch_version() -> str:
         MissingError: torch is not installed.
     """
     try:
-        import torch
+        with hold_signals():
+            import torch
     except ModuleNotFoundError as error:
         raise MissingError(NO_TORCH) from error
     return str(torch.__version__)

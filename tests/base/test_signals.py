@@ -32,23 +32,25 @@ print("after", signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
 """
 
 
-def run(*numbers: signal.Signals, patience_s: float = 5, closes_s: float = 1.0, ignored: str = "") -> list[str]:
-    """Run the program; send it signals one after another, 0.2 s apart."""
+def run(
+    *numbers: signal.Signals, patience_s: float = 5, closes_s: float = 1.0, ignored: str = "", program: str = PROGRAM
+) -> list[str]:
+    """Run a program; send it signals one after another, 0.2 s apart."""
     begin = (  # the tests may run under nohup, or behind a shell's `&`
         "import signal\n"
         "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     )
     ignore = begin + (f"signal.signal(signal.{ignored}, signal.SIG_IGN)\n" if ignored else "")
-    command = [sys.executable, "-c", ignore + PROGRAM, str(patience_s), str(closes_s)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "ready\n"
+    command = [sys.executable, "-c", ignore + program, str(patience_s), str(closes_s)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
         for number in numbers:
-            program.send_signal(number)
+            process.send_signal(number)
             time.sleep(0.2)
-        said = program.stdout.read().splitlines()
-    assert program.returncode == 0
+        said = process.stdout.read().splitlines()
+    assert process.returncode == 0
     return said
 
 
@@ -83,3 +85,40 @@ def test_what_was_ignored_stays_ignored() -> None:
 def test_an_interrupt_of_pythons_own_is_ctrl_c() -> None:
     assert describe_stop(KeyboardInterrupt()) == "stopped by the user (Ctrl-C)"
     assert EXIT_CTRL_C == 130
+
+
+HELD = """
+import sys, time
+from dtbench.base import signals
+signals.PATIENCE_S = float(sys.argv[1])
+try:
+    with signals.heed_signals():
+        try:
+            with signals.hold_signals():
+                print("ready", flush=True)
+                end_s = time.monotonic() + float(sys.argv[2])
+                while time.monotonic() < end_s:
+                    time.sleep(0.01)
+                print("whole", flush=True)
+            print("behind", flush=True)
+        finally:
+            print("urgent" if signals.is_urgent() else "once", flush=True)
+except KeyboardInterrupt as stop:
+    print(stop, flush=True)
+"""
+
+
+def test_a_signal_waits_while_it_is_held_and_interrupts_behind_it() -> None:
+    assert run(signal.SIGTERM, program=HELD) == ["whole", "once", "stopped by SIGTERM"]
+    assert run(signal.SIGTERM, signal.SIGINT, program=HELD) == ["whole", "urgent", "stopped by SIGTERM"]
+
+
+def test_what_is_stuck_while_signals_are_held_can_be_interrupted() -> None:
+    said = run(signal.SIGTERM, signal.SIGINT, patience_s=0.1, closes_s=30, program=HELD)
+    assert said == ["urgent", "stopped by the user (Ctrl-C)"]
+
+
+def test_an_error_while_signals_are_held_does_not_hide_the_signal() -> None:
+    program = HELD.replace('print("whole", flush=True)', "raise ModuleNotFoundError")
+    assert run(signal.SIGHUP, program=program) == ["once", "stopped by SIGHUP"]
+    assert run(program=HELD, closes_s=0) == ["whole", "behind", "once"]
