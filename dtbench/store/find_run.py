@@ -56,6 +56,8 @@ def _say_missing(named: str, results: Path) -> str:
             f"No file or folder is called `{named}`, and {results}: no runs here; start one with "
             "`dtbench run <scenario>`, or name another folder with --results"
         )
+    if Path(named).name != named or Path(named).suffix:
+        return f"`{named}`: there is no such file or folder. The latest run in {results} is {runs[-1]}."
     return f"No run is called `{named}` in {results}; the latest is {runs[-1]}; a path works, too."
 
 

@@ -37,6 +37,12 @@ def test_a_folder_that_is_no_run_is_not_taken_for_one(results: Path) -> None:
         find_run("20260104T120000Z-no-run", results)
 
 
+@pytest.mark.parametrize("named", ["/tmp/nope/traces", "traces/of/mine", "rank0.json.gz"])
+def test_a_path_that_is_not_there_is_no_runs_name(results: Path, named: str) -> None:
+    with pytest.raises(StoreError, match=f"^`{named}`: there is no such file or folder"):
+        find_run(named, results)
+
+
 def test_no_runs_at_all_says_how_to_make_one(tmp_path: Path) -> None:
     for named in (None, "small"):
         with pytest.raises(StoreError, match="no runs here; start one with `dtbench run"):

@@ -112,7 +112,9 @@ def _mention_baselines(named: str, results: Path) -> str:
     near = find_nearest(named, saved)
     if near is not None:
         return f" The baseline `{near}` has a name like it."
-    return f" Saved baselines: {name_some(saved)}." if saved else ""
+    if saved:
+        return f" Saved baselines: {name_some(saved)}."
+    return " No baseline is saved either: `dtbench baseline save NAME RUN` saves one." if can_name_runs(named) else ""
 
 
 def _match(pattern: str, results: Path) -> list[Path]:

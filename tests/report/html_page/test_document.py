@@ -214,6 +214,7 @@ def test_only_words_that_occur_are_explained_and_each_link_leads_to_its_word(rea
     assert links == {"word-gradient-wait", "word-tail", "word-waited-for-a-rank"}
     owner = {"word-owner", "word-unattributed"}  # of a column: its title is there to sort by
     assert ids == links | owner | {"word-unshard-wait"}
+    assert "nothing left to hide behind (tail)" in page.text  # as tables call it, and as files do
     assert "no independent compute of the region starts after it" in page.text
     assert "one training iteration" not in page.text
 

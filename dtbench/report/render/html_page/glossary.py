@@ -25,6 +25,10 @@ _OF_ONE: Final = {"waited for rank": "waited-for-a-rank", "queued behind": "queu
 """How a cause begins that names a rank or a collective."""
 
 
+_PHRASES: Final = {str(cause).replace("_", "-"): phrase for cause, phrase in CAUSE_PHRASES.items()}
+"""What a cause is called where it is shown, by its anchor."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """A row of the glossary: its words, in the order of their anchors, and what they mean, as Markdown."""
@@ -64,7 +68,7 @@ class Links:
         """Know every term by its words, and by what a cause is called."""
         named = {word: anchor for one in self.entries for anchor, word in zip(one.anchors, one.words, strict=False)}
         there = set(named.values())
-        causes = {phrase: str(cause).replace("_", "-") for cause, phrase in CAUSE_PHRASES.items()}
+        causes = {phrase: anchor for anchor, phrase in _PHRASES.items()}
         self._anchors = {
             words.lower(): anchor for words, anchor in {**named, **causes, **_OF_ONE}.items() if anchor in there
         }
@@ -116,12 +120,17 @@ class Links:
 
 
 def entry_html(entry: Entry) -> str:
-    """Return an entry as a term and its meaning."""
+    """Return an entry as a term and its meaning; of a cause the words that tables have come first."""
     words = [
-        f'<span id="word-{anchor}">{escape_html(word)}</span>'
+        f'<span id="word-{anchor}">{escape_html(_spell_term(anchor, word))}</span>'
         for anchor, word in zip(entry.anchors, entry.words, strict=False)
     ]
     return f"<dt>{', '.join(words)}</dt><dd>{_inline(entry.meaning)}</dd>"
+
+
+def _spell_term(anchor: str, word: str) -> str:
+    phrase = _PHRASES.get(anchor, word)
+    return word if phrase == word else f"{phrase} ({word})"
 
 
 def _inline(markdown: str) -> str:
