@@ -3,6 +3,7 @@
 A metric that is a column of a table has that column's unit and direction.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -91,7 +92,8 @@ class Metric:
 
 
 def _read_column(overlap: "pd.DataFrame", name: str) -> float:
-    return float(overlap[name].sum()) / len(overlap)
+    """Return the mean of a column; NaN where it is not known of every step."""
+    return math.nan if overlap[name].hasnans else float(overlap[name].sum()) / len(overlap)
 
 
 def _of_column(name: str, words: str, column: Column[Any], value: Value | None = None) -> Metric:

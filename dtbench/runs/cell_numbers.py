@@ -117,7 +117,7 @@ def _find_of_member(cell: CellSummary, group: str, member: str, field: str) -> f
             return waits[0] if waits and waits[0] is not None else math.nan
         case "ranks":
             rows = [getattr(row, field) for row in cell.ranks if member in ("mean", str(row.rank))]
-            return fmean(rows) if rows else math.nan
+            return fmean(rows) if rows and None not in rows else math.nan
         case _:
             return _find_estimate(cell, member)
 

@@ -164,6 +164,8 @@ class GradientWait(Record):
 class RankBreakdown(Record):
     """Where one rank's mean PROFILED step went, ns; ``steps`` were averaged, the parts add up to ``step_ns``.
 
+    Where copies are lost of one of them, neither they nor idle time are known.
+
     Attributes:
         rank: which.
         steps: that were averaged.
@@ -184,8 +186,8 @@ class RankBreakdown(Record):
     comm_ns: int
     hidden_comm_ns: int
     exposed_comm_ns: int
-    exposed_copy_ns: int
-    idle_ns: int
+    exposed_copy_ns: IntOrNan
+    idle_ns: IntOrNan
     part: KnownPart | None = None
 
 

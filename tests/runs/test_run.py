@@ -73,6 +73,7 @@ from dtbench.store.write import write_record, write_table
 from dtbench.traces.causes.exposed_owners import Carried
 from dtbench.traces.rows.launch_tables import derive_tables, read_tables
 from dtbench.traces.rows.tables import TABLES
+from tests.known import total
 
 MS = 1_000_000
 
@@ -245,7 +246,7 @@ def test_communication_comes_from_the_trace_and_is_held_against_the_plan(made: M
     assert purpose.hidden_fraction == pytest.approx(cell.hidden_fraction)
     (rank,) = cell.ranks
     steps = read_table(made.launch.overlap)
-    assert rank.compute_ns + rank.exposed_comm_ns + rank.exposed_copy_ns + rank.idle_ns == rank.step_ns
+    assert total((rank.compute_ns, rank.exposed_comm_ns, rank.exposed_copy_ns, rank.idle_ns)) == rank.step_ns
     assert rank.step_ns == steps["step_ns"].sum() // len(steps)
     assert purpose.exposed_ns == rank.exposed_comm_ns == steps["exposed_comm_ns"].sum() // len(steps)
 

@@ -139,3 +139,39 @@ def test_a_step_that_lacks_a_bucket_is_noted_as_its_numbers_may_be_others(draw: 
         "rank 0: step 2 reduced fewer or more buckets than the 2 of other steps: a number may stand for another bucket"
     )
     assert (f"{note} there" in say_notes(traces.notes)) == (lost == "2")
+
+
+SEARCH = "torch.distributed.ddp.reducer::search_unused_parameters"
+
+
+@pytest.mark.parametrize(
+    ("searched", "types", "owners"),
+    [
+        ("                    ", ("", ""), ["bucket 0", "bucket 1"] * 2),
+        ("=         =         ", ("", ""), ["bucket 0", ""] * 2),
+        ("          =         ", ("", ""), ["bucket 0", "bucket 1", "bucket 0", ""]),
+        ("=                   ", ("", ""), ["bucket 0", "", "bucket 0", "bucket 1"]),
+        ("=         =         ", (moved(512), moved(4, "int")), ["bucket 0", "unused-parameter map"] * 2),
+        ("=         =         ", (moved(512), moved(512)), ["bucket 0", "bucket 1"] * 2),
+        ("= =                 ", ("", ""), ["", "", "bucket 0", "bucket 1"]),
+    ],
+    ids=["no search", "each", "the second", "the first", "told", "told as buckets", "several models"],
+)
+def test_what_may_be_the_map_of_unused_parameters_is_named_as_no_bucket(
+    draw: Callable[..., Path], searched: str, types: tuple[str, str], owners: list[str]
+) -> None:
+    one = analyze(
+        draw(f"""
+        step ProfilerStep#1  @1 |==========          |
+        step ProfilerStep#2  @1 |          ==========|
+        range {FORWARD}      @1 |==        ==        |
+        op {SEARCH}          @1 |{searched}|
+        op aten::mm          @1 |==        ==        |
+        op {HOOK}            @1 |   =  =      =  =   |
+        op c10d::allreduce_  @1 |   =         =      | {types[0]}
+        op c10d::allreduce_  @1 |      =         =   | {types[1]}
+        range gloo:all_reduce @9 |   ==        ==     | {types[0]}
+        range gloo:all_reduce @9 |      ==        ==  | {types[1]}
+        """)
+    )
+    assert [made.owner for made in sorted(one.collectives, key=lambda made: made.start_ns)] == owners

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dtbench.base.vocabulary import Purpose
 from dtbench.traces.job.foreign import analyze_traces
-from dtbench.traces.notes.lacking import CutStep, StepsBeginUnsure
+from dtbench.traces.job.means import average
+from dtbench.traces.notes.lacking import ComputeNotRecorded, CutStep, StepsBeginUnsure
 from dtbench.traces.notes.note import pick_notes, say_notes
 
 # a, d, g: the next batch is copied at once on a stream of its own; c, f, i: an all-gather, before its step computes
@@ -76,10 +78,10 @@ def test_where_a_step_begins_is_not_known_where_the_device_worked_and_its_first_
     traces = analyze_traces([draw(draw_lost("", " "))])
     (one,) = traces.analyses
     assert [step.start_ns for step in one.timeline.steps] == [1_000, 13_000]
-    (note,) = [note for note in say_notes(traces.notes) if "launches are lost" in note]
+    (note,) = [note for note in say_notes(traces.notes) if "launches or copies are lost" in note]
     assert note == (
-        "rank 0: launches are lost, and where step 2 begins is not known to within 8.00 us, so it is left out: from"
-        " its first kernel to the trace's last are 5.00 us, and it took the host 20.0 us and others 12.0 us"
+        "rank 0: launches or copies are lost, and where step 2 begins is not known to within 8.00 us, so it is left"
+        " out: from its first kernel to the trace's last are 5.00 us, and it took the host 20.0 us and others 12.0 us"
     )
 
 
@@ -93,7 +95,7 @@ def test_work_before_what_is_known_to_be_of_the_step_before_is_none_of_a_step(dr
     traces = analyze_traces([draw(drawing)])
     (one,) = traces.analyses
     assert (one.uncorrelated.launch_missing, one.steps[1].unsure_ns) == (1, 0)
-    assert not [note for note in say_notes(traces.notes) if "launches are lost" in note]
+    assert not [note for note in say_notes(traces.notes) if "launches or copies are lost" in note]
 
 
 def test_a_lost_mark_of_a_step_takes_no_other_steps_times(tmp_path: Path) -> None:
@@ -114,3 +116,42 @@ def test_a_lost_mark_of_a_step_takes_no_other_steps_times(tmp_path: Path) -> Non
         "rank 1: no range of step 3 is there, though steps around have one: what ran then is in no number per step"
         in (say_notes(traces.notes))
     )
+
+
+UNSURE = """
+step ProfilerStep#1                   @1  |====                                       |
+step ProfilerStep#2                   @1  |    ====================                   |
+step ProfilerStep#3                   @1  |                        ==========         |
+call cudaLaunchKernel                 @1  |a c               e     g                  |
+kernel gemm                           @7  | aaaaaaaaa             eeeeeeeeeegggggggggg|
+kernel ncclDevKernel_AllReduce_Sum    @20 |          dddddddd                         |
+kernel ncclDevKernel_AllGather_Ring   @20 |  cc                                       |
+"""
+
+
+@pytest.mark.parametrize("is_comm", [True, False])
+def test_a_step_that_may_begin_earlier_keeps_no_zero_of_what_ran_in_that_time(
+    draw: Callable[..., Path], *, is_comm: bool
+) -> None:
+    """d, whose launch is lost, is of step 1 or of step 2, which where d computes did not communicate either way."""
+    drawing = UNSURE if is_comm else UNSURE.replace("ncclDevKernel_AllReduce_Sum ", "gemm                        ")
+    traces = analyze_traces([draw(drawing)])
+    (one,) = traces.analyses
+    first, second, third = one.steps
+    assert [step.unsure_ns for step in one.steps] == [0, 13_000, 0]
+    assert (second.overlap.step_ns, second.overlap.compute_ns) == (10_000, 10_000)
+    zero = None if is_comm else 0
+    assert (second.overlap.comm_ns, second.overlap.exposed_comm_ns) == (zero, zero)
+    assert (second.overlap.exposed_copy_ns, second.overlap.idle_ns) == (0, None)
+    assert first.overlap.exposed_comm_ns == (8_000 if is_comm else 0)
+    assert (third.overlap.comm_ns, third.overlap.idle_ns) == (0, 0)
+    told = [(row.purpose, row.comm_ns, row.exposed_ns, row.hidden_ns) for row in second.purposes]
+    assert told == ([(Purpose.OTHER, None, None, 0)] if is_comm else [])
+    assert second.untold == ({Purpose.OTHER} if is_comm else set())
+    lanes = {lane.lane.split("/")[1]: lane.comm_ns for lane in one.accounts.steps[1].lanes}
+    assert lanes["20"] == zero
+    assert third.purposes == ()
+    mean = average([one])
+    assert (mean.windows, mean.overlap.idle_ns is None) == ((2, False) if is_comm else (3, True))
+    assert [note.steps for note in pick_notes(traces.notes, StepsBeginUnsure)] == [(2,)]
+    assert not pick_notes(traces.notes, ComputeNotRecorded)

@@ -8,8 +8,11 @@ import pytest
 
 from dtbench.base.errors import TraceError
 from dtbench.report.documents.traces import document_head as traces_document
+from dtbench.report.page.cell_page import step_bar, step_parts
 from dtbench.report.words.trace_words import answer_lines, find_gaps
+from dtbench.runs.cell.summarize_overlap import StepMean, summarize_ranks
 from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.lacking import (
     ComputeNotRecorded,
@@ -21,6 +24,7 @@ from dtbench.traces.notes.lacking import (
 )
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.rows.collective_table import COLLECTIVES
+from dtbench.traces.rows.tables import OVERLAP
 from tests.traces.conftest import draw_events
 
 TRACE = """
@@ -231,6 +235,51 @@ def test_a_graph_whose_kernels_are_lost_is_one_where_another_shows_its_own(tmp_p
     assert (one.lost.kernels, one.lost.steps) == (1, (3,))
 
 
+REPLAYED = """
+step ProfilerStep#1      @1 |==========                    |
+step ProfilerStep#2      @1 |          ==========          |
+step ProfilerStep#3      @1 |                    =======   |
+call cudaGraphLaunch     @1 |ab        cd        ef        |
+kernel gemm              @7 | a  bbb    c  ddd    e  fff   |
+kernel relu              @7 |  a         c         e       |
+kernel gemm              @8 |  a         c         e       |
+"""
+
+
+@pytest.mark.parametrize(
+    ("lost", "kernels", "lossy"),
+    [
+        ([], 0, []),
+        ([("relu", "c")], 1, [2]),
+        ([("relu", "c"), ("relu", "e")], 2, [2, 3]),
+        ([("gemm", "c")], 2, [1, 2]),
+        ([("gemm", "c"), ("relu", "e")], 3, [1, 2, 3]),
+    ],
+    ids=["nothing", "one", "the same of two", "with its first", "of two unlike"],
+)
+def test_kernels_that_one_replay_of_a_graph_lacks_are_lost(
+    tmp_path: Path, lost: list[tuple[str, str]], kernels: int, lossy: list[int]
+) -> None:
+    """The graph of a, c and e has what that of b, d and f has, and more: these are whole."""
+    for has_steps in (True, False):
+        kept = [
+            event
+            for event in draw_events(REPLAYED)
+            if not any(event["name"] == name and is_kernel(event, letter) for name, letter in lost)
+            and (has_steps or event["cat"] != "user_annotation")
+        ]
+        path = tmp_path / "replayed.json"
+        path.write_text(json.dumps({"traceEvents": kept}))
+        traces = analyze_traces([path])
+        (one,) = traces.analyses
+        if has_steps:
+            assert (one.lost.kernels, list(one.lost.steps)) == (kernels, lossy)
+            assert [step.step for step in one.steps if step.overlap.compute_ns is None] == lossy
+        elif len(lost) < 2:  # where nothing tells places, several must be alike
+            assert one.lost.kernels == (kernels if lost != [("gemm", "c")] else 0)
+        assert bool(pick_notes(traces.notes, LostKernels)) is bool(one.lost.kernels)
+
+
 def test_without_steps_and_where_all_steps_lack_some_exposure_is_not_known(tmp_path: Path) -> None:
     no_steps = write(tmp_path / "a.json", lambda one: one["cat"] != "user_annotation" and not is_kernel(one, "f"))
     all_steps = write(tmp_path / "b.json", lambda one: not is_kernel(one, "cfi"))
@@ -278,10 +327,10 @@ def test_a_step_before_ranges_that_are_missing_ends_with_its_own(
 COPIED = """
 step ProfilerStep#1      @1 |==========                    |
 step ProfilerStep#2      @1 |          ==========          |
-call cudaLaunchKernel    @1 |a          d                  |
+call cudaLaunchKernel    @1 |a          d      g           |
 call cudaMemcpyAsync     @1 |  b           e               |
 call cudaMemsetAsync     @1 |    c           f             |
-kernel gemm              @7 | aa         dd                |
+kernel gemm              @7 | aa         dd     gg         |
 copy Memcpy DtoH         @7 |    bb          ee            |
 copy Memset (Device)     @7 |      cc          ff          |
 """
@@ -301,5 +350,49 @@ def test_copies_and_fills_that_were_launched_and_are_not_there_are_counted(
     path = tmp_path / "copied.json"
     path.write_text(json.dumps({"traceEvents": [*filter(is_there, draw_events(COPIED))]}))
     traces = analyze_traces([path])
-    assert traces.analyses[0].lost.copies == counted
+    (one,) = traces.analyses
+    assert one.lost.copies == counted
     assert [note.copies for note in pick_notes(traces.notes, LostCopies)] == [counted] * bool(counted)
+    are_known = [not lost, len(lost) < 2, not lost]  # of each step and of the whole trace
+    overlaps = [*(step.overlap for step in one.steps), one.whole]
+    assert [overlap.exposed_copy_ns is not None for overlap in overlaps] == are_known
+    assert [overlap.idle_ns is not None for overlap in overlaps] == are_known
+    assert [overlap.exposed_comm_ns for overlap in overlaps] == [0, 0, 0]
+    accounts = [*one.accounts.steps, one.accounts.whole]
+    assert [account.gaps is not None for account in accounts] == are_known
+    assert [any(lane.copy_ns == 0 for lane in account.lanes) for account in accounts] == [False] * 3
+    mean = average([one]).overlap
+    assert (mean.step_ns, mean.compute_ns, mean.comm_ns, mean.is_decided) == (10_000, 3_000, 0, True)
+    assert (mean.exposed_copy_ns is None, mean.idle_ns is None) == (bool(lost), bool(lost))
+    (mean_of_rank,) = summarize_ranks(OVERLAP.tabulate(traces.analyses))
+    assert (mean_of_rank.steps, mean_of_rank.exposed_copy_ns, mean_of_rank.idle_ns) == (
+        (2, mean.exposed_copy_ns, mean.idle_ns)
+    )
+
+
+def test_a_step_may_begin_with_a_copy_that_is_lost(draw: Callable[..., Path]) -> None:
+    """Until its first kernel: the main lane had done all that was launched before, and stood idle for the copy."""
+    kernels = """
+step ProfilerStep#1      @1 |==========          |
+step ProfilerStep#2      @1 |          ==========      |
+call cudaLaunchKernel    @1 |a b         d             |
+kernel gemm              @7 | aa             dddddddddd|
+kernel gemm              @8 |    bbb                   |
+call cudaMemcpyAsync     @1 | x        c               |
+copy Memcpy HtoD         @7 |   x       ccccc          |
+"""
+    for missing, unsure_ns, is_known in (("", 0, True), ("c", 6_000, False)):
+        drawing = "\n".join(
+            line.replace("c" * 5, " " * 5) if missing and line.startswith("copy") else line
+            for line in kernels.splitlines()
+        )
+        (one,) = analyze_traces([draw(drawing)]).analyses
+        assert one.steps[1].unsure_ns == unsure_ns
+        assert [step.overlap.exposed_copy_ns is not None for step in one.steps] == [is_known] * 2
+
+
+def test_a_mean_step_without_copies_is_drawn_and_told_without_them() -> None:
+    bar = step_bar("rank 0", StepMean(10_000, 4_000, 3_000, 1_000, 2_000, None, None), step_parts("idle"))
+    assert bar.lengths_ns == (4_000, 2_000, 0, 0)
+    assert bar.words[2:] == ("n/a", "n/a")
+    assert bar.end == "exposed 20.0 % of step, hidden 33.3 % of comm, exposed copy and idle n/a"

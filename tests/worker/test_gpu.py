@@ -14,6 +14,7 @@ from dtbench.runs.run import summarize_run
 from dtbench.scenario.catalog import open_scenario
 from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.run import RunStatus
+from tests.known import total
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 pytestmark = [
@@ -37,7 +38,7 @@ def test_the_one_gpu_preset_runs_and_adds_up(tmp_path: Path) -> None:
         assert [r for r in cell.receipts if r.outcome is ReceiptOutcome.DISAGREES] == []
         (rank,) = cell.ranks
         assert rank.compute_ns > 0
-        assert rank.compute_ns + rank.exposed_comm_ns + rank.exposed_copy_ns + rank.idle_ns == rank.step_ns
+        assert total((rank.compute_ns, rank.exposed_comm_ns, rank.exposed_copy_ns, rank.idle_ns)) == rank.step_ns
         assert cell.memory is not None
         assert cell.memory.allocated_peak_bytes
         assert [row for row in cell.purposes if row.matches_plan is False] == []

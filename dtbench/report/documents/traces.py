@@ -123,7 +123,7 @@ _LAST_KEYS: Final = (
     Key[_Window](
         "gaps",
         OrNan(Shape("Gaps", "Why the stream with most compute was not computing.", keys_of_columns(GAPS.columns))),
-        "why the stream with most compute was not computing; NaN: there is no such stream",
+        "why the stream with most compute was not computing; NaN: there is no such stream, or copies are lost",
         lambda window: window.account.gaps,
     ),
 )

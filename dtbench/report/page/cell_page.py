@@ -1,7 +1,7 @@
 """A cell of a run as a part of a page: the two waits first, the step, where it went, and what was verified."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns
@@ -37,6 +37,7 @@ from dtbench.report.page.page import (
 from dtbench.report.words import sentences
 from dtbench.report.words.canary import canary_words
 from dtbench.report.words.marks import Marks
+from dtbench.runs.cell.summarize_overlap import StepMean
 from dtbench.runs.summary import CellSummary, PurposeSummary, RankBreakdown
 from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.run import RunStatus
@@ -165,8 +166,7 @@ def _breakdown(cell: CellSummary) -> Iterator[Block]:
         title="Where a profiled step went, mean of each rank",
         parts=parts,
         bars=tuple(
-            step_bar(marks.mark(f"rank {row.rank}", row.part), row.model_dump(), parts, is_known=is_known)
-            for row in cell.ranks
+            step_bar(marks.mark(f"rank {row.rank}", row.part), row, parts, is_known=is_known) for row in cell.ranks
         ),
         below=HIDDEN,
         note="; ".join([*(line.words for line in bounds), added]),
@@ -220,24 +220,27 @@ def step_parts(idle: str) -> tuple[BarPart, ...]:
     )
 
 
-def step_bar(label: str, row: Mapping[str, int], parts: Sequence[BarPart], *, is_known: bool = True) -> Bar:
-    """Return the bar of one mean step.
+def step_bar(label: str, row: StepMean | RankBreakdown, parts: Sequence[BarPart], *, is_known: bool = True) -> Bar:
+    """Return the bar of one mean step; parts that are not known are not drawn, and named at its end.
 
     Args:
         label: what stands before it.
-        row: with the columns of ``tables.OVERLAP``.
+        row: of the mean step.
         parts: of the bar.
         is_known: all communication was seen, so that the hidden share is known.
     """
-    exposed = format_fraction(sentences.fraction_of(row["exposed_comm_ns"], row["step_ns"]))
-    hidden = sentences.fraction_of(row["hidden_comm_ns"], row["comm_ns"]) if is_known else math.nan
+    exposed = format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns))
+    hidden = sentences.fraction_of(row.hidden_comm_ns, row.comm_ns) if is_known else math.nan
+    lengths_ns: list[int | None] = [getattr(row, part.key) for part in parts]
+    unknown = [part.name for part, length_ns in zip(parts, lengths_ns, strict=True) if length_ns is None]
+    left_out = f", {' and '.join(unknown)} n/a" if unknown else ""
     return Bar(
         label=label,
-        lengths_ns=tuple(row[part.key] for part in parts),
-        words=tuple(format_ns(row[part.key]) for part in parts),
-        below_ns=row["hidden_comm_ns"],
-        below_words=format_ns(row["hidden_comm_ns"]),
-        end=f"exposed {exposed} of step, hidden {format_fraction(hidden)} of comm",
+        lengths_ns=tuple(length_ns or 0 for length_ns in lengths_ns),
+        words=tuple(map(format_ns, lengths_ns)),
+        below_ns=row.hidden_comm_ns,
+        below_words=format_ns(row.hidden_comm_ns),
+        end=f"exposed {exposed} of step, hidden {format_fraction(hidden)} of comm{left_out}",
     )
 
 

@@ -77,7 +77,8 @@ def _draw_rank(axes: Axes, cell: CellSummary, row: RankBreakdown, place: tuple[f
     """Draw the bars of a rank; ``place``: where, and how long the longest step of the figure is, ns."""
     (position, longest_ns), left_ns = place, 0
     for part in PARTS:
-        length_ns = getattr(row, part.field)
+        if (length_ns := getattr(row, part.field)) is None:
+            continue
         draw_bar(axes, part, (left_ns / NS_PER_MS, length_ns / NS_PER_MS), (position - 0.05, 0.56))
         if length_ns >= _LABEL_FITS * longest_ns:
             _label(

@@ -127,7 +127,7 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart
     told = [(key, mean_step(known), find_part(known, group)) for key, group, known in groups if len(known)]
     marks = Marks.of(part for _, _, part in told)
     rows = [(marks.mark(key, part), row) for key, row, part in told]
-    decimals = sentences.decimals_for(row["step_ns"] for _, row in rows)
+    decimals = sentences.decimals_for(row.step_ns for _, row in rows)
     shown = ("step_ns", *(part.key for part in parts), "comm_ns", "hidden_comm_ns")
     names = (column, "step", "compute", "exposed comm", "exposed copy", idle, "comm", "hidden comm")
     table = Table(
@@ -136,9 +136,9 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart
         rows=tuple(
             (
                 label,
-                *(sentences.format_ms(row[name], decimals) for name in shown),
-                format_fraction(sentences.fraction_of(row["hidden_comm_ns"], row["comm_ns"])) if is_known else "n/a",
-                format_fraction(sentences.fraction_of(row["exposed_comm_ns"], row["step_ns"])),
+                *(sentences.format_ms(getattr(row, name), decimals) for name in shown),
+                format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns)) if is_known else "n/a",
+                format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns)),
             )
             for label, row in rows
         ),

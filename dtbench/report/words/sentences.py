@@ -231,9 +231,10 @@ def _say_host(cell: CellSummary, exposed_ns: float) -> str:
 
 def _say_copies(cell: CellSummary, exposed_ns: float) -> str:
     """Say how long the devices only copied, where that is the larger loss."""
-    if cell.unseen_collectives:  # a copy may have run beside them
+    copies_ns = [rank.exposed_copy_ns for rank in cell.ranks]
+    if cell.unseen_collectives or None in copies_ns:  # a copy may have run beside what was not seen
         return ""
-    copy_ns = sum(rank.exposed_copy_ns for rank in cell.ranks) / len(cell.ranks)
+    copy_ns = sum(time_ns or 0 for time_ns in copies_ns) / len(copies_ns)
     return describe_copies(copy_ns=copy_ns, exposed_ns=exposed_ns, step_ns=profiled_step_ns(cell), of="a profiled step")
 
 

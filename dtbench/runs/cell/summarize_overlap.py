@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import numpy as np
@@ -23,8 +24,24 @@ _ALWAYS_PLANNED: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE, Purpose.TENSOR)
 """Purposes of which a plan says "none" by leaving them out; of the others it then says nothing."""
 
 _ACCOUNT: Final = [column.name for column in OVERLAP.columns if column.unit is Unit.NS]
+_LEFT_OVER: Final = ("exposed_copy_ns", "idle_ns")
+"""What alone is not known of a step of which copies are lost."""
+_ASKED: Final = [name for name in _ACCOUNT if name not in _LEFT_OVER]
 _TIMES: Final = ["comm_ns", "hidden_ns", "exposed_ns", "wait_ns"]
 STEP: Final = ["launch", "rank", "step"]
+
+
+@dataclass(frozen=True)
+class StepMean:
+    """A mean step, ns, columns as in the table ``overlap``; None: not known."""
+
+    step_ns: int
+    compute_ns: int
+    comm_ns: int
+    hidden_comm_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int | None
+    idle_ns: int | None
 
 
 def fraction(table: pd.DataFrame, part: str, whole: str) -> float:
@@ -35,8 +52,11 @@ def fraction(table: pd.DataFrame, part: str, whole: str) -> float:
 
 
 def keep_known(overlap: pd.DataFrame) -> pd.DataFrame:
-    """Return the steps whose whole account is known: in the others something ran that was not seen, or nothing did."""
-    lacking = [name for name in _ACCOUNT if name in overlap and overlap[name].hasnans]
+    """Return the steps of which it is known what was exposed: in the others something was not seen, or nothing ran.
+
+    Copies and idle time may not be: copies that are lost are no communication.
+    """
+    lacking = [name for name in _ASKED if name in overlap and overlap[name].hasnans]
     return overlap.dropna(subset=lacking) if lacking else overlap
 
 
@@ -63,22 +83,32 @@ def give_keys(rows: pd.DataFrame) -> Iterator[tuple[int, ...]]:
     return zip(*(rows[name].astype("int64").tolist() for name in rows), strict=True)
 
 
-def mean_step(steps: pd.DataFrame) -> dict[str, int]:
+def mean_step(steps: pd.DataFrame) -> StepMean:
     """Average steps, at least one, columns as in the table ``overlap``; what rounding loses is put to ``idle_ns``.
 
-    So the parts add up; all must be known, see ``keep_known``.
+    So the parts add up. Steps are as from ``keep_known``; copies and idle time: None where not known of all of them.
     """
-    mean = {name: int(steps[name].sum()) // len(steps) for name in _ACCOUNT}
-    mean["comm_ns"] = mean["hidden_comm_ns"] + mean["exposed_comm_ns"]
-    mean["idle_ns"] = mean["step_ns"] - mean["compute_ns"] - mean["exposed_comm_ns"] - mean["exposed_copy_ns"]
-    return mean
+    step_ns, compute_ns, hidden_ns, exposed_ns = (
+        int(steps[name].sum()) // len(steps) for name in ("step_ns", "compute_ns", "hidden_comm_ns", "exposed_comm_ns")
+    )
+    copies_ns = steps["exposed_copy_ns"]
+    copy_ns = None if copies_ns.hasnans else int(copies_ns.sum()) // len(steps)
+    return StepMean(
+        step_ns=step_ns,
+        compute_ns=compute_ns,
+        comm_ns=hidden_ns + exposed_ns,
+        hidden_comm_ns=hidden_ns,
+        exposed_comm_ns=exposed_ns,
+        exposed_copy_ns=copy_ns,
+        idle_ns=None if copy_ns is None or steps["idle_ns"].hasnans else step_ns - compute_ns - exposed_ns - copy_ns,
+    )
 
 
 def summarize_ranks(overlap: pd.DataFrame) -> tuple[RankBreakdown, ...]:
     """Return the mean profiled step of each rank, over steps whose account is known; a rank without has no row."""
     of_ranks = ((int(str(rank)), keep_known(steps), steps) for rank, steps in overlap.groupby("rank"))
     return tuple(
-        RankBreakdown(rank=rank, steps=len(known), **mean_step(known), part=find_part(known, steps))
+        RankBreakdown(rank=rank, steps=len(known), **asdict(mean_step(known)), part=find_part(known, steps))
         for rank, known, steps in of_ranks
         if len(known)
     )

@@ -263,7 +263,7 @@ def _look_around(
     ]
     medians_ns = [float(np.median(step_ns)) for step_ns in full if len(step_ns)]
     return Surroundings(
-        idle_ns=float(steps["idle_ns"].mean()) if len(steps) else math.nan,
+        idle_ns=float(steps["idle_ns"].astype("float64").mean(skipna=False)) if len(steps) else math.nan,
         profiled_step_ns=float(steps["step_ns"].mean()) if len(steps) else math.nan,
         full_step_ns=fmean(medians_ns) if medians_ns else math.nan,
         skew_ns=skew_ns / len(steps) if len(steps) else math.nan,

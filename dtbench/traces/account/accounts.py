@@ -16,7 +16,7 @@ class WindowAccount:
     """The finer accounts of one window; ``gaps`` is None for a trace without compute on a device.
 
     A window in which nothing ran has no lanes and no gaps; one in which what computes was not recorded has only lanes
-    that communicate, and no gaps.
+    that communicate, and no gaps; one of which copies are lost has no gaps.
     """
 
     lanes: tuple[LaneTime, ...]
@@ -46,6 +46,7 @@ class Sources:
     Attributes:
         recorded: when what computes was recorded; None: always.
         lost: by step and, last, the whole trace, how many collectives were not seen to run; empty: none.
+        lost_copies: likewise, whether copies are lost; then nothing is known of gaps, in which these may have run.
     """
 
     lanes: LaneSpans
@@ -53,6 +54,7 @@ class Sources:
     overlap_tax: OverlapTax | None = None
     recorded: Intervals | None = None
     lost: Sequence[int] = ()
+    lost_copies: Sequence[bool] = ()
 
 
 def make_accounts(
@@ -76,7 +78,7 @@ def make_accounts(
         doubtful: as ``account_gaps`` has it.
     """
     every = [*windows, whole]
-    lanes = account_lanes(sources.lanes, every, sources.recorded, sources.lost)
+    lanes = account_lanes(sources.lanes, every, sources.recorded, lost=sources.lost, lost_copies=sources.lost_copies)
     gaps: list[GapTime | None] = [None] * len(every)
     if sources.gaps is not None:
         gaps = [*account_gaps(sources.gaps, every, unwatched, doubtful)]
@@ -84,6 +86,8 @@ def make_accounts(
         known_ns = sources.recorded.covered_inside(window_borders(every))
         pairs = zip(gaps, every, known_ns, strict=True)
         gaps = [one if window.length_ns == time_ns else None for one, window, time_ns in pairs]
+    if sources.lost_copies:
+        gaps = [None if is_lossy else one for one, is_lossy in zip(gaps, sources.lost_copies, strict=True)]
     made = [
         WindowAccount(*of_window) if window.length_ns else WindowAccount((), of_window[1], None)
         for window, of_window in zip(every, zip(lanes, groups, gaps, strict=True), strict=True)

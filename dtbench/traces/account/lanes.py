@@ -21,7 +21,7 @@ class LaneTime:
     """One lane in one window; None is what was not seen.
 
     That is all but communication where what computes was not recorded, and zeros of communication where collectives
-    were issued that were not seen to run: each may have run on any lane.
+    were issued that were not seen to run, of copies where copies are lost: each may have run on any lane.
 
     Attributes:
         lane: ``"<process>/<stream>"``; on CPU ``"<process>/<thread>"``.
@@ -94,7 +94,12 @@ def _complete(kinds: Mapping[Kind, Intervals]) -> dict[Kind, Intervals]:
 
 
 def account_lanes(
-    lanes: LaneSpans, windows: Sequence[Window], recorded: Intervals | None = None, lost: Sequence[int] = ()
+    lanes: LaneSpans,
+    windows: Sequence[Window],
+    recorded: Intervals | None = None,
+    *,
+    lost: Sequence[int] = (),
+    lost_copies: Sequence[bool] = (),
 ) -> list[tuple[LaneTime, ...]]:
     """Measure each lane in each window; what crosses borders is clipped. Lanes that did nothing have a row too.
 
@@ -105,6 +110,7 @@ def account_lanes(
         windows: in any order.
         recorded: when what computes was recorded; None: always.
         lost: above zero for each window of which collectives were not seen to run; left out: there are none.
+        lost_copies: likewise whether copies are lost.
     """
     borders_ns = window_borders(windows)
     rows = []
@@ -120,6 +126,11 @@ def account_lanes(
             tuple(map(_doubt_comm, of_window)) if count else of_window
             for of_window, count in zip(found, lost, strict=True)
         ]
+    if lost_copies:
+        found = [
+            tuple(map(_doubt_copies, of_window)) if is_lossy else of_window
+            for of_window, is_lossy in zip(found, lost_copies, strict=True)
+        ]
     if recorded is None:
         return found
     known_ns = recorded.covered_inside(borders_ns)
@@ -131,6 +142,10 @@ def account_lanes(
 
 def _doubt_comm(one: LaneTime) -> LaneTime:
     return replace(one, busy_ns=one.busy_ns or None, comm_ns=one.comm_ns or None)
+
+
+def _doubt_copies(one: LaneTime) -> LaneTime:
+    return replace(one, busy_ns=one.busy_ns or None, copy_ns=one.copy_ns or None)
 
 
 def _leave_comm(one: LaneTime) -> LaneTime:

@@ -24,8 +24,8 @@ from dtbench.traces.who.untold import Untold
 
 
 @dataclass(frozen=True)
-class _Open:
-    """What may be of one purpose, by window; shape ``(windows,)`` each.
+class Open:
+    """What may be of one purpose besides, by window; shape ``(windows,)`` each.
 
     Attributes:
         is_any: some collective was issued or ran there.
@@ -63,7 +63,7 @@ def bound_purposes(
         for purpose in may_be:
             of_purpose[purpose].append(index)
     opened = {purpose: _open(collectives, step_of, shares, mine) for purpose, mine in of_purpose.items()}
-    return [_bound_window(rows, opened, place) for place, rows in enumerate(windows)] if opened else [*windows]
+    return [bound_window(rows, opened, place) for place, rows in enumerate(windows)] if opened else [*windows]
 
 
 def place_untold(untold: Untold, step_of: Sequence[int | None], shares: Shares) -> list[frozenset[Purpose]]:
@@ -79,7 +79,7 @@ def place_untold(untold: Untold, step_of: Sequence[int | None], shares: Shares) 
 
 def _open(
     collectives: Sequence[Collective], step_of: Sequence[int | None], shares: Shares, mine: Sequence[int]
-) -> _Open:
+) -> Open:
     is_mine = np.zeros(len(collectives), dtype=np.int64)
     is_mine[mine] = 1
     is_awaited = is_mine.copy()
@@ -92,7 +92,7 @@ def _open(
     seen, awaited, exposed_ns, hidden_ns, undecided_ns = (
         np.append(row[:-1], row.sum()) for row in (count[1] + count[2], count[2], *times_ns)
     )
-    return _Open(seen > 0, awaited > 0, exposed_ns, hidden_ns, undecided_ns)
+    return Open(seen > 0, awaited > 0, exposed_ns, hidden_ns, undecided_ns)
 
 
 def _is_surely_not_awaited(one: Collective) -> bool:
@@ -100,9 +100,8 @@ def _is_surely_not_awaited(one: Collective) -> bool:
     return is_without and one.is_wait_seen
 
 
-def _bound_window(
-    rows: tuple[PurposeTime, ...], opened: Mapping[Purpose, _Open], place: int
-) -> tuple[PurposeTime, ...]:
+def bound_window(rows: tuple[PurposeTime, ...], opened: Mapping[Purpose, Open], place: int) -> tuple[PurposeTime, ...]:
+    """Return the purposes of one window without zeros that may be none; ``place``: of the window in ``opened``."""
     kept = {row.purpose: row for row in rows}
     for purpose, more in opened.items():
         if more.is_any[place]:
@@ -114,7 +113,7 @@ def _none_of(purpose: Purpose) -> PurposeTime:
     return PurposeTime(purpose, count=0, size_bytes=None, unsized=0, comm_ns=0, hidden_ns=0, exposed_ns=0, wait_ns=0)
 
 
-def _bound(row: PurposeTime, more: _Open, place: int) -> PurposeTime:
+def _bound(row: PurposeTime, more: Open, place: int) -> PurposeTime:
     """Return a row whose zeros, where there may be more, are not known; what was seen stays, as a bound."""
     undecided_ns, exposed_ns, hidden_ns = (
         int(times_ns[place]) for times_ns in (more.undecided_ns, more.exposed_ns, more.hidden_ns)

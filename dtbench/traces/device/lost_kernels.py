@@ -15,13 +15,15 @@ Where the ranges of steps in the middle are missing, the step before them has no
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from dtbench.traces.device.captures import find_captures
+from dtbench.traces.device.lost_replays import find_short_replays
+from dtbench.traces.device.main_lane import MainLane
 from dtbench.traces.device.unseen_launches import find_kernel_launches, find_nameless_starts, keep_unbegun
 from dtbench.traces.host.nesting import Nesting
 from dtbench.traces.host.steps import Step
@@ -41,12 +43,13 @@ class Lost:
     """What a trace lacks of the work that it shows launched.
 
     Attributes:
-        kernels: how many, a graph counted once.
+        kernels: how many, a graph of which nothing is there counted once.
         steps: numbers of the steps that launched them, or end where they begin, or in which the file was cut.
         recorded: when all that computed is in the trace; None: always.
         is_cut: the file was cut.
         skipped: first and last number of each run of steps of which no range is there, between two that are.
         copies: how many copies and fills were launched that are not there; no step is left out for them.
+        copy_steps: numbers of the steps that launched them, or end where these begin: what they copied is not known.
     """
 
     kernels: int = 0
@@ -55,6 +58,7 @@ class Lost:
     is_cut: bool = False
     skipped: tuple[tuple[int, int], ...] = ()
     copies: int = 0
+    copy_steps: tuple[int, ...] = ()
 
 
 def find_lost(trace: Trace, nesting: Nesting, comm: Bools, steps: Sequence[Step], whole: Window) -> Lost:
@@ -67,7 +71,8 @@ def find_lost(trace: Trace, nesting: Nesting, comm: Bools, steps: Sequence[Step]
         steps: of the trace.
         whole: first start to last end of what has a kind.
     """
-    lost_ns = _find_lost_launches(trace, nesting)
+    short_ns = find_short_replays(trace, _find_graph_launches(trace), steps)
+    lost_ns = np.sort(np.concatenate((_find_lost_launches(trace, nesting), short_ns)))
     lost_ns = lost_ns[keep_unbegun(lost_ns, find_nameless_starts(trace, ~comm))]
     cut = find_cut(trace, steps, whole)
     if not len(lost_ns):
@@ -92,8 +97,8 @@ def find_lost(trace: Trace, nesting: Nesting, comm: Bools, steps: Sequence[Step]
     )
 
 
-def count_lost_copies(trace: Trace) -> int:
-    """Count calls of CUDA and HIP that copy or fill memory and of which the trace has no event.
+def find_lost_copies(trace: Trace) -> Ints:
+    """Return when calls of CUDA and HIP copied or filled memory of which the trace has no event, rising.
 
     Calls that carry no id, or whose work is captured into a graph, tell nothing; nor do those of a trace in which no
     device event is tied to any call. In eight recorded traces each of 1,700 such calls has its event.
@@ -102,9 +107,44 @@ def count_lost_copies(trace: Trace) -> int:
     is_call = trace.is_one_of(CALLS)[tied]
     calls, there = tied[is_call], ids[~is_call]
     if not np.isin(ids[is_call], there).any():
-        return 0
+        return calls[:0]
     copies = calls[trace.is_named(_COPIES.search)[calls] & ~np.isin(ids[is_call], there)]
-    return int(np.count_nonzero(~find_captures(trace).covers(trace.start_ns[copies])))
+    copies_ns = trace.start_ns[copies]
+    return np.sort(copies_ns[~find_captures(trace).covers(copies_ns)])
+
+
+def add_lost_copies(
+    lost: Lost, copies_ns: Ints, steps: Sequence[Step], main: MainLane
+) -> tuple[Lost, tuple[Step, ...]]:
+    """Add copies and fills that are not there to what a trace lacks; a step may begin with one of its own.
+
+    That is no earlier than its call, nor before the main lane had done what was launched for the steps before; see
+    ``steps.device_steps``.
+
+    Args:
+        lost: what it lacks else.
+        copies_ns: as from ``find_lost_copies``.
+        steps: of the trace.
+        main: its main lane.
+
+    Returns:
+        What it lacks, and the steps.
+    """
+    places: set[int] = set()
+    doubted = [*steps]
+    done_ns = np.append(main.busy_until_ns[1:], main.worked_until_ns)
+    for place, step in enumerate(steps):
+        first, beyond = np.searchsorted(copies_ns, (step.host.start_ns, step.host.end_ns)).tolist()
+        if beyond == first:
+            continue
+        places.add(place)
+        before_ns = done_ns[: len(main.events)][main.launches_ns < step.host.start_ns]
+        unsure_ns = step.window.start_ns - int(before_ns.max(initial=copies_ns[first]))
+        if unsure_ns > 0:
+            places |= {place - 1} if place else set()
+            doubted[place] = replace(step, unsure_ns=max(step.unsure_ns, unsure_ns))
+    numbers = tuple(steps[place].number for place in sorted(places))
+    return replace(lost, copies=len(copies_ns), copy_steps=numbers), tuple(doubted)
 
 
 def find_cut(trace: Trace, steps: Sequence[Step], whole: Window) -> Lost:

@@ -38,7 +38,7 @@ class Step:
         host: from its host range's start to the next step's, or to its range's end where it is the last, or dtbench's
             own: what is issued here is the step's.
         window: what its account covers.
-        unsure_ns: by how much earlier it may begin on a device, as far as work whose launch is lost may be its.
+        unsure_ns: by how much earlier it may begin on a device, as work whose launch, or a copy, is lost may be its.
     """
 
     number: int

@@ -238,12 +238,17 @@ def _mean_overlap(windows: Sequence[Overlap], *, is_least: bool) -> Overlap:
         known = _known(times_ns)
         return sum(known) // len(known) if known else None
 
-    step_ns, compute_ns = mean(one.step_ns for one in windows), mean(one.compute_ns for one in windows)
+    def mean_of_all(times_ns: Sequence[int | None]) -> int | None:
+        return None if None in times_ns else mean(times_ns)
+
+    step_ns = mean(one.step_ns for one in windows)
     hidden_ns, exposed_ns = mean(one.hidden_comm_ns for one in windows), mean(one.exposed_comm_ns for one in windows)
-    copy_ns = mean(one.exposed_copy_ns for one in windows)
-    if step_ns is None or compute_ns is None or hidden_ns is None or exposed_ns is None or copy_ns is None:
+    if step_ns is None or hidden_ns is None or exposed_ns is None:
         comm_ns = mean(one.comm_ns for one in windows)
         return replace(NOT_SEEN, step_ns=step_ns, comm_ns=comm_ns, is_least=is_least)
+    compute_ns = mean_of_all([one.compute_ns for one in windows])
+    copy_ns = mean_of_all([one.exposed_copy_ns for one in windows])
+    is_left_over = compute_ns is not None and copy_ns is not None and None not in [one.idle_ns for one in windows]
     return Overlap(
         step_ns=step_ns,
         compute_ns=compute_ns,
@@ -251,7 +256,7 @@ def _mean_overlap(windows: Sequence[Overlap], *, is_least: bool) -> Overlap:
         hidden_comm_ns=hidden_ns,
         exposed_comm_ns=exposed_ns,
         exposed_copy_ns=copy_ns,
-        idle_ns=step_ns - compute_ns - exposed_ns - copy_ns,
+        idle_ns=step_ns - (compute_ns or 0) - exposed_ns - (copy_ns or 0) if is_left_over else None,
         is_least=is_least,
     )
 

@@ -92,7 +92,9 @@ def give_purposes(one: TraceAnalysis, told: ToldPurposes) -> TraceAnalysis:
         whole_purposes=of_whole,
         steps=tuple(
             replace(step, purposes=rows, untold=may_be)
-            for step, rows, may_be in zip(one.steps, of_steps, one.purpose_sources.place(untold), strict=True)
+            for step, rows, may_be in zip(
+                one.steps, of_steps, one.purpose_sources.place(collectives, untold), strict=True
+            )
         ),
         untold=untold,
     )

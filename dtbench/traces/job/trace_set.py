@@ -224,7 +224,11 @@ def _find_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterator[OfRanks]:
     yield from _find_misnumbered_buckets(one)
     yield from _find_unknown_purposes(one)
     yield from _find_untold(one)
-    unrecorded = tuple(step.step for step in one.steps if step.overlap.step_ns and step.overlap.compute_ns is None)
+    unrecorded = tuple(
+        step.step
+        for step in one.steps
+        if step.overlap.step_ns and step.overlap.compute_ns is None and not step.unsure_ns
+    )
     if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):
         yield ComputeNotRecorded(ranks, unrecorded)
     if not one.steps and not any_steps:  # else what compares ranks says which lack them
@@ -264,7 +268,7 @@ def _find_untold(one: TraceAnalysis) -> Iterator[OfRanks]:
     if lost.kernels or lost.is_cut:
         yield LostKernels(ranks, lost.kernels, lost.is_cut, tuple(sorted(lost.steps)))
     if lost.copies:
-        yield LostCopies(ranks, lost.copies)
+        yield LostCopies(ranks, lost.copies, lost.copy_steps)
     if one.set_steps is not None:
         yield ClockSet(ranks, tuple(one.set_steps))
     unsure = [step for step in one.steps if step.unsure_ns > _VISIBLY * (step.overlap.step_ns or math.inf)]

@@ -198,6 +198,22 @@ class NoOtherEnd(OfRanks):
 
 
 @dataclass(frozen=True)
+class OtherEndUntold(OfRanks):
+    """Ranks of ``count`` of whose sends and receives the other end may be one of several, or is not said."""
+
+    count: int
+    transfers: int
+
+    def __str__(self) -> str:
+        their, they = ("its", "it") if self.count == 1 else ("their", "they")
+        whose = name_ranks(self.ranks) if self._is_one else f"each of {name_ranks(self.ranks)}"
+        return (
+            f"of {self.count} of {self.transfers} sends and receives of {whose} the traces do not tell which is {their}"
+            f" other end: how long {they} waited for that is not known"
+        )
+
+
+@dataclass(frozen=True)
 class SendsApart(Note):
     """Ranks that send to each other and whose clocks nothing compares."""
 

@@ -198,15 +198,17 @@ class LostKernels(OfRanks):
 
 @dataclass(frozen=True)
 class LostCopies(OfRanks):
-    """Copies and fills that were launched and are not in the trace."""
+    """Copies and fills that were launched and are not in the trace, and the steps of which copies are not known."""
 
     copies: int
+    steps: tuple[int, ...]
 
     def _words(self) -> str:
         calls = count_things(self.copies, "call")
+        where = f" in {name_steps(self.steps)}" if self.steps else ""
         return (
-            f"of {calls} to copy or fill memory the trace does not have what ran on the device: copies took at least "
-            "the time that it says, and idle time is at most what it says"
+            f"of {calls} to copy or fill memory the trace does not have what ran on the device: how long copies took,"
+            f" and so how long the device was idle, is not known{where}"
         )
 
 
@@ -248,7 +250,7 @@ class CutStep(OfRanks):
         seen_ns: from its first kernel to the trace's last.
         host_ns: how long it took the host.
         others_ns: how long others are from first kernel to last; None: there are none.
-        unsure_ns: by how much earlier it may begin, as launches are lost.
+        unsure_ns: by how much earlier it may begin, as launches or copies are lost.
     """
 
     step: int
@@ -266,7 +268,7 @@ class CutStep(OfRanks):
         )
         larger = "so that shares of it may be larger than they were"
         if self.unsure_ns:
-            what = f"launches are lost, and where step {self.step} begins is not known to within"
+            what = f"launches or copies are lost, and where step {self.step} begins is not known to within"
             so = "so it is left out" if self.is_left_out else larger
             return f"{what} {format_ns(self.unsure_ns)}, {so}: {why}"
         if self.is_left_out:

@@ -38,8 +38,10 @@ from dtbench.traces.rank.doubt import (
     doubt_groups,
     doubt_overlap,
     leave_comm,
+    leave_copies,
 )
 from dtbench.traces.rank.understood import find_left_out, is_of_device
+from dtbench.traces.rank.unsure import Before
 from dtbench.traces.ranks.skew import CollectiveSkew
 from dtbench.traces.reader.header import PROFILERS
 from dtbench.traces.time.overlap import Overlap, measure_overlaps
@@ -65,8 +67,9 @@ class StepAccount:
         unattributed_ns: the part of ``exposed_comm_ns`` that belongs to collectives without an owner; None: not known.
         probes: functions under study that ran in it, by label.
         lost: collectives that it issued and that were not seen to run: what communication took is at least this.
-        untold: what collectives of it of which it is not known what they were for may have been for.
-        unsure_ns: by how much earlier it may begin, as launches are lost.
+        untold: what collectives of it of which it is not known what they were for may have been for, and those for
+            which there was communication in the time before that may be of it.
+        unsure_ns: by how much earlier it may begin, as launches or copies are lost.
     """
 
     step: int
@@ -303,12 +306,16 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
     unseen = count_lost(collectives, step_of, timeline.unseen, contents.steps)
     unknown = [*(step.number in contents.lost.steps for step in contents.steps), contents.lost.recorded is not None]
     lost = [count + is_unknown for count, is_unknown in zip(unseen, unknown, strict=True)]
+    copies = [*(step.number in contents.lost.copy_steps for step in contents.steps), contents.lost.copies > 0]
+    before = Before.of(contents.steps, contents.kinds, contents.recorded)
     overlaps = [
         doubt_overlap(overlap) if is_lossy else overlap
         for overlap, is_lossy in zip(measure_overlaps(windows, contents.kinds, contents.recorded), lost, strict=True)
     ]
+    overlaps = [leave_copies(one) if are_lost else one for one, are_lost in zip(overlaps, copies, strict=True)]
     overlaps[:-1] = [
-        leave_comm(one) if is_unknown else one for one, is_unknown in zip(overlaps[:-1], unknown[:-1], strict=True)
+        leave_comm(one) if is_unknown else before.doubt_overlap(place, one)
+        for place, (one, is_unknown) in enumerate(zip(overlaps[:-1], unknown[:-1], strict=True))
     ]
     is_decided = [one.is_decided for one in overlaps[:-1]]
     stepped_ns = tuple(shares.stepped_exposed_ns(is_decided).tolist())
@@ -321,16 +328,18 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         are_kernels_lost=tuple(unknown),
         compute=timeline.compute,
         waits=None if contents.is_device else contents.waits,
+        before=before,
     )
     purposes = sources.account(collectives)
     raw_ns = sum_unattributed(collectives, shares)
     whole_ns = None if None in raw_ns else sum(time_ns or 0 for time_ns in raw_ns)
-    of_windows = zip([*raw_ns[:-1], whole_ns], lost, strict=True)
+    may_be_more = [count + before.has_comm(place) for place, count in enumerate(lost)]
+    of_windows = zip([*raw_ns[:-1], whole_ns], may_be_more, strict=True)
     *unattributed_ns, whole_ns = (time_ns or None if is_lossy else time_ns for time_ns, is_lossy in of_windows)
     groups = [
         doubt_groups(rows) if is_lossy else rows
         for rows, is_lossy in zip(
-            account_groups(collectives, step_of, shares, describe_groups(trace)), lost, strict=True
+            account_groups(collectives, step_of, shares, describe_groups(trace)), may_be_more, strict=True
         )
     ]
     unwatched = [count + any(row.wait_ns is None for row in rows) for count, rows in zip(lost, purposes, strict=True)]
@@ -352,7 +361,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
                 unattributed_ns,
                 probes,
                 unseen[:-1],
-                sources.place(untold),
+                sources.place(collectives, untold),
                 [step.unsure_ns for step in contents.steps],
                 strict=True,
             )
@@ -360,7 +369,11 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         unread=trace.unread.count,
         unknown_names=contents.unknown_names,
         accounts=make_accounts(
-            replace(contents.sources, lost=unseen),
+            replace(
+                contents.sources,
+                lost=[count + before.has_comm(place) for place, count in enumerate(unseen)],
+                lost_copies=copies,
+            ),
             timeline.steps,
             contents.whole,
             groups=groups,

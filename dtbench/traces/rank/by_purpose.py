@@ -7,8 +7,9 @@ from typing import Final
 from dtbench.base.vocabulary import Purpose
 from dtbench.traces.account.purpose_times import PurposeTime, account_purposes
 from dtbench.traces.account.untold_times import bound_purposes, place_untold
-from dtbench.traces.account.waits import Wait, find_device_waits, sum_waits
+from dtbench.traces.account.waits import Wait, Waits, find_device_waits, sum_waits
 from dtbench.traces.rank.doubt import doubt_purposes, leave_purposes
+from dtbench.traces.rank.unsure import Before, doubt_purposes_before
 from dtbench.traces.time.coverage import Window
 from dtbench.traces.time.intervals import Intervals
 from dtbench.traces.time.shares import Shares
@@ -30,6 +31,7 @@ class PurposeSources:
         are_kernels_lost: by window.
         compute: time in which compute ran.
         waits: None: those of a device, which its collectives say.
+        before: what ran in time that may be of a step, or of the one before.
     """
 
     step_of: tuple[int | None, ...]
@@ -39,6 +41,7 @@ class PurposeSources:
     are_kernels_lost: tuple[bool, ...]
     compute: Intervals
     waits: tuple[Wait, ...] | None
+    before: Before
 
     def account(self, collectives: Sequence[Collective], untold: Untold = _NONE) -> list[tuple[PurposeTime, ...]]:
         """Account for collectives by the purpose that each has, for each step and, last, for the whole trace.
@@ -47,16 +50,22 @@ class PurposeSources:
             collectives: of the rank.
             untold: of which it is not known what they are for, as from ``find_untold``.
         """
-        waits = (
-            find_device_waits(collectives) if self.waits is None else sum_waits(self.waits, collectives, self.compute)
-        )
+        waits = self._find_waits(collectives)
         rows = account_purposes(collectives, self.step_of, self.shares, waits, self.windows)
         rows = bound_purposes(rows, collectives, self.step_of, self.shares, untold)
+        rows = doubt_purposes_before(rows, self.before.find_purposes(collectives, waits))
         return [
             leave_purposes(of_window) if is_unknown else doubt_purposes(of_window) if is_lossy else of_window
             for of_window, is_lossy, is_unknown in zip(rows, self.is_lossy, self.are_kernels_lost, strict=True)
         ]
 
-    def place(self, untold: Untold) -> list[frozenset[Purpose]]:
-        """Return the purposes of which something may be missing, for each step."""
-        return place_untold(untold, self.step_of, self.shares)
+    def place(self, collectives: Sequence[Collective], untold: Untold) -> list[frozenset[Purpose]]:
+        """Return the purposes of which something may be missing, for each step; arguments as for ``account``."""
+        before = self.before.find_purposes(collectives, self._find_waits(collectives))
+        placed = enumerate(place_untold(untold, self.step_of, self.shares))
+        return [purposes | before.get(place, {}).keys() for place, purposes in placed]
+
+    def _find_waits(self, collectives: Sequence[Collective]) -> Waits:
+        if self.waits is None:
+            return find_device_waits(collectives)
+        return sum_waits(self.waits, collectives, self.compute)

@@ -6,7 +6,6 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from dtbench.traces.device.clock import find_device_clock
 from dtbench.traces.device.collectives import find_device_collectives
 from dtbench.traces.device.kinds import find_peer_copies
 from dtbench.traces.device.launched import find_launched, launched_as_started
-from dtbench.traces.device.lost_kernels import Lost, count_lost_copies, find_lost
+from dtbench.traces.device.lost_kernels import Lost, add_lost_copies, find_lost, find_lost_copies
 from dtbench.traces.device.main_lane import read_main_lane
 from dtbench.traces.device.time import find_device_time
 from dtbench.traces.device.unseen_launches import find_unseen_launches
@@ -62,12 +61,12 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
     collectives = name_sharded_optimizers(trace, collectives)
     regions = find_or_infer_regions(trace, nesting, [step.host for step in time.steps])
     lost = find_lost(trace, nesting, masks[Kind.COMM], time.steps, time.whole)
-    lost = replace(lost, copies=count_lost_copies(trace))
+    lost, steps = add_lost_copies(lost, find_lost_copies(trace), time.steps, lane)
     return Contents(
         is_device=True,
         kinds=time.kinds,
         whole=time.whole,
-        steps=time.steps,
+        steps=steps,
         collectives=collectives,
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE], kernels),
         names_on_comm_lanes=find_names_on_comm_lanes(trace, masks[Kind.COMPUTE], masks[Kind.COMM], kernels),

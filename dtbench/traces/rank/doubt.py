@@ -46,6 +46,11 @@ def doubt_overlap(one: Overlap) -> Overlap:
     )
 
 
+def leave_copies(one: Overlap) -> Overlap:
+    """Return an account without copies, and what is left over, as of a window of which copies are lost."""
+    return replace(one, exposed_copy_ns=None, idle_ns=None)
+
+
 def leave_comm(one: Overlap) -> Overlap:
     """Return what is known of a step of which kernels are lost: communication that was seen; not how long it took."""
     return replace(NOT_SEEN, comm_ns=one.comm_ns, is_least=True)

@@ -58,7 +58,8 @@ class _Key:
 def find_groups(timelines: Sequence[RankTimeline], *, point_to_point: bool = False) -> list[GroupEvents]:
     """Collect the events of each group over ranks, either of the collectives or of the sends and receives.
 
-    Collectives whose span was not found are left out: they have no times to compare.
+    Collectives whose span was not found are left out: they have no times to compare. Not so sends and receives over
+    gloo, which belong together by their order.
     """
     doubtful = _find_doubtful(timelines)
     known = {timeline.rank: _keys_of(timeline, doubtful, point_to_point=point_to_point) for timeline in timelines}
@@ -127,7 +128,8 @@ def _keys_of(timeline: RankTimeline, doubtful: frozenset[str], *, point_to_point
     found: dict[_Key, list[int]] = defaultdict(list)
     ranks = {one.group: one.group_ranks for one in timeline.collectives if one.group_ranks}
     for index, one in enumerate(timeline.collectives):
-        if (one.operation in POINT_TO_POINT) is point_to_point and len(one.span.starts_ns):
+        is_there = len(one.span.starts_ns) > 0 or (point_to_point and not timeline.is_device)
+        if (one.operation in POINT_TO_POINT) is point_to_point and is_there:
             stream = one.lane.rpartition("/")[2] if timeline.is_device and not one.group else ""
             name = "" if one.group in doubtful else one.group
             found[_Key(name, tuple(sorted(ranks.get(name, ()))), stream)].append(index)

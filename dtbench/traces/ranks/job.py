@@ -14,6 +14,7 @@ from dtbench.traces.notes.job import (
     LacksSteps,
     NoOtherEnd,
     NotElsewhere,
+    OtherEndUntold,
     OtherJobSize,
     RanksAbsent,
     SendsApart,
@@ -124,7 +125,12 @@ def check_transfers(timelines: Sequence[RankTimeline], transfers: Transfers, clo
         return ()
     by_rank = {timeline.rank: timeline for timeline in timelines}
     sent = {rank: sum(one.operation in POINT_TO_POINT for one in by_rank[rank].collectives) for rank in transfers.alone}
-    notes = join_ranks(NoOtherEnd((rank,), count, sent[rank]) for rank, count in transfers.alone.items())
+    ends_of = ((rank, count, transfers.untold.get(rank, 0)) for rank, count in transfers.alone.items())
+    found = [(rank, count - untold, untold) for rank, count, untold in ends_of]
+    notes = (
+        *join_ranks(NoOtherEnd((rank,), count, sent[rank]) for rank, count, _ in found if count),
+        *join_ranks(OtherEndUntold((rank,), untold, sent[rank]) for rank, _, untold in found if untold),
+    )
     ends = {rank for one in transfers.matched if not one.is_comparable for rank in (one.sender, one.receiver)}
     apart = sorted(ends - clocks.out_of_step)
     return (*notes, SendsApart(tuple(apart))) if apart else notes

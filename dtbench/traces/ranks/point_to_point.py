@@ -5,12 +5,17 @@
     stage 0 sends        [....====]         .  the sender is there, the receiver is not
     stage 1 receives  [~~~~~~~====]         ~  bubble: the receiver waits, nothing is sent yet
 
-Over gloo a rank is there from when it issued, and waits from when its thread stood still; see ``gloo_sends.py``.
+Over gloo a rank is there from when it issued, and waits from when its thread stood still; see ``gloo_sends.py``. A send
+there is over when its data is buffered, so that ends do not say which receive it belongs to: order does, and where some
+are lost only what is the same whichever these are::
+
+    sends        8 16 8         one of 8 bytes is lost: the first two are those of the first two receives, whichever
+    receives     8 16 8 8       that is, and of the third it is not told
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,7 +40,7 @@ class Transfer:
         receive: index into the receiver's collectives.
         size_bytes: payload; None where neither side says.
         bubble_ns: how long the receive waited for its send to begin, inside its span; None: the ranks are not in step,
-            or nothing tells how far their clocks are apart.
+            nothing tells how far their clocks are apart, or the span is lost.
         blocked_ns: how long the send waited for its receive to begin; None likewise.
         sent_ns: when the sender was there, on the common clock; None likewise.
         received_ns: when the receiver was there; None likewise.
@@ -76,11 +81,14 @@ class Transfers:
 
     Attributes:
         matched: in order of the sender and its events.
-        alone: by rank, number of sends and receives whose other end is not there, or not said.
+        alone: by rank, number of sends and receives whose other end is not there, or not told.
+        untold: by rank, number of these whose other end may be there: some of the other rank's are alone, too, in
+            whatever group, or do not say with whom.
     """
 
     matched: tuple[Transfer, ...]
     alone: Mapping[int, int]
+    untold: Mapping[int, int] = field(default_factory=dict)
 
 
 def match_transfers(timelines: Sequence[RankTimeline], clocks: Clocks) -> Transfers:
@@ -92,14 +100,34 @@ def match_transfers(timelines: Sequence[RankTimeline], clocks: Clocks) -> Transf
     """
     by_rank = {timeline.rank: timeline for timeline in timelines}
     matched: list[Transfer] = []
-    alone: dict[int, int] = defaultdict(int)
+    alone: set[tuple[int, int]] = set()
     for group in find_groups(timelines, point_to_point=True):
         pairs = _pair_group(group, by_rank)
-        for rank, events in group.events.items():
-            alone[rank] += len(events) - sum(rank in (sender, receiver) for sender, _, receiver, _ in pairs)
+        alone |= {(rank, event) for rank, events in group.events.items() for event in events.tolist()}
+        alone -= {end for sender, send, receiver, receive in pairs for end in ((sender, send), (receiver, receive))}
         matched += [_measure(group.name, pair, by_rank, clocks) for pair in pairs]
     ordered = sorted(matched, key=lambda one: (one.sender, one.send))
-    return Transfers(tuple(ordered), {rank: count for rank, count in sorted(alone.items()) if count})
+    counts = Counter(rank for rank, _ in sorted(alone))
+    return Transfers(tuple(ordered), dict(counts), dict(Counter(_find_untold(sorted(alone), by_rank))))
+
+
+def _find_untold(alone: Sequence[tuple[int, int]], by_rank: Mapping[int, RankTimeline]) -> Iterator[int]:
+    """Yield the rank of each end that is alone and that another that is alone, too, may belong to."""
+    ends = [(rank, by_rank[rank].collectives[event]) for rank, event in alone]
+    opposite = defaultdict[tuple[Operation | None, int | None], list[tuple[int, Collective]]](list)
+    for rank, one in ends:
+        opposite[one.operation, one.peer].append((rank, one))
+    for rank, one in ends:
+        other = Operation.RECV if one.operation is Operation.SEND else Operation.SEND
+        may_be = [*opposite[other, rank], *opposite[other, None]]
+        if any(_may_meet(one, there, end) for there, end in may_be if there != rank):
+            yield rank
+
+
+def _may_meet(one: Collective, rank: int, other: Collective) -> bool:
+    """Tell whether one may be sent to, or come from, another of a rank that does not contradict it."""
+    sizes = {one.size_bytes, other.size_bytes} - {None}
+    return one.peer in (None, rank) and len(sizes) < 2
 
 
 def _pair_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list[tuple[int, int, int, int]]:
@@ -125,12 +153,64 @@ def _pair_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list
 def _pair_in_order(
     sender: RankTimeline, receiver: RankTimeline, sends: Sequence[int], receives: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Pair the sends to one peer with its receives; times decide only where one side lacks some."""
+    """Pair the sends to one peer with its receives; where one side lacks some, a device's ends decide."""
     mine, others = _series(sender, sends), _series(receiver, receives)
     if np.array_equal(mine.token, others.token):
         return list(zip(sends, receives, strict=True))
+    if not (sender.is_device and receiver.is_device):
+        return _pair_by_order(sender, receiver, sends, receives)
     rows = line_up([mine, others])
     return [(sends[send], receives[receive]) for send, receive in rows[(rows != ABSENT).all(axis=1)].tolist()]
+
+
+def _pair_by_order(
+    sender: RankTimeline, receiver: RankTimeline, sends: Sequence[int], receives: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Pair, step by step, what belongs together whichever of a side's are lost."""
+    pairs: list[tuple[int, int]] = []
+    own, others = _split_by_step(sender, sends), _split_by_step(receiver, receives)
+    for step in own.keys() & others.keys():
+        mine, theirs = _series(sender, own[step]).token.tolist(), _series(receiver, others[step]).token.tolist()
+        is_sender_whole = len(mine) >= len(theirs)
+        placed = _place_surely(theirs, mine) if is_sender_whole else _place_surely(mine, theirs)
+        for part, whole in placed:
+            send, receive = (whole, part) if is_sender_whole else (part, whole)
+            pairs.append((own[step][send], others[step][receive]))
+    return sorted(pairs)
+
+
+def _split_by_step(timeline: RankTimeline, events: Sequence[int]) -> dict[int | None, list[int]]:
+    """Return events by the number of the step that issued them; None: none did."""
+    found = defaultdict[int | None, list[int]](list)
+    for event in events:
+        step = timeline.step_of[event]
+        found[None if step is None else timeline.step_numbers[step]].append(event)
+    return found
+
+
+def _place_surely(part: Sequence[int], whole: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the places of a part of a sequence that are the same wherever the rest of it lay.
+
+    >>> _place_surely([8, 16, 8], [8, 16, 8, 8])
+    [(0, 0), (1, 1)]
+    """
+    first, last = _place_early(part, whole), _place_early(part[::-1], whole[::-1])
+    if first is None or last is None:
+        return []
+    back = [len(whole) - 1 - place for place in reversed(last)]
+    return [(place, early) for place, (early, late) in enumerate(zip(first, back, strict=True)) if early == late]
+
+
+def _place_early(part: Sequence[int], whole: Sequence[int]) -> list[int] | None:
+    """Return the earliest place of each of a part in a sequence, in order; None: it is no part of that."""
+    places: list[int] = []
+    for one in part:
+        start = places[-1] + 1 if places else 0
+        found = next((place for place in range(start, len(whole)) if whole[place] == one), None)
+        if found is None:
+            return None
+        places.append(found)
+    return places
 
 
 def _series(timeline: RankTimeline, events: Sequence[int]) -> Series:
@@ -164,8 +244,8 @@ def _measure(
         receiver=receiver,
         receive=receive,
         size_bytes=receiving.size_bytes if sending.size_bytes is None else sending.size_bytes,
-        bubble_ns=_before(receive_ns, sent_ns) if is_in_step else None,
-        blocked_ns=_before(send_ns, received_ns) if is_in_step else None,
+        bubble_ns=_before(receive_ns, sent_ns) if is_in_step and len(receiving.span.starts_ns) else None,
+        blocked_ns=_before(send_ns, received_ns) if is_in_step and len(sending.span.starts_ns) else None,
         sent_ns=sent_ns if is_in_step else None,
         received_ns=received_ns if is_in_step else None,
         is_comparable=clocks.can_compare(sender, receiver),

@@ -18,7 +18,8 @@ class Overlap:
 
     None is what was not seen: everything of a window in which nothing ran; all but ``step_ns`` and ``comm_ns`` of one
     in which the threads that compute were not recorded; zeros of communication, and what is left idle beside them, of
-    one that issued collectives which were not seen to run.
+    one that issued collectives which were not seen to run; copies, and what is left idle, of one of which copies are
+    lost; what may be no zero of one that may begin earlier.
 
     Attributes:
         step_ns: length of the window, above zero.

@@ -9,7 +9,7 @@
 Hooks of gradients that anybody may register reduce gradients, too; without DDP those are no buckets.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -28,6 +28,7 @@ from dtbench.traces.who.strategy import DDP_FORWARD, Strategy, find_strategies
 from dtbench.traces.who.untold import find_untold
 
 _BUCKET: Final = "bucket "
+_SEARCH: Final = "torch.distributed.ddp.reducer::search_unused_parameters"
 
 
 def find_forward_starts(trace: Trace) -> Ints:
@@ -42,7 +43,8 @@ def name_buckets(
     """Name DDP's buckets ``bucket 0``, ``bucket 1``, ... in order of issue, where no owner is known.
 
     They are counted anew in each step, in each backward that the trace has a range of, and after each forward of DDP.
-    Among them may be its map of unused parameters, which is integers. One whose launch the trace does not hold, on a
+    Among them may be its map of unused parameters, which is integers: see ``_find_perhaps_maps`` for where no type is
+    told. One whose launch the trace does not hold, on a
     lane of buckets, counts as one, so that those behind it keep their numbers: see ``find_shifted_buckets``.
 
     Args:
@@ -68,7 +70,39 @@ def name_buckets(
         if index not in untold:
             named[index] = replace(collective, owner=f"{_BUCKET}{next_bucket[step, backward]}")
         next_bucket[step, backward] += 1
+    for index in _find_perhaps_maps(trace, named, issues_ns):
+        named[index] = replace(named[index], owner="")
     return tuple(named)
+
+
+def _find_perhaps_maps(trace: Trace, named: Sequence[Collective], issues_ns: Sequence[int]) -> set[int]:
+    """Find what was named as a bucket, without being told of which type it is, and may be a map of unused parameters.
+
+    Where DDP looked for these at the end of a forward, its reducer may reduce their map when all buckets of backward
+    are under way (torch's ``reducer.cpp``; it need not, by ``skip_all_reduce_unused_params``), so what it issued last
+    is a bucket or that. Of several models before one backward, any may be.
+
+    Args:
+        trace: the events.
+        named: collectives of the trace, with all that may be buckets named as such.
+        issues_ns: when each was issued.
+    """
+    is_search = trace.is_named(lambda name: name == _SEARCH) & ~trace.is_one_of((DEVICE_RANGE,))
+    if not is_search.any():
+        return set()
+    forwards_ns = find_forward_starts(trace)
+    searches = np.sort(forwards_ns.searchsorted(trace.start_ns[is_search], side="right"))
+    buckets = [index for index, one in enumerate(named) if one.owner.startswith(_BUCKET) and is_reducers(one)]
+    of_forward = defaultdict[int, list[int]](list)
+    for index in sorted(buckets, key=lambda i: (issues_ns[i], named[i].start_ns)):
+        of_forward[int(forwards_ns.searchsorted(issues_ns[index], side="right"))].append(index)
+    found: set[int] = set()
+    seen = 0
+    for forward, mine in sorted(of_forward.items()):
+        searched = int(searches.searchsorted(forward, side="right"))
+        found |= {index for index in (mine if searched - seen > 1 else mine[-1:]) if searched > seen}
+        seen = searched
+    return {index for index in found if named[index].dtype is None}
 
 
 def _order_issues(collectives: Sequence[Collective]) -> list[int]:

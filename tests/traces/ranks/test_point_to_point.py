@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from dtbench.base.vocabulary import Operation
+from dtbench.traces.notes.job import NoOtherEnd, OtherEndUntold
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.clocks.times import Clock
+from dtbench.traces.ranks.job import check_transfers
 from dtbench.traces.ranks.point_to_point import match_transfers
+from dtbench.traces.time.intervals import unite
 from dtbench.traces.timeline import RankTimeline
 
 SENDS = [(0, 30), (100, 130), (250, 270), (300, 330)]
@@ -86,3 +89,55 @@ def test_bubbles_are_measured_on_the_common_clock(jobs: Any) -> None:
     clocks = Clocks({0: Clock(), 1: Clock(offset_ns=70_000)}, islands=IN_STEP.islands)
     found = match_transfers(timelines, clocks)
     assert [one.bubble_ns for one in found.matched] == [0, 60_000, 0, 30_000]
+
+
+@pytest.mark.parametrize("lost", range(4))
+def test_over_gloo_a_lost_span_of_a_send_moves_no_other_pair(jobs: Any, lost: int) -> None:
+    """Ends do not agree: a send is over when its data is buffered. Each was issued, so order tells which is whose."""
+    sends = [(start, start + 1) for start, _ in SENDS]
+    sender = make(jobs, 0, sends, [8] * 4, is_async=True)
+    kept = [replace(one, span=unite([], [])) if index == lost else one for index, one in enumerate(sender.collectives)]
+    sender = replace(sender, is_device=False, collectives=tuple(kept))
+    found = match_transfers([sender, replace(make(jobs, 1, RECEIVES, [8] * 4), is_device=False)], IN_STEP)
+    assert [(one.send, one.receive) for one in found.matched] == [(index, index) for index in range(4)]
+    assert [one.blocked_ns is None for one in found.matched] == [index == lost for index in range(4)]
+    assert [one.bubble_ns is None for one in found.matched] == [False] * 4
+    assert found.alone == {}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lost", "pairs"),
+    [
+        ([8, 16, 32, 64], 1, [(0, 0), (1, 2), (2, 3)]),
+        ([8, 16, 8, 8], 1, [(0, 0), (1, 2), (2, 3)]),
+        ([8, 16, 8, 8], 3, [(0, 0), (1, 1)]),
+        ([8, 8, 8, 8], 0, []),
+    ],
+)
+def test_over_gloo_what_may_belong_to_several_is_paired_with_none(
+    jobs: Any, sizes: list[int], lost: int, pairs: list[tuple[int, int]]
+) -> None:
+    sender = replace(make(jobs, 0, SENDS, sizes), is_device=False)
+    receiver = replace(make(jobs, 1, RECEIVES, sizes), is_device=False)
+    found = match_transfers([jobs.drop(sender, lost), receiver], IN_STEP)
+    assert [(one.send, one.receive) for one in found.matched] == pairs
+    alone = {rank: count for rank, count in ((0, 3 - len(pairs)), (1, 4 - len(pairs))) if count}
+    assert found.alone == alone
+    assert all(found.untold.get(rank, 0) <= count for rank, count in alone.items())
+
+
+def test_an_end_in_a_group_of_another_name_may_be_the_other_one(jobs: Any) -> None:
+    """Two groups of the same ranks, of which the receiver has seen one: names are counted rank by rank."""
+    sender = make(jobs, 0, SENDS, [8] * 4, group_ranks=(0, 1))
+    named = [replace(one, group=name) for one, name in zip(sender.collectives, "5566", strict=True)]
+    sender = replace(sender, collectives=tuple(named))
+    for group, sizes, alone, untold in (
+        ("7", [8, 8], {0: 4, 1: 2}, {0: 4, 1: 2}),
+        ("7", [16, 16], {0: 4, 1: 2}, {}),
+        ("5", [8, 8], {0: 2}, {}),
+    ):
+        receiver = make(jobs, 1, RECEIVES[:2], sizes, group=group, group_ranks=(0, 1))
+        found = match_transfers([sender, receiver], IN_STEP)
+        assert (found.alone, found.untold) == (alone, untold)
+        notes = check_transfers([sender, receiver], found, IN_STEP)
+        assert {type(note) for note in notes} == {OtherEndUntold if untold else NoOtherEnd}
