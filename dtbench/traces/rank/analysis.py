@@ -39,6 +39,7 @@ from dtbench.traces.rank.doubt import (
     doubt_overlap,
     leave_comm,
     leave_copies,
+    take_untold,
 )
 from dtbench.traces.rank.understood import find_left_out, is_of_device
 from dtbench.traces.rank.unsure import Before
@@ -178,8 +179,13 @@ class TraceAnalysis:
 
     @property
     def unmatched(self) -> int:
-        """Collectives that were issued and whose span was not found."""
-        return sum(not len(collective.span.starts_ns) for collective in self.collectives)
+        """Count the collectives that were issued and have no span; those of which it is only not told have one."""
+        return sum(one.is_span_missing - (one.is_issue_untold and one.is_seen) for one in self.collectives)
+
+    @property
+    def untold_spans(self) -> int:
+        """Count the spans that are of one of several collectives, of which others have none."""
+        return sum(one.is_issue_untold for one in self.collectives)
 
 
 def analyze_trace(
@@ -303,9 +309,10 @@ def _make_timeline(
 def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: Shares) -> TraceAnalysis:
     windows = [*timeline.steps, contents.whole]
     collectives, step_of = timeline.collectives, timeline.step_of
-    unseen = count_lost(collectives, step_of, timeline.unseen, contents.steps)
+    may_be_lost = count_lost(collectives, step_of, timeline.unseen, contents.steps)
+    unseen = take_untold(collectives, step_of, may_be_lost)
     unknown = [*(step.number in contents.lost.steps for step in contents.steps), contents.lost.recorded is not None]
-    lost = [count + is_unknown for count, is_unknown in zip(unseen, unknown, strict=True)]
+    lost = [count + is_unknown for count, is_unknown in zip(may_be_lost, unknown, strict=True)]
     copies = [*(step.number in contents.lost.copy_steps for step in contents.steps), contents.lost.copies > 0]
     before = Before.of(contents.steps, contents.kinds, contents.recorded)
     overlaps = [

@@ -24,13 +24,25 @@ def count_lost(
         unseen: launches of collectives whose kernels the trace lacks.
         steps: of the trace, in order of time.
     """
-    lost = [step for one, step in zip(collectives, step_of, strict=True) if not len(one.span.starts_ns)]
+    lost = [step for one, step in zip(collectives, step_of, strict=True) if one.is_span_missing]
     hosts = [step.host for step in steps]
     lost += [
         next((place for place, host in enumerate(hosts) if host.start_ns <= one.start_ns < host.end_ns), None)
         for one in unseen
     ]
     return [*(lost.count(place) for place in range(len(steps))), len(lost)]
+
+
+def take_untold(collectives: Sequence[Collective], step_of: Sequence[int | None], lost: Sequence[int]) -> list[int]:
+    """Return how many collectives are lost where ``lost`` may be: some of these have a span, though not told which.
+
+    Args:
+        collectives: of the trace.
+        step_of: index of the step that issued each, or in which it began; None: none did.
+        lost: as from ``count_lost``.
+    """
+    untold = [step for one, step in zip(collectives, step_of, strict=True) if one.is_issue_untold and one.is_seen]
+    return [*(max(0, count - untold.count(place)) for place, count in enumerate(lost[:-1])), lost[-1] - len(untold)]
 
 
 def doubt_overlap(one: Overlap) -> Overlap:
