@@ -1,4 +1,4 @@
-"""Before when the span of each collective of a CPU trace began, as somebody who waited for it went on.
+"""Before when the span of each collective of a CPU trace began, as whoever waited for it then went on.
 
 ::
 
@@ -70,12 +70,12 @@ def _bound_blocking(trace: Trace, issues: Sequence[Issue]) -> list[int]:
 
 
 def _bound_labelled(trace: Trace, issues: Sequence[Issue]) -> list[int]:
-    """Return when the first consumer that a ``dtbench::wait`` shows went on."""
+    """Return when the last consumer that a ``dtbench::wait`` shows went on; one before may only have asked."""
     waited = {i: label for i, name in enumerate(trace.names) if (label := parse_wait_range(name)) is not None}
     ends_ns: dict[tuple[str, int], int] = {}
     for event in np.flatnonzero(np.isin(trace.name, list(waited))).tolist() if waited else ():
         label = waited[int(trace.name[event])]
-        ends_ns[label.group, label.seq] = min(int(trace.end_ns[event]), ends_ns.get((label.group, label.seq), _NEVER))
+        ends_ns[label.group, label.seq] = max(int(trace.end_ns[event]), ends_ns.get((label.group, label.seq), 0))
     return [
         ends_ns.get((issue.label.group, issue.label.seq), _NEVER) if issue.label is not None else _NEVER
         for issue in issues
