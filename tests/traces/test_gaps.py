@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dtbench.report.page.trace_page import gap_table
 from dtbench.traces.account.gaps import LAUNCH_BOUND_NS, GapPart, GapTime, account_gaps, find_gaps
 from dtbench.traces.device.kinds import device_kinds
+from dtbench.traces.device.launched import find_launched
 from dtbench.traces.host.nesting import find_nesting
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
@@ -317,7 +318,30 @@ def test_a_launch_that_nothing_tells_is_claimed_for_nobody(draw: Callable[..., P
         kernel gemm            @s7  |===                           ===|
         kernel ncclKernel      @s20 |   =======================       |
         """)
-    assert nonzero(gaps_of(path)) == {"launch_unknown": 7, "launch_gap": 20}
+    assert nonzero(gaps_of(path)) == {"launch_unknown": 27}
+
+
+@pytest.mark.parametrize(
+    ("calls", "parts"),
+    [
+        ("a   d   e", {"host_wait": 1, "comm_wait": 8, "launch_gap": 2}),
+        ("a   c   e", {"host_wait": 1, "comm_wait": 4, "launch_gap": 2, "launch_unknown": 3}),
+        ("ac e     ", {"comm_wait": 9, "launch_gap": 2}),
+        ("a   c    ", {"launch_unknown": 11}),
+    ],
+    ids=["told", "lost", "before the gap", "it may have waited for the host, and that for the collective"],
+)
+def test_a_gap_whose_launch_is_lost_is_what_it_is_as_early_and_as_late_as_that_may_be(
+    draw: Callable[..., Path], calls: str, parts: dict[str, int]
+) -> None:
+    """Calls are numbered as they are made: that of d came after c and before e."""
+    path = draw(f"""
+        call cudaLaunchKernel  @1   |{calls}         |
+        kernel gemm            @s7  |aaa           ddd|
+        kernel ncclKernel      @s20 |  ==========     |
+        kernel gemm            @s9  |              cee|
+        """)
+    assert nonzero(gaps_of(path)) == parts
 
 
 def test_a_gap_across_a_steps_border_is_cut_there(draw: Callable[..., Path]) -> None:
@@ -403,7 +427,14 @@ def build(
 
 
 def part_of_tick(tick: int, drawn: dict[str, list[Any]]) -> str | None:
-    """Look at one tick of the main lane; None: it works."""
+    """Look at one tick of the main lane, with launches as early and as late as they may be; None: it works."""
+    early, late = (part_if_launched(tick, drawn, is_late=is_late) for is_late in (False, True))
+    is_told = next((work[2] is not None for work in drawn["main"] if work[0] > tick), True)
+    return "launch_unknown" if early != late or (early == "unexplained" and not is_told) else early
+
+
+def part_if_launched(tick: int, drawn: dict[str, list[Any]], *, is_late: bool) -> str | None:
+    """Look at one tick where what is not told was launched as early, or as late, as it may have been."""
     main = drawn["main"]
     if any(start <= tick < end for start, end, _ in main):
         return None
@@ -411,21 +442,19 @@ def part_of_tick(tick: int, drawn: dict[str, list[Any]]) -> str | None:
     later = [work for work in main if work[0] > tick]
     if not later:
         return "trace_end"
-    close, _, launched = later[0]
-    if launched is None:
-        known = [work[2] for work in later if work[2] is not None]
-        launched = min(known) if known and min(known) <= before else None
+    close, _, told = later[0]
+    launched = drawn["between"][main.index(later[0])][is_late] if told is None else told
     ends = [start + length for start, length in drawn["comm"] if length and start + length <= close]
     waited = max(ends, default=-1)
     is_beside = any(start <= tick < start + length for start, length in drawn["side"])
-    is_early = launched is not None and tick < launched
+    is_early = tick < launched
+    may_wait = tick < max((end for end in ends if end <= launched), default=-1)  # of whom no thread is known
     rules = [
         (is_early and is_beside, "beside_compute"),
-        (is_early and is_silent(tick, before, later[0][2], drawn), "launch_unknown"),
+        (is_early and (may_wait if told is None else is_silent(tick, before, told, drawn)), "launch_unknown"),
         (is_early, "host_wait"),
-        (launched is not None and tick < waited and waited > max(before, launched), "comm_wait"),
+        (tick < waited and waited > max(before, launched), "comm_wait"),
         (tick >= close - LAUNCH_BOUND_NS // TICK, "launch_gap"),
-        (launched is None, "launch_unknown"),
         (is_beside, "beside_compute"),
         (any(start <= tick < start + length for start, length in drawn["comm"]), "beside_comm"),
     ]
@@ -456,7 +485,13 @@ def test_the_split_agrees_with_looking_at_every_tick(
         return  # another lane is the main one, or none
     nesting = find_nesting(trace)
     kinds = device_kinds(trace, nesting)
-    gaps = find_gaps(trace, nesting, kinds, analyze_trace(trace).collectives, Window(0, (TICKS + 20) * TICK))
+    launched = find_launched(trace, nesting)
+    earliest_ns, latest_ns = launched.earliest_ns // TICK * TICK, -(-launched.latest_ns // TICK) * TICK
+    launched = replace(launched, earliest_ns=earliest_ns, latest_ns=latest_ns)
+    events = np.flatnonzero((trace.lane == MAIN) & (trace.name == 0))
+    events = events[np.argsort(trace.start_ns[events], kind="stable")]
+    drawn["between"] = list(zip(earliest_ns[events] // TICK, latest_ns[events] // TICK, strict=True))
+    gaps = find_gaps(trace, launched, kinds, analyze_trace(trace).collectives, Window(0, (TICKS + 20) * TICK))
     assert gaps is not None
     for from_tick, until_tick in ((0, 7), (7, 30), (30, TICKS + 20), (0, TICKS + 20)):
         found = account_gaps(gaps, [Window(from_tick * TICK, until_tick * TICK)])[0]

@@ -19,25 +19,25 @@ gap is closed by the next work that starts on the lane, ``k``::
     e  launch_gap       the last ``LAUNCH_BOUND_NS`` of what a and b left: from launch to start, or from kernel to
                         kernel
 
-``c`` and ``d`` together, and what two rarer parts take in their place, are ``other``. A launch that the trace does not
-hold had happened by the time anything later on the lane was launched, because a stream runs in order; where that does
-not settle it, nothing is claimed (``launch_unknown``); nor where the host may have waited for a collective, and shows
-nothing of that or anything else (``synchronised.find_silent``). Where all launches are known, ``b`` is what
-``waits.find_device_waits`` finds, less collectives on the lane itself, which leave no gap.
+``c`` and ``d`` together, and what two rarer parts take in their place, are ``other``. Of a launch that the trace does
+not hold it is known between which moments it was made (``device/launched.py``): what a gap is either way, as early and
+as late as that may be, it is, and of the rest nothing is claimed (``launch_unknown``); nor where the host may have
+waited for a collective, and shows nothing of that or anything else (``synchronised.find_silent``). Where all launches
+are known, ``b`` is what ``waits.find_device_waits`` finds, less collectives on the lane itself, which leave no gap.
 """
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
 
 from dtbench.base.vocabulary import Kind
+from dtbench.traces.device.launched import Launched
 from dtbench.traces.device.main_lane import find_main_lane, work_on_lane
 from dtbench.traces.device.synchronised import Ends, HostWaits, LateGaps, find_host_waits, find_silent, find_sitting
-from dtbench.traces.host.nesting import Nesting
 from dtbench.traces.time.coverage import Window, window_borders
 from dtbench.traces.time.enclosures import NOTHING
 from dtbench.traces.time.intervals import Bools, Intervals, Ints, intersect, subtract, unite, unite_all
@@ -53,7 +53,7 @@ of those from kernel to kernel below 10 us, and from a collective's end to the k
 
 _VENDORS: Final = re.compile(r"(?:cu|hip|mu|ur|ze|mc|acl)[a-z]*[A-Z]")
 """Calls of drivers and runtimes whose synchronising calls these are; of others they have names that nobody knows."""
-_NOT_KNOWN: Final = np.iinfo(np.int64).max  # a launch that the trace neither holds nor bounds
+_NOT_KNOWN: Final = np.iinfo(np.int64).max  # of what no work closes
 
 
 class GapPart(StrEnum):
@@ -158,24 +158,27 @@ class GapTime:
 class _Borders:
     """Each gap with the work that closes it, columns of shape ``(m,)``.
 
-    ``launched_ns`` is ``_NOT_KNOWN`` where nothing tells; ``launch`` is the call, ``NOTHING`` where the trace has none.
+    It was launched from ``earliest_ns`` to ``latest_ns``, ``_NOT_KNOWN`` of the last gap, which none closes; ``launch``
+    is the call, ``NOTHING`` where the trace has none.
     """
 
+    lane: str
     starts_ns: Ints
     ends_ns: Ints
-    launched_ns: Ints
+    earliest_ns: Ints
+    latest_ns: Ints
     launch: Ints
     is_last: Bools
 
 
 def find_gaps(
-    trace: Trace, nesting: Nesting, kinds: Mapping[Kind, Bools], collectives: Sequence[Collective], window: Window
+    trace: Trace, launched: Launched, kinds: Mapping[Kind, Bools], collectives: Sequence[Collective], window: Window
 ) -> Gaps | None:
     """Split the gaps of the main compute lane; None: nothing computes.
 
     Args:
         trace: the events.
-        nesting: its nesting, for launches.
+        launched: when its events were.
         kinds: the device events of each kind, as from ``device_kinds``.
         collectives: of the trace.
         window: where to look; what lies before the lane's first and after its last work are gaps too.
@@ -183,9 +186,38 @@ def find_gaps(
     lane = find_main_lane(trace, kinds[Kind.COMPUTE])
     if lane is None:
         return None
-    gaps = _find_borders(trace, nesting, lane, window)
-    is_known = gaps.launched_ns != _NOT_KNOWN
-    host_until = np.where(is_known, np.clip(gaps.launched_ns, gaps.starts_ns, gaps.ends_ns), gaps.starts_ns)
+    borders = _find_borders(trace, launched, lane, window)
+    early = _split(trace, kinds, collectives, borders, borders.earliest_ns)
+    if np.array_equal(borders.earliest_ns, borders.latest_ns):
+        return early
+    return _join(borders, early, _split(trace, kinds, collectives, borders, borders.latest_ns))
+
+
+def _join(borders: _Borders, early: Gaps, late: Gaps) -> Gaps:
+    """Return what gaps are whether launches that are not told were as early, or as late, as they may have been.
+
+    Work that was launched late waited for no more than if it had been launched early. What is unexplained of a gap
+    whose launch is not told, that may have explained.
+    """
+    parts = {part: intersect(early.parts[part], late.parts[part]) for part in GapPart}
+    untold = _select(borders.starts_ns, borders.ends_ns, borders.launch == NOTHING)
+    parts[GapPart.UNEXPLAINED] = subtract(parts[GapPart.UNEXPLAINED], untold)
+    claimed = unite_all(*(parts[part] for part in GapPart if part is not GapPart.LAUNCH_UNKNOWN))
+    parts[GapPart.LAUNCH_UNKNOWN] = subtract(unite(borders.starts_ns, borders.ends_ns), claimed)
+    return replace(
+        late,
+        parts=parts,
+        synchronising=intersect(early.synchronising, late.synchronising),
+        knows_synchronising=early.knows_synchronising and late.knows_synchronising,
+    )
+
+
+def _split(
+    trace: Trace, kinds: Mapping[Kind, Bools], collectives: Sequence[Collective], gaps: _Borders, launched_ns: Ints
+) -> Gaps:
+    """Split gaps whose closing work was launched at given moments, shape ``(m,)``."""
+    is_known = launched_ns != _NOT_KNOWN
+    host_until = np.where(is_known, np.clip(launched_ns, gaps.starts_ns, gaps.ends_ns), gaps.starts_ns)
     closer, closed_ns = _last_collective(collectives, gaps.ends_ns)
     waited = is_known & (closed_ns > host_until)
     comm_until = np.where(waited, closed_ns, host_until)
@@ -197,12 +229,15 @@ def find_gaps(
     silent = find_silent(trace, late, host_until, _read_ends(collectives))
     host_late = subtract(unite(gaps.starts_ns, host_until), by_host)
     beside = _find_beside(trace, kinds[Kind.COMPUTE], host_late)
-    perhaps = subtract(subtract(unite(silent.starts_ns, silent.ends_ns), by_host), beside)
+    ended_ns = np.where(gaps.launch == NOTHING, _last_collective(collectives, host_until)[1], gaps.starts_ns)
+    hidden = unite(gaps.starts_ns, np.maximum(ended_ns, gaps.starts_ns))  # by a host of which no thread is known
+    silent_or_hidden = unite_all(unite(silent.starts_ns, silent.ends_ns), hidden)
+    perhaps = subtract(subtract(silent_or_hidden, by_host), beside)
     by_others = unite_all(by_host, beside, perhaps)
     split = _split_by_neighbours(trace, kinds, _select(comm_until, launch_from, explained))
     waits = _order_waits(through_host, closer[waited], host_until[waited], comm_until[waited])
     return Gaps(
-        lane="/".join(trace.lanes[lane]),
+        lane=gaps.lane,
         parts={
             **split,
             GapPart.BESIDE_COMPUTE: unite_all(split[GapPart.BESIDE_COMPUTE], beside),
@@ -258,21 +293,22 @@ def _find_beside(trace: Trace, chosen: Bools, rest: Intervals) -> Intervals:
     return intersect(rest, _select(starts, ends, rest.covered_before(ends) > rest.covered_before(starts)))
 
 
-def _find_borders(trace: Trace, nesting: Nesting, lane: int, window: Window) -> _Borders:
+def _find_borders(trace: Trace, launched: Launched, lane: int, window: Window) -> _Borders:
     work = work_on_lane(trace, lane)
     busy_until = np.maximum.accumulate(trace.end_ns[work])
     starts = np.clip(np.concatenate(([window.start_ns], busy_until)), window.start_ns, window.end_ns)
     ends = np.clip(np.concatenate((trace.start_ns[work], [window.end_ns])), window.start_ns, window.end_ns)
-    launch = nesting.calls(work)
-    launched = np.where(launch == NOTHING, _NOT_KNOWN, trace.start_ns[launch])
-    in_time = np.minimum.accumulate(launched[::-1])[::-1]  # by then it and all that follow it had been launched
-    bounded = (launch == NOTHING) & (in_time <= starts[:-1])
-    launched = np.where(bounded, in_time, launched)
+    launch = launched.nesting.calls(work)
+    latest = launched.latest_ns[work]
+    is_at_start = (launch == NOTHING) & (latest + 1 >= trace.start_ns[work])  # as nothing else bounds it
+    latest = np.where(is_at_start, trace.start_ns[work], latest)
     is_gap = ends > starts
     return _Borders(
         starts_ns=starts[is_gap],
         ends_ns=ends[is_gap],
-        launched_ns=np.append(launched, _NOT_KNOWN)[is_gap],
+        earliest_ns=np.append(launched.earliest_ns[work], _NOT_KNOWN)[is_gap],
+        latest_ns=np.append(latest, _NOT_KNOWN)[is_gap],
+        lane="/".join(trace.lanes[lane]),
         launch=np.append(launch, NOTHING)[is_gap],
         is_last=np.arange(len(starts))[is_gap] == len(work),
     )
@@ -290,8 +326,10 @@ def _last_collective(collectives: Sequence[Collective], times_ns: Ints) -> tuple
 
 def _knows_synchronising(trace: Trace, gaps: _Borders, host_until: Ints) -> bool:
     """Tell whether a thread that was late and sat in a synchronising call would have been seen to."""
-    late = (host_until > gaps.starts_ns) & (gaps.launch != NOTHING)
-    called = np.unique(trace.name[gaps.launch[late]]).tolist()
+    is_late = host_until > gaps.starts_ns
+    if np.any(is_late & (gaps.launch == NOTHING)):
+        return False
+    called = np.unique(trace.name[gaps.launch[is_late]]).tolist()
     return all(_VENDORS.match(trace.names[name]) is not None for name in called)
 
 

@@ -88,6 +88,11 @@ def launched_as_started(trace: Trace, nesting: Nesting) -> Launched:
     return Launched(nesting, trace.start_ns, trace.start_ns)
 
 
+def launched_at_any_time(trace: Trace, nesting: Nesting) -> Launched:
+    """Take all events of a device as launched at any time before they began, as where clocks do not tell."""
+    return Launched(nesting, np.full(len(trace), trace.start_ns.min(initial=0) - 1), trace.start_ns)
+
+
 def _bound(earliest_ns: Ints, latest_ns: Ints, work: Ints, is_told: Bools) -> None:
     """Put work of which the launch is not told between those of the work before and after it, which is in order."""
     bounds = np.iinfo(np.int64)

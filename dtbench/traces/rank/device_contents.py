@@ -20,7 +20,7 @@ from dtbench.traces.causes.untold import prepare_device
 from dtbench.traces.device.clock import find_device_clock
 from dtbench.traces.device.collectives import find_device_collectives
 from dtbench.traces.device.kinds import find_peer_copies
-from dtbench.traces.device.launched import find_launched, launched_as_started
+from dtbench.traces.device.launched import find_launched, launched_as_started, launched_at_any_time
 from dtbench.traces.device.lost_kernels import Lost, add_lost_copies, find_lost, find_lost_copies
 from dtbench.traces.device.main_lane import read_main_lane
 from dtbench.traces.device.time import find_device_time
@@ -75,7 +75,13 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         uncorrelated=count_uncorrelated(find_links(trace, nesting)[1]),
         sources=Sources(
             lanes=device_lanes(trace, masks),
-            gaps=find_gaps(trace, timed, masks, collectives, time.whole),
+            gaps=find_gaps(
+                trace,
+                launched_at_any_time(trace, timed) if clock.is_off else launched,
+                masks,
+                collectives,
+                time.whole,
+            ),
             overlap_tax=measure_overlap_tax(
                 trace,
                 _keep_recorded(trace, masks, lost),
