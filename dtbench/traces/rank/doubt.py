@@ -90,6 +90,11 @@ def doubt_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
     )
 
 
+def doubt_waits(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
+    """Return the purposes of a window of a device whose waits are bounds: of what was not seen they are not known."""
+    return tuple(replace(row, is_wait_least=True) for row in rows)
+
+
 def doubt_groups(rows: Iterable[GroupTime]) -> tuple[GroupTime, ...]:
     """Return the process groups of a window without their zeros."""
     return tuple(
