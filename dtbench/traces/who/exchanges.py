@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from dtbench.base.stage_ranges import STAGE_PREFIX, parse_stage_range
 from dtbench.base.vocabulary import POINT_TO_POINT, Operation
 from dtbench.traces.kinds.operators import ENGINE
 from dtbench.traces.time.intervals import Bools, Ints
@@ -39,9 +40,9 @@ _OPEN: Final = 256
 def shows_stages(trace: Trace, issues: Iterable[tuple[int, Operation | None, Sequence[str]]]) -> bool:
     """Tell whether some sends and receives are surely a stage's.
 
-    That is where a schedule's range or frame lies around one; where what forward sent comes back, as large, right
-    before backward begins; or where what came in right before forward went on goes back, as large, when backward is
-    done.
+    That is where a schedule's range or frame lies around one, or its ranges are anywhere; where what forward sent comes
+    back, as large, right before backward begins; or where what came in right before forward went on goes back, as
+    large, when backward is done.
 
     Args:
         trace: of the issues.
@@ -49,6 +50,8 @@ def shows_stages(trace: Trace, issues: Iterable[tuple[int, Operation | None, Seq
     """
     sent = [one for one in issues if one[1] in POINT_TO_POINT]
     if any(_SCHEDULES.match(name) for _, _, above in sent for name in above):
+        return True
+    if sent and any(name.startswith(STAGE_PREFIX) and parse_stage_range(name) for name in trace.names):
         return True
     outside = [(event, operation) for event, operation, above in sent if not _is_in_backward(above)]
     lanes = {int(trace.lane[event]) for event, _ in outside}
