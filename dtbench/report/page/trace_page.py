@@ -162,7 +162,7 @@ def _spell(overlap: Overlap) -> tuple[Cell, ...]:
     least, most = (_AT_LEAST, _AT_MOST) if overlap.is_least else ("", "")
     exposed = "none" if overlap.comm_ns == 0 else _bound(least, format_ns(overlap.exposed_comm_ns))
     hidden = math.nan if overlap.is_least else overlap.hidden_fraction
-    share = overlap.exposed_step_fraction if overlap.comm_ns else math.nan
+    share = overlap.exposed_step_fraction
     return (
         Cell(format_ns(overlap.step_ns), value=overlap.step_ns),
         Cell(format_ns(overlap.compute_ns), value=overlap.compute_ns),
