@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtbench.base.vocabulary import MissingInput
+from dtbench.base.vocabulary import Cause, MissingInput
 from dtbench.report.words.advice import advise, of_traces
 from dtbench.report.words.knobs import describe_traces
 from dtbench.report.words.trace_words import advise_traces, answer_lines
@@ -403,3 +403,48 @@ def test_a_loss_that_is_sent_after_the_step_makes_no_pipeline(draw: Callable[...
             """)
         )
         assert {str(one.purpose) for one in one.collectives} == {purpose}
+
+
+@pytest.mark.parametrize("is_stage", [True, False])
+def test_what_looks_like_a_stage_at_one_end_alone_is_none(draw: Callable[..., Path], *, is_stage: bool) -> None:
+    """A worker gets parameters, and sends gradients as large; its server computes no backward."""
+    said = (
+        '{{"Input Dims": [[[4]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"],'
+        ' "Concrete Inputs": ["", "", "{0}", "0"]}}'
+    )
+    moved = '{"Input Dims": [[4]], "Input type": ["float"]}'
+    worker = draw(
+        f"""
+        step ProfilerStep#1      @1 |====================|
+        op c10d::recv_           @1 | =                  | {said.format(0)}
+        range gloo:recv          @1 | ===                | {moved}
+        op aten::mm              @1 |     ==             |
+        op {NODE}                @1 |        ==          |
+        op c10d::send            @1 |           =        | {said.format(0)}
+        range gloo:send          @1 |           ==       | {moved}
+        """,
+        "rank1.json",
+        distributedInfo={"rank": 1, **JOB},
+        host_name="one",
+    )
+    server = draw(
+        f"""
+        step ProfilerStep#1      @1 |====================|
+        op aten::mm              @1 |=                   |
+        op c10d::send            @1 | =                  | {said.format(1)}
+        range gloo:send          @1 | ==                 | {moved}
+        op c10d::recv_           @1 |    =               | {said.format(1)}
+        range gloo:recv          @1 |    =========       | {moved}
+        op {NODE if is_stage else "aten::sub_"} @1 |              ==    |
+        """,
+        "rank0.json",
+        distributedInfo={"rank": 0, **JOB},
+        host_name="one",
+    )
+    assert {str(one.purpose) for one in analyze(worker).collectives} == {"pipeline"}
+    found = explain([analyze(server), analyze(worker)])
+    purpose = "pipeline" if is_stage else "other"
+    assert {str(one.purpose) for rank in found.analyses for one in rank.collectives} == {purpose}
+    assert {str(row.purpose) for rank in found.analyses for row in rank.whole_purposes} == {purpose}
+    if not is_stage:
+        assert all(row.cause is not Cause.BUBBLE for row in found.owners)
