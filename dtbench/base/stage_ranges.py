@@ -18,7 +18,7 @@ from typing import Final
 
 from dtbench.base.vocabulary import Operation
 
-_PREFIX: Final = "PP:"
+STAGE_PREFIX: Final = "PP:"
 _ACTION: Final = re.compile(r"(?P<stage>\d{1,9})(?P<action>[A-Z]+(?:_[A-Z]+)*)(?P<batch>\d{0,9})")
 _SEVERAL: Final = re.compile(r"\((?P<actions>[^()]*)\)[A-Z0-9_]+")
 _OF_ONE_STAGE: Final = re.compile(r"(?P<way>Forward|Backward) (?P<batch>\d{1,9})")
@@ -49,16 +49,16 @@ def stage_range(*actions: StageAction) -> str:
     ('PP:0SEND_F1', 'PP:(0SEND_F2;0RECV_B0)P2P')
     """
     written = [f"{one.stage}{one.action}{'' if one.batch is None else one.batch}" for one in dict.fromkeys(actions)]
-    return f"{_PREFIX}{written[0]}" if len(written) == 1 else f"{_PREFIX}({';'.join(written)})P2P"
+    return f"{STAGE_PREFIX}{written[0]}" if len(written) == 1 else f"{STAGE_PREFIX}({';'.join(written)})P2P"
 
 
 def parse_stage_range(name: str) -> tuple[StageAction, ...]:
     """Read it back; nothing of any other name."""
     if (match := _OF_ONE_STAGE.fullmatch(name)) is not None:
         return (StageAction(None, match["way"][0], int(match["batch"])),)
-    if not name.startswith(_PREFIX):
+    if not name.startswith(STAGE_PREFIX):
         return ()
-    text = name.removeprefix(_PREFIX)
+    text = name.removeprefix(STAGE_PREFIX)
     several = _SEVERAL.fullmatch(text)
     found = [_ACTION.fullmatch(part) for part in (several["actions"].split(";") if several else [text])]
     return tuple(

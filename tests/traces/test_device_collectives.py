@@ -225,7 +225,7 @@ def test_what_the_metadata_says_is_kept(draw: Callable[..., Path]) -> None:
         for event, said in trace.details.items()
     }
     (found,) = analyze_trace(replace(trace, details=told)).collectives
-    assert (found.operation, found.purpose, found.peer) == (Operation.SEND, Purpose.PIPELINE, 4)
+    assert (found.operation, found.purpose, found.peer) == (Operation.SEND, Purpose.OTHER, 4)
     assert (found.is_async, found.group_ranks, found.dtype) == (False, (3, 4), "Float")
     received = {event: replace(said, collective="recv") for event, said in told.items()}
     (found,) = analyze_trace(replace(trace, details=received)).collectives

@@ -10,7 +10,8 @@ import pytest
 from dtbench.base.vocabulary import Purpose
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average
-from dtbench.traces.notes.lacking import ComputeNotRecorded, CutStep, StepsBeginUnsure
+from dtbench.traces.job.trace_set import find_lacking
+from dtbench.traces.notes.lacking import ComputeNotRecorded, CutStep, OutsideSteps, StepsBeginUnsure
 from dtbench.traces.notes.note import pick_notes, say_notes
 
 # a, d, g: the next batch is copied at once on a stream of its own; c, f, i: an all-gather, before its step computes
@@ -30,6 +31,21 @@ def test_a_copy_of_the_next_batch_begins_no_step_while_the_one_before_computes(d
     (one,) = analyze_traces([draw(COPIED_EARLY)]).analyses
     starts = [(step.start_ns, step.end_ns) for step in one.timeline.steps]
     assert starts == [(1000, 14000), (14000, 26000), (26000, 38000)]
+
+
+def test_what_is_launched_after_the_last_mark_is_of_no_step(draw: Callable[..., Path]) -> None:
+    unmarked = COPIED_EARLY.replace("ProfilerStep#3", "some_range")
+    (one,) = analyze_traces([draw(unmarked)]).analyses
+    assert [(step.start_ns, step.end_ns) for step in one.timeline.steps] == [(1000, 14000), (14000, 26000)]
+    assert [row.count for row in one.steps[1].purposes] == [1]
+    assert [note.collectives for note in find_lacking([one]) if isinstance(note, OutsideSteps)] == [1]
+
+
+def test_what_is_launched_after_the_last_range_is_of_it_where_ranges_end_early(draw: Callable[..., Path]) -> None:
+    """What is launched between two of them is of the step before, too."""
+    apart = COPIED_EARLY.replace("ProfilerStep#3", "some_range").replace("|=========      ", "|=======        ")
+    (one,) = analyze_traces([draw(apart)]).analyses
+    assert [(step.start_ns, step.end_ns) for step in one.timeline.steps] == [(1000, 14000), (14000, 38000)]
 
 
 @pytest.mark.parametrize("early", [True, False])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtbench.base.vocabulary import MissingInput
+from dtbench.base.vocabulary import Cause, MissingInput
 from dtbench.report.words.advice import advise, of_traces
 from dtbench.report.words.knobs import describe_traces
 from dtbench.report.words.trace_words import advise_traces, answer_lines
@@ -91,7 +91,7 @@ def test_what_is_sent_beside_compute_is_hidden_and_what_is_waited_for_is_exposed
     first, second = one.collectives
     assert (first.first_wait_ns, first.first_wait_end_ns, first.is_async) == (11000, 14000, True)
     assert (second.first_wait_ns, second.first_wait_end_ns, second.is_async) == (16000, 19000, None)
-    assert [(str(one.purpose), one.wait_ns) for one in one.steps[0].purposes] == [("pipeline", 3000 + 3000)]
+    assert [(str(one.purpose), one.wait_ns) for one in one.steps[0].purposes] == [("other", 3000 + 3000)]
 
 
 def describe_job(ranks: int) -> dict[str, Any]:
@@ -105,7 +105,7 @@ JOB = describe_job(2)
 def draw_two_stages(
     draw: Callable[..., Path], *, hosts: tuple[str, str] = ("one", "one"), late_us: int = 0, peer: int = 0
 ) -> list[Path]:
-    """Draw a stage that computes for 8 us and sends, and one that waits for it, or for another.
+    """Draw a schedule's stage that computes for 8 us and sends, and one that waits for it, or for another.
 
     Args:
         draw: writes a trace.
@@ -124,6 +124,7 @@ def draw_two_stages(
         f"""
         step ProfilerStep#1      @1 |{ahead}====================|
         op aten::mm              @1 |{ahead}========            |
+        range PP:0SEND_F0           @1 |{ahead}        =           |
         op c10d::send            @1 |{ahead}        =           | {to}
         range gloo:send          @1 |{ahead}        ====        | {moved}
         """,
@@ -134,6 +135,7 @@ def draw_two_stages(
     second = draw(
         f"""
         step ProfilerStep#1      @1 |====================|
+        range PP:1RECV_F0           @1 | =                  |
         op c10d::recv_           @1 | =                  | {by}
         range gloo:recv          @1 | ===========        | {moved}
         op aten::mm              @1 |            ===     |
@@ -155,9 +157,12 @@ def test_a_stage_that_waits_for_its_neighbour_has_a_bubble(draw: Callable[..., P
     assert found.over_ranks.notes == ()
     rows = {(row.owner, str(row.cause)): (row.exposed_ns, row.waited_for) for row in found.owners}
     assert rows == {
-        ("from rank 0", "bubble"): (8000 - 2000, 0),  # its call returned at 2 us, the other stage sent at 8 us
-        ("from rank 0", "unknown"): (12000 - 8000, None),
-        ("to rank 1", "unknown"): (12000 - 9000, None),
+        ("stage 1, micro-batch 0", "bubble"): (
+            8000 - 2000,
+            0,
+        ),  # its call returned at 2 us, the other stage sent at 8 us
+        ("stage 1, micro-batch 0", "unknown"): (12000 - 8000, None),
+        ("stage 0, micro-batch 0", "unknown"): (12000 - 9000, None),
     }
 
 
@@ -200,7 +205,7 @@ def test_the_tables_say_for_whom_a_stage_waited_and_a_runs_owners_are_made_of_th
     assert said.where(said.notna(), None).to_numpy().tolist() == [[0, "send", None, 0], [1, "recv", 0, 8000 - 2000]]
     owners = summarize_owners(collectives, OVERLAP.tabulate(analyses))
     bubbles = [(row.owner, row.exposed_ns, row.waited_for) for row in owners if str(row.cause) == "bubble"]
-    assert bubbles == [("from rank 0", (8000 - 2000) // 2, 0)]  # a mean over two ranks
+    assert bubbles == [("stage 1, micro-batch 0", (8000 - 2000) // 2, 0)]  # a mean over two ranks
 
 
 def test_of_several_issued_at_once_a_send_is_of_the_micro_batch_that_is_sent(draw: Callable[..., Path]) -> None:
@@ -224,7 +229,9 @@ def test_stages_whose_clocks_nobody_compared_have_no_bubble(draw: Callable[..., 
     found = explain_two_stages(draw, hosts=("one", "two"))
     assert found.over_ranks.is_one_job
     causes = {(row.owner, str(row.cause), row.missing) for row in found.owners}
-    assert causes == {(owner, "unknown", (MissingInput.CLOCKS,)) for owner in ("from rank 0", "to rank 1")}
+    assert causes == {
+        (owner, "unknown", (MissingInput.CLOCKS,)) for owner in ("stage 1, micro-batch 0", "stage 0, micro-batch 0")
+    }
     (note,) = say_notes(found.over_ranks.notes)
     assert note.startswith("ranks 0-1: nothing tells how far their clocks are apart")
     said = "\n".join(answer_lines(analyze_traces(draw_two_stages(draw, hosts=("one", "two")))))
@@ -243,8 +250,8 @@ def test_a_neighbour_whose_trace_is_not_there_may_be_what_a_stage_waited_for(dra
     traces = analyze_traces(draw_two_stages(draw, peer=2))
     rows = {row.owner: (str(row.cause), row.missing) for row in traces.owners}
     assert rows == {
-        "from rank 2": ("unknown", (MissingInput.RANKS,)),
-        "to rank 1": ("unknown", (MissingInput.EVENTS,)),  # its trace is there, and receives nothing of it
+        "stage 1, micro-batch 0": ("unknown", (MissingInput.RANKS,)),
+        "stage 0, micro-batch 0": ("unknown", (MissingInput.EVENTS,)),  # its trace is there, and receives nothing of it
     }
     assert "1 of 1 sends and receives of each of ranks 0-1 has no other end in any trace" in "\n".join(
         say_notes(traces.notes)
@@ -297,7 +304,9 @@ NODE = "autograd::engine::evaluate_function: MmBackward0"
     [
         ("forward", "send", "aten::empty", "aten::mm", "other"),  # a ring
         ("forward", "recv_", "aten::empty", "aten::mm", "other"),
-        ("forward", "send", "aten::mm", "aten::mm", "pipeline"),  # a stage in the middle
+        ("forward", "send", "aten::mm", "aten::mm", "other"),  # no backward
+        ("forward", "recv_", "aten::mm", "aten::mm", "other"),
+        ("forward", "recv_", "aten::mm", NODE, "other"),  # what forward made is sent, and no gradient
         ("forward", "send", "aten::empty", NODE, "pipeline"),  # the first stage: backward begins with what it got
         (NODE, "send", "aten::empty", NODE, "other"),  # a ring's backward
         ("PP:(0SEND_F2;0RECV_B1)P2P", "send", "aten::empty", "aten::mm", "pipeline"),
@@ -371,3 +380,71 @@ def test_to_whom_a_labelled_send_goes_is_said_by_the_operator_inside_its_range(d
     (sent,) = one.collectives
     assert (sent.group, sent.seq, sent.peer, sent.group_ranks, sent.owner) == ("0", 1, 1, (0, 1), "to rank 1")
     assert (sent.first_wait_ns, sent.first_wait_end_ns) == (9000, 11000)
+
+
+def test_a_loss_that_is_sent_after_the_step_makes_no_pipeline(draw: Callable[..., Path]) -> None:
+    """Nor does one of another size, or to another rank, than what came in."""
+    said = '{{"Input Dims": [[[{0}]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"], {1}}}'
+    peer = '"Concrete Inputs": ["", "", "{0}", "0"]'
+    for received, size, to, update, purpose in (
+        (4, 4, 0, "aten::mm", "pipeline"),
+        (4, 1, 0, "aten::mm", "other"),
+        (4, 4, 1, "aten::mm", "other"),
+        (4, 4, 0, "Optimizer.step#SGD.step", "other"),
+    ):
+        one = analyze(
+            draw(f"""
+            step ProfilerStep#1      @1 |====================|
+            op c10d::recv_           @1 |=                   | {said.format(received, peer.format(0))}
+            op aten::mm              @1 |   ==               |
+            op {NODE}                @1 |      ===           |
+            op {update}              @1 |          ===       |
+            op c10d::send            @1 |              =     | {said.format(size, peer.format(to))}
+            """)
+        )
+        assert {str(one.purpose) for one in one.collectives} == {purpose}
+
+
+@pytest.mark.parametrize("is_stage", [True, False])
+def test_what_looks_like_a_stage_at_one_end_alone_is_none(draw: Callable[..., Path], *, is_stage: bool) -> None:
+    """A worker gets parameters, and sends gradients as large; its server computes no backward."""
+    said = (
+        '{{"Input Dims": [[[4]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"],'
+        ' "Concrete Inputs": ["", "", "{0}", "0"]}}'
+    )
+    moved = '{"Input Dims": [[4]], "Input type": ["float"]}'
+    worker = draw(
+        f"""
+        step ProfilerStep#1      @1 |====================|
+        op c10d::recv_           @1 | =                  | {said.format(0)}
+        range gloo:recv          @1 | ===                | {moved}
+        op aten::mm              @1 |     ==             |
+        op {NODE}                @1 |        ==          |
+        op c10d::send            @1 |           =        | {said.format(0)}
+        range gloo:send          @1 |           ==       | {moved}
+        """,
+        "rank1.json",
+        distributedInfo={"rank": 1, **JOB},
+        host_name="one",
+    )
+    server = draw(
+        f"""
+        step ProfilerStep#1      @1 |====================|
+        op aten::mm              @1 |=                   |
+        op c10d::send            @1 | =                  | {said.format(1)}
+        range gloo:send          @1 | ==                 | {moved}
+        op c10d::recv_           @1 |    =               | {said.format(1)}
+        range gloo:recv          @1 |    =========       | {moved}
+        op {NODE if is_stage else "aten::sub_"} @1 |              ==    |
+        """,
+        "rank0.json",
+        distributedInfo={"rank": 0, **JOB},
+        host_name="one",
+    )
+    assert {str(one.purpose) for one in analyze(worker).collectives} == {"pipeline"}
+    found = explain([analyze(server), analyze(worker)])
+    purpose = "pipeline" if is_stage else "other"
+    assert {str(one.purpose) for rank in found.analyses for one in rank.collectives} == {purpose}
+    assert {str(row.purpose) for rank in found.analyses for row in rank.whole_purposes} == {purpose}
+    if not is_stage:
+        assert all(row.cause is not Cause.BUBBLE for row in found.owners)

@@ -50,3 +50,25 @@ def test_steps_that_are_no_whole_rounds_are_said_to_be_none(
     )
     found = list(map(str, pick_notes(traces.notes, PartRounds)))
     assert [said is not None and said in note for note in found] == ([True] if said else [])
+
+
+def test_where_one_step_is_not_told_nothing_is_said_of_rounds(draw: Callable[..., Path]) -> None:
+    """Its operators were not recorded, so that it is not known what its all-reduce was for."""
+
+    def bars(start: int, *, of_third: bool) -> str:
+        return "".join(
+            f"{' ' * start}={' ' * (9 - start)}" if step in (0, 4) or (step == 2 and of_third) else " " * 10
+            for step in range(5)
+        )
+
+    for is_told in (True, False):
+        steps = "\n".join(f"step ProfilerStep#{step} @1 |{' ' * (10 * step)}{'=' * 10}|" for step in range(5))
+        computes = "".join(" =        " if is_told or step != 2 else " " * 10 for step in range(5))
+        drawing = f"""{steps}
+            op aten::mm            @1 |{computes}|
+            op {NODE}              @1 |{bars(3, of_third=is_told)}|
+            op c10d::allreduce_    @1 |{bars(3, of_third=is_told)}|
+            range gloo:all_reduce  @2 |{bars(4, of_third=True)}|
+        """
+        found = pick_notes(analyze_traces([draw(drawing.strip())]).notes, PartRounds)
+        assert [note.length for note in found] == ([2] if is_told else [])

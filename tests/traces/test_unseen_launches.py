@@ -128,3 +128,25 @@ def test_kernels_without_ids_are_said_to_lack_those_and_to_be_there(draw: Callab
     assert "at least" not in said
     assert "not seen to run" not in said
     assert "not in the trace" not in said
+
+
+def test_what_was_waited_where_a_collective_is_lost_is_a_bound(draw: Callable[..., Path]) -> None:
+    one = analyze_trace(
+        read_trace(
+            draw("""
+        step ProfilerStep#1              @1  |==================================================|
+        range nccl:all_reduce            @1  | = =                                              |
+        call cudaLaunchKernel            @1  |abcde                                             |
+        kernel gemm                      @s7 |     aa    c                                   e  |
+        kernel ncclDevKernel_AllReduce   @s9 |       bbbb                                       |
+        """)
+        )
+    )
+    (step,) = one.steps
+    (row,) = step.purposes
+    assert (row.wait_ns, row.is_wait_least) == (4_000, True)
+    gaps = one.accounts.steps[0].gaps
+    assert gaps is not None
+    assert (gaps.comm_wait_ns, gaps.host_wait_ns) == (4_000, 0)
+    assert gaps.launch_unknown_ns == gaps.perhaps_comm_ns == 15_000  # of 35 us, less the longest launch
+    assert gaps.unexplained_ns == 0

@@ -162,7 +162,7 @@ def _spell(overlap: Overlap) -> tuple[Cell, ...]:
     least, most = (_AT_LEAST, _AT_MOST) if overlap.is_least else ("", "")
     exposed = "none" if overlap.comm_ns == 0 else _bound(least, format_ns(overlap.exposed_comm_ns))
     hidden = math.nan if overlap.is_least else overlap.hidden_fraction
-    share = overlap.exposed_step_fraction if overlap.comm_ns else math.nan
+    share = overlap.exposed_step_fraction
     return (
         Cell(format_ns(overlap.step_ns), value=overlap.step_ns),
         Cell(format_ns(overlap.compute_ns), value=overlap.compute_ns),
@@ -313,9 +313,16 @@ def _gap_words(gaps: Sequence[GapTime], part: str) -> str:
     known = [time_ns for gap in gaps if (time_ns := getattr(gap, part)) is not None]
     mean_ns = sum(known) / len(gaps)
     if len(known) == len(gaps):
-        unknown_ns = sum(gap.launch_unknown_ns for gap in gaps) / len(gaps) if part in _MORE_UNKNOWN else 0
+        unknown_ns = sum(_unknown_ns(gap, part) for gap in gaps) / len(gaps)
         return format_least(mean_ns, unknown_ns)
     return f"{_AT_LEAST}{format_ns(mean_ns)}" if mean_ns else "n/a"
+
+
+def _unknown_ns(gap: GapTime, part: str) -> int:
+    """Return how much more a part of a window's gaps may be."""
+    if part not in _MORE_UNKNOWN:
+        return 0
+    return gap.launch_unknown_ns - (0 if part == "comm_wait_ns" else gap.perhaps_comm_ns)
 
 
 def waiting_table(traces: TraceSet) -> Table:

@@ -62,7 +62,7 @@ _MISSING: Final = {
     MissingInput.READY: "Record CPU activity too.",
     MissingInput.REGION: "Mark steps with `prof.step()`, and record CPU activity too.",
     MissingInput.BLOCKING: "Record it in a run of dtbench, or with `dtbench.capture`, which say so.",
-    MissingInput.LOST: "Record again, with a step more, so that the device catches up before the profiler stops.",
+    MissingInput.LOST: "Record again, with a step more, so that all of it is over before the profiler stops.",
     MissingInput.STREAM_WAITS: (
         "Find what that compute waited for: record CPU activity with the calls by which streams wait for each other."
     ),

@@ -131,10 +131,12 @@ class GapTime:
         beside_compute_ns: compute ran on another lane.
         beside_comm_ns: a collective ran on another lane, and ran on when the gap was closed.
         beside_copy_ns: a copy ran on another lane.
-        launch_unknown_ns: the trace does not say when the next work was launched, or whether the host that launched it
-            had waited for a collective.
+        launch_unknown_ns: the trace does not say when the next work was launched, or whether it, or the host that
+            launched it, had waited for a collective.
         trace_end_ns: no work followed.
         unexplained_ns: nothing is known.
+        perhaps_comm_ns: part of ``launch_unknown_ns`` of which the launch is known: the end that was waited for may be
+            that of a collective that is not there.
         waits: the collectives behind ``comm_wait_ns``, longest first.
     """
 
@@ -152,6 +154,7 @@ class GapTime:
     trace_end_ns: int
     unexplained_ns: int
     waits: tuple[CommWait, ...]
+    perhaps_comm_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -367,6 +370,7 @@ def _account_gaps(
         return time_ns if time_ns or (is_certain and not times[GapPart.LAUNCH_UNKNOWN]) else None
 
     comm_wait_ns = seen(times[GapPart.COMM_WAIT], is_certain=is_watched)
+    perhaps_comm_ns = 0 if is_watched else times[GapPart.UNEXPLAINED]
     return GapTime(
         lane=gaps.lane,
         gap_ns=sum(times.values()),
@@ -378,10 +382,11 @@ def _account_gaps(
         beside_compute_ns=times[GapPart.BESIDE_COMPUTE],
         beside_comm_ns=times[GapPart.BESIDE_COMM],
         beside_copy_ns=times[GapPart.BESIDE_COPY],
-        launch_unknown_ns=times[GapPart.LAUNCH_UNKNOWN],
+        launch_unknown_ns=times[GapPart.LAUNCH_UNKNOWN] + perhaps_comm_ns,
         trace_end_ns=times[GapPart.TRACE_END],
-        unexplained_ns=times[GapPart.UNEXPLAINED],
+        unexplained_ns=times[GapPart.UNEXPLAINED] - perhaps_comm_ns,
         waits=waits,
+        perhaps_comm_ns=perhaps_comm_ns,
     )
 
 

@@ -419,6 +419,14 @@ class _Claims:
         return self._is_much(self.surroundings.stood_ns(one, one.awaited_ns))
 
     @property
+    def _lacks_region(self) -> bool:
+        """Whether nothing was left to hide it behind in its region, for all that is known; see ``tail_ns``."""
+        if self.surroundings.region_of(self.collective) is not None:
+            return False
+        is_gradients = self.collective.purpose is Purpose.GRAD_REDUCE and not self._is_launched_before_wait
+        return is_gradients or not self._is_hidden_in_part
+
+    @property
     def _is_launched_before_wait(self) -> bool:
         """Whether the host launched compute after its issue and before anything can have waited for it."""
         one = self.collective
@@ -509,10 +517,7 @@ class _Claims:
             (has_issue and self.collective.is_captured, MissingInput.GRAPH_ORDER),
             (has_issue and one.ready_ns is None and not self.collective.is_captured, MissingInput.READY),
             (has_issue and self._may_block, MissingInput.BLOCKING),
-            (
-                has_issue and not self._is_hidden_in_part and self.surroundings.region_of(one) is None,
-                MissingInput.REGION,
-            ),
+            (has_issue and self._lacks_region, MissingInput.REGION),
             (self._may_have_held, MissingInput.STREAM_WAITS),
             (self._has_idle_host or self._is_nobodys or self._was_short_enough, MissingInput.HOST),
             (self._has_lost, MissingInput.LOST),

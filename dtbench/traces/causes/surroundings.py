@@ -56,7 +56,7 @@ class Surroundings:
     def _lost_ns(self) -> Ints:
         """When collectives were issued that were not seen to run, rising."""
         unseen = [launch.start_ns for launch in self._timeline.unseen]
-        unmatched = [one.issue_ns for one in self._timeline.collectives if not len(one.span.starts_ns)]
+        unmatched = [one.issue_ns for one in self._timeline.collectives if one.is_span_missing]
         return np.sort(np.array([*unseen, *(issue or 0 for issue in unmatched)], dtype=np.int64))
 
     def reductions_of(self, region: int) -> Sequence[Collective]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from dtbench.base.ranges import COLLECTIVE_PREFIX, STEP_PREFIX, parse_collective_range, parse_link_range
 from dtbench.base.vocabulary import POINT_TO_POINT, ROOTED, Axis, Operation, Purpose, Region, axis_described
+from dtbench.traces.cpu.gloo_bounds import bound_spans, said_async
 from dtbench.traces.cpu.gloo_match import Form, Issue, Span, infer_groups, match_spans
 from dtbench.traces.cpu.gloo_sizes import (
     divide_reduction,
@@ -63,9 +64,6 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
     """Find the collectives of a CPU trace, in order of issue; spans that no issue takes come last, as ``other``."""
     issues = _find_issues(trace, nesting)
     spans = _find_spans(trace)
-    by_gloo = match_spans(issues, spans)
-    taken = {event for span in by_gloo.values() for event in span.events}
-    matches = {**by_gloo, **_find_link_spans(trace, issues, by_gloo)}
     events = [issue.event for issue in issues]
     asked = attribute(trace, nesting, np.array(events, dtype=np.int64))
     evidence = _Evidence(
@@ -84,6 +82,10 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
         ),
         of_experts=find_modules_of_experts(trace),
     )
+    issues = bound_spans(trace, nesting, issues, evidence.above)
+    matching = match_spans(issues, spans)
+    taken = {event for span in matching.spans.values() for event in span.events}
+    matches = {**matching.spans, **_find_link_spans(trace, issues, matching.spans)}
     shown = find_data_parallel(
         ((issue.operation, evidence.above(issue.event)) for issue in issues),
         is_labelled=any(issue.label is not None for issue in issues),
@@ -96,7 +98,12 @@ def find_gloo_collectives(trace: Trace, nesting: Nesting) -> tuple[Collective, .
         _describe(evidence, issue, matches.get(issue.event), shown, carried.get(_said_group(issue), Functional.UNKNOWN))
         for issue in issues
     ]
-    found += [_describe_orphan(evidence, span) for span in spans if span.event not in taken]
+    purposes = {issue.event: one.purpose for issue, one in zip(issues, found, strict=True)}
+    found += [
+        _describe_orphan(evidence, span, {purposes[event] for event in matching.untold.get(span.event, ())})
+        for span in spans
+        if span.event not in taken
+    ]
     shared = share_group_sizes(found)
     return (*fill_parts(trace, issues, matches, shared), *fill_unissued(trace, shared[len(issues) :]))
 
@@ -217,20 +224,7 @@ def _find_issues(trace: Trace, nesting: Nesting) -> list[Issue]:
         elements = tensor_elements(details) if label is None and details else ()
         issue = Issue(event, int(trace.start_ns[event]), operation, label, elements)
         issues.append(divide_reduction(trace, issue, operator))
-    return _bound_spans(trace, sorted(issues, key=lambda issue: (issue.start_ns, issue.event)))
-
-
-def _bound_spans(trace: Trace, issues: Sequence[Issue]) -> list[Issue]:
-    """Fill in until when the span began of each that is said to be blocking: its thread then issued the next."""
-    bounded = [*issues]
-    next_ns: dict[int, int] = {}
-    for index in reversed(range(len(issues))):
-        issue, lane = issues[index], int(trace.lane[issues[index].event])
-        said = issue.label.is_async if issue.label else _said_async(trace.details.get(issue.event))
-        if said is False:
-            bounded[index] = replace(issue, until_ns=next_ns.get(lane))
-        next_ns[lane] = issue.start_ns
-    return bounded
+    return sorted(issues, key=lambda issue: (issue.start_ns, issue.event))
 
 
 def _find_operators_inside(trace: Trace, nesting: Nesting, ranges: Collection[int]) -> dict[int, int]:
@@ -414,7 +408,7 @@ def _describe(
         dtype=dtype,
         has_ended=evidence.has_ended(span),
         on_link=span is not None and span.on_link,
-        is_async=label.is_async if label else _said_async(evidence.trace.details.get(issue.event)),
+        is_async=said_async(evidence.trace, issue),
     )
 
 
@@ -436,17 +430,20 @@ def _find_owner(evidence: _Evidence, issue: Issue, purpose: Purpose, above: Sequ
     return evidence.compiled.get(issue.event, found) if is_graph else found
 
 
-def _said_async(details: Details | None) -> bool | None:
-    return None if details is None else details.is_async
+def _describe_orphan(evidence: _Evidence, span: Span, may_be: Collection[Purpose]) -> Collective:
+    """Describe a span that no issue took.
 
-
-def _describe_orphan(evidence: _Evidence, span: Span) -> Collective:
+    Args:
+        evidence: of the trace.
+        span: of the collective.
+        may_be: what the issues are for of which it is one's, where it is not told whose.
+    """
     return Collective(
         group=evidence.groups.get(span.lane, ""),
         axis=None,
         seq=None,
         operation=span.form.operation,
-        purpose=Purpose.OTHER,
+        purpose=next(iter(may_be)) if len(may_be) == 1 else Purpose.OTHER,
         owner="",
         size_bytes=span.form.size_bytes,
         issue_ns=None,
@@ -456,4 +453,5 @@ def _describe_orphan(evidence: _Evidence, span: Span) -> Collective:
         lane=evidence.lane_of(span),
         dtype=span.dtype,
         has_ended=evidence.has_ended(span),
+        is_issue_untold=bool(may_be),
     )

@@ -6,8 +6,15 @@
     thread 1       |   ██████a   ███c                 a group has two threads, and each takes the next one of its queue
     thread 2       |      ████████b
 
-Matched first in, first out: each issue takes the earliest free span of its operation and size that starts after it. One
-that its thread waited for began before the thread issued the next: a later one is another's, and its own is lost.
+Matched first in, first out: each issue takes the earliest free span of its operation and size that starts after it, but
+none that began after it was over (``gloo_bounds.py``): that is another's, and its own is lost. Where a span is lost the
+last issue may as well take the last span, the one before it the one before, and so on. What both ways give is so
+whichever is lost; of all others it is not told whose span is whose, nor which issue has none::
+
+    issues     a  b  c  d  |           |  a sure: nothing else had been issued when it began
+    spans       ██     ██ ██           |  b, c, d: two of them ran, not told which
+    backward   ├───────────┤
+
 Threads serve one group for as long as they live. Where issues are labelled, threads are learnt to belong to a group by
 majority before anything is matched for good; elsewhere two threads that ran the same operations and sizes are taken for
 one group (a group has two, torch's ``ProcessGroupGloo::Options::threads``).
@@ -43,7 +50,7 @@ class Issue:
         elements: of each tensor argument; empty where the label says the bytes.
         parts: elements of each of the spans that carry it out, None where the trace does not say; empty: one span does.
         may_have_more: spans beyond ``parts``, because nobody knows how many ranks its group has.
-        until_ns: before which it began, as its thread waited for it and then issued another; None: not known.
+        until_ns: before which it began, as somebody who waited for it then went on; None: not known.
     """
 
     event: int
@@ -99,23 +106,51 @@ class Span:
         return [self.event, *self.further]
 
 
-def match_spans(issues: Sequence[Issue], spans: Sequence[Span]) -> dict[int, Span]:
-    """Return the span of each issue, by the issue's event; both in order of start.
+@dataclass(frozen=True)
+class Matching:
+    """Whose span is whose.
+
+    Attributes:
+        spans: of each issue of which that is told, by the issue's event.
+        untold: of each other span that is of one of several issues, of which others have none, by its event: the events
+            of these issues.
+    """
+
+    spans: Mapping[int, Span]
+    untold: Mapping[int, tuple[int, ...]]
+
+
+def match_spans(issues: Sequence[Issue], spans: Sequence[Span]) -> Matching:
+    """Return the span of each issue; both in order of start.
 
     Where several spans carried it out, they are one: gloo runs a reduce-scatter from lists as an all-reduce for each
     rank, and a coalesced one as an all-reduce for each tensor.
     """
     group_of = _learn_threads(issues, spans)
-    matches = _first_in_first_out(
-        issues,
-        spans,
-        lambda issue, lane: (
+
+    def may_take(issue: Issue, lane: int) -> bool:
+        return (
             issue.label is None
             or issue.operation in POINT_TO_POINT
             or group_of.get(lane, issue.label.group) == issue.label.group
-        ),
-    )
-    return _take_the_rest(issues, spans, matches)
+        )
+
+    first = _first_in_first_out(issues, spans, may_take)
+    if len(first) == len(issues):
+        return Matching(_take_the_rest(issues, spans, first), {})
+    last = _last_in_last_out(issues, spans, may_take)
+    sure = {event: span for event, span in first.items() if event in last and last[event].events == span.events}
+    return Matching(_take_the_rest(issues, spans, sure), _find_untold(issues, sure, (first, last)))
+
+
+def _find_untold(
+    issues: Sequence[Issue], sure: Mapping[int, Span], ways: tuple[Mapping[int, Span], Mapping[int, Span]]
+) -> dict[int, tuple[int, ...]]:
+    """Return of which issues each span may be that is one's either way, but not the same one's."""
+    events = [issue.event for issue in issues if issue.event not in sure]
+    place = {event: index for index, event in enumerate(events)}
+    early, late = ({part: place[one] for one in events if one in way for part in way[one].events} for way in ways)
+    return {span: tuple(events[early[span] : late[span] + 1]) for span in early if span in late}
 
 
 def _take_the_rest(issues: Sequence[Issue], spans: Sequence[Span], matches: Mapping[int, Span]) -> dict[int, Span]:
@@ -177,28 +212,77 @@ def _first_in_first_out(
     Spans that no issue can tell apart wait in one queue. One that started before an issue started before all later ones
     too, so it leaves its queue for good: linear in issues and spans for a given number of queues.
     """
-    queues: dict[tuple[int, Form], deque[Span]] = {}
-    for span in spans:
-        queues.setdefault((span.lane, span.form), deque()).append(span)
-    fitting: dict[object, list[deque[Span]]] = {}
+    queues = _Queues(spans, may_take)
     matches: dict[int, Span] = {}
     for issue in issues:
-        kind = _kind(issue)
-        if kind not in fitting:
-            fitting[kind] = [
-                queue for (lane, form), queue in queues.items() if _fits(issue, form) and may_take(issue, lane)
-            ]
-        for queue in fitting[kind]:
+        fitting = queues.of(issue)
+        for queue in fitting:
             while queue and queue[0].start_ns < issue.start_ns:
                 queue.popleft()
         parts = [
             first.popleft()
             for elements in issue.parts or (None,)
-            if (first := _find_first(fitting[kind], elements)) is not None and issue.may_begin(first[0].start_ns)
+            if (first := _find_first(fitting, elements)) is not None and issue.may_begin(first[0].start_ns)
         ]
         if parts:
             matches[issue.event] = _join(parts)
     return matches
+
+
+def _last_in_last_out(
+    issues: Sequence[Issue], spans: Sequence[Span], may_take: Callable[[Issue, int], bool]
+) -> dict[int, Span]:
+    """Let each issue, the last one first, take the latest free span that fits."""
+    queues = _Queues(spans, may_take)
+    matches: dict[int, Span] = {}
+    for issue in reversed(issues):
+        fitting = queues.of(issue)
+        parts = [
+            span
+            for elements in reversed(issue.parts or (None,))
+            if (span := _take_last(fitting, issue, elements)) is not None
+        ]
+        if parts:
+            matches[issue.event] = _join(parts[::-1])
+    return matches
+
+
+class _Queues:
+    """The spans that nobody took yet, in order of start; those that no issue can tell apart wait in one queue."""
+
+    def __init__(self, spans: Sequence[Span], may_take: Callable[[Issue, int], bool]) -> None:
+        self._may_take = may_take
+        self._queues: dict[tuple[int, Form], deque[Span]] = {}
+        for span in spans:
+            self._queues.setdefault((span.lane, span.form), deque()).append(span)
+        self._fitting: dict[object, list[deque[Span]]] = {}
+
+    def of(self, issue: Issue) -> list[deque[Span]]:
+        """Return the queues of which an issue may take a span, apart from time."""
+        kind = _kind(issue)
+        if kind not in self._fitting:
+            self._fitting[kind] = [
+                queue
+                for (lane, form), queue in self._queues.items()
+                if _fits(issue, form) and self._may_take(issue, lane)
+            ]
+        return self._fitting[kind]
+
+
+def _take_last(queues: Sequence[deque[Span]], issue: Issue, elements: int | None) -> Span | None:
+    """Take the latest span that may be an issue's out of its queue; None: there is none."""
+    found: list[tuple[Span, deque[Span], int]] = []
+    for queue in queues:
+        if not queue or (None not in (elements, own := queue[0].form.elements) and own != elements):
+            continue
+        place = next((place for place in range(len(queue) - 1, -1, -1) if issue.may_begin(queue[place].start_ns)), None)
+        if place is not None and queue[place].start_ns >= issue.start_ns:
+            found.append((queue[place], queue, place))
+    if not found:
+        return None
+    span, queue, place = max(found, key=lambda item: (item[0].start_ns, item[0].event))
+    del queue[place]
+    return span
 
 
 def _find_first(queues: Sequence[deque[Span]], elements: int | None) -> deque[Span] | None:

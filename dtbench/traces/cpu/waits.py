@@ -179,7 +179,7 @@ def _reducer_waits(
         and _is_waited_for(collectives[index], is_ddp=is_ddp)
     ]
     issued_at = np.array([issue_ns for issue_ns, _ in buckets], dtype=np.int64)
-    for start_ns, node_end_ns, end_ns in _backwards(trace, nesting):
+    for start_ns, node_end_ns, end_ns in find_backwards(trace, nesting):
         for _, index in buckets[np.searchsorted(issued_at, start_ns) : np.searchsorted(issued_at, end_ns)]:
             last_ns = max(node_end_ns, min(collectives[index].end_ns, end_ns))
             yield Wait(Purpose.GRAD_REDUCE, node_end_ns, last_ns, index)
@@ -200,7 +200,7 @@ def _is_waited_for(one: Collective, *, is_ddp: bool) -> bool:
     return one.seq is not None or any(ACCUMULATES.match(name) for name in one.above)
 
 
-def _backwards(trace: Trace, nesting: Nesting) -> Iterator[tuple[int, int, int]]:
+def find_backwards(trace: Trace, nesting: Nesting) -> Iterator[tuple[int, int, int]]:
     """Yield start, end of the engine's last node, and end of every backward.
 
     Where the trace has no region ranges, a backward ends where a step, a forward of DDP or another backward starts (the

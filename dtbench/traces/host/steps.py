@@ -113,17 +113,23 @@ def _fill_skipped(ranges: list[tuple[int, Window]]) -> list[tuple[int | None, Wi
 
     Not where a step's range does not run to the next one's: what is done between them is of the step before.
     """
-    pairs = list(pairwise(ranges))
-    apart_ns = [after.start_ns - one.end_ns for (first, one), (second, after) in pairs if second == first + 1]
-    longest_ns = max((window.length_ns for _, window in ranges), default=0)
-    if max(apart_ns, default=0) > _APART * longest_ns:
+    if not _are_tiled(ranges):
         return [*ranges]
+    pairs = list(pairwise(ranges))
     filled: list[tuple[int | None, Window]] = [*ranges[:1]]
     for (first, one), (second, after) in pairs:
         if second > first + 1 and after.start_ns > one.end_ns:
             filled.append((None, Window(one.end_ns, after.start_ns)))
         filled.append((second, after))
     return filled
+
+
+def _are_tiled(ranges: Sequence[tuple[int, Window]]) -> bool:
+    """Tell whether each step's range runs to the next one's."""
+    pairs = pairwise(ranges)
+    apart_ns = [after.start_ns - one.end_ns for (first, one), (second, after) in pairs if second == first + 1]
+    longest_ns = max((window.length_ns for _, window in ranges), default=0)
+    return max(apart_ns, default=0) <= _APART * longest_ns
 
 
 def cpu_steps(ranges: list[tuple[int, Window]], hosts: Sequence[Window], last_ends_ns: Sequence[int]) -> list[Step]:
@@ -149,14 +155,15 @@ def device_steps(
     """Tile a device trace: a boundary is the first start of the device events launched inside a step's host range.
 
     Not of those that begin while the main lane still works for the steps before: the next batch is copied on a stream
-    of its own as soon as it is asked for. The last step ends with the trace. A step that launched nothing gets an empty
-    window at the next boundary. Where launches are lost, see ``_find_unlaunched``.
+    of its own as soon as it is asked for. The last step ends with the trace, but where ranges run to the next ones,
+    with the first that was launched after its own. A step that launched nothing gets an empty window at the next
+    boundary. Where launches are lost, see ``_find_unlaunched``.
 
     Args:
         trace: the events.
         nesting: who launched what.
         ranges: as from ``find_host_ranges``.
-        end_ns: end of the last step.
+        end_ns: end of the trace.
         main_lane: the lane with most compute; None: nothing computes.
     """
     filled = [*ranges] if _is_ours(trace) else _fill_skipped(ranges)
@@ -169,12 +176,18 @@ def device_steps(
     worked_until_ns = np.maximum.accumulate(np.where(is_main, trace.end_ns[launched], np.iinfo(np.int64).min))
     boundaries: list[int] = []
     others_ns: list[int] = []  # when the last work began that was surely launched before
+
+    def find_first(first: int, beyond: int, following: int) -> int:
+        begun_ns = starts_ns[first:beyond]
+        after = begun_ns[begun_ns >= worked_until_ns[first - 1]] if first else begun_ns
+        return int((after if len(after) else begun_ns).min(initial=following))
+
+    if filled and _are_tiled(ranges) and not _is_ours(trace):
+        end_ns = find_first(int(launched_at.searchsorted(filled[-1][1].end_ns)), len(launched_at), end_ns)
     for _, host in reversed(filled):
         first, beyond = np.searchsorted(launched_at, (host.start_ns, host.end_ns)).tolist()
         following = boundaries[-1] if boundaries else end_ns
-        begun_ns = starts_ns[first:beyond]
-        after = begun_ns[begun_ns >= worked_until_ns[first - 1]] if first else begun_ns
-        boundaries.append(int((after if len(after) else begun_ns).min(initial=following)))
+        boundaries.append(find_first(first, beyond, following))
         others_ns.append(int(starts_ns[:first].max(initial=host.start_ns)))
     hosts_ns = [host.start_ns for _, host in filled]
     starts, unsure_ns = _find_unlaunched(trace, nesting, hosts_ns, others_ns[::-1], boundaries[::-1])

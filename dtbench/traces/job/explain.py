@@ -11,7 +11,7 @@ from dtbench.traces.causes.split import CausePart, CauseSplit, leave_unknown, sp
 from dtbench.traces.causes.unwaited import withhold_unwaited
 from dtbench.traces.job.set_clocks import leave_out_cut, leave_out_settings
 from dtbench.traces.job.step_shifts import find_step_shifts, note_step_shifts, renumber_steps
-from dtbench.traces.job.told_purposes import find_told_purposes, give_purposes
+from dtbench.traces.job.told_purposes import find_one_sided, find_told_purposes, give_purposes
 from dtbench.traces.notes.note import join_ranks
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.ranks.late import LateRank, find_late_ranks
@@ -58,6 +58,8 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
         analyses = [give_purposes(one, told[one.rank]) if one.rank in told else one for one in analyses]
         notes = join_ranks(note for rank, of_rank in told.items() for note in of_rank.note(rank))
         over_ranks = replace(over_ranks, notes=(*over_ranks.notes, *notes))
+    one_sided = find_one_sided(over_ranks.transfers, [one.timeline for one in analyses])
+    analyses = [give_purposes(one, one_sided[one.rank]) if one.rank in one_sided else one for one in analyses]
     set_in = over_ranks.clocks.astray.set_in
     analyses = [leave_out_settings(one, set_in.get(one.rank)) for one in leave_out_cut(analyses)]
     job_size = max((one.timeline.told_size or 0 for one in analyses), default=0) or None

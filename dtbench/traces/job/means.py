@@ -93,7 +93,11 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
         analyses: at least one.
     """
     windows, are_steps, left_out = _choose_windows(analyses)
-    of_ranks = sorted([*((one.rank, True) for one in windows), *((rank, False) for rank in left_out)])
+    without = {one.rank for one in analyses} - {one.rank for one in windows}
+    of_ranks = [
+        *((one.rank, True) for one in windows),
+        *((rank, False) for rank in (*left_out, *without - {*left_out})),
+    ]
     overlaps = [one.overlap for one in windows]
     lost = sum(one.lost for one in windows) + (_count_outside(analyses) if are_steps else 0)
     return MeanTime(
@@ -104,7 +108,7 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
         step=_spread(overlap.step_ns for overlap in overlaps),
         exposed=_spread(overlap.exposed_comm_ns for overlap in overlaps),
         left_out=len(left_out),
-        part=_find_part(of_ranks),
+        part=_find_part(sorted(of_ranks)),
         ranks=tuple(dict.fromkeys(one.rank for one in windows)),
         lost=lost,
     )

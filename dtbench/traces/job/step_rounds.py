@@ -18,8 +18,11 @@ from dtbench.traces.rank.analysis import StepAccount, TraceAnalysis
 def find_part_rounds(one: TraceAnalysis) -> PartRounds | None:
     """Find whether means go over other than whole rounds of steps; None: they do not, or no rounds are seen.
 
-    Rounds are seen where two or more steps reduce gradients, all equally far from the next.
+    Rounds are seen where two or more steps reduce gradients, all equally far from the next, and it is told of every
+    step whether it does.
     """
+    if not all(map(_is_told, one.steps)):
+        return None
     reducing = [step.step for step in one.steps if _reduces(step)]
     lengths = {after - before for before, after in pairwise(reducing)}
     if len(lengths) != 1 or (length := next(iter(lengths))) < 2 or not _fill(one.steps, reducing, length):
@@ -32,6 +35,12 @@ def find_part_rounds(one: TraceAnalysis) -> PartRounds | None:
 
 def _reduces(step: StepAccount) -> bool:
     return any(row.purpose is Purpose.GRAD_REDUCE and row.count for row in step.purposes)
+
+
+def _is_told(step: StepAccount) -> bool:
+    """Tell whether all that a step may have reduced is known to be gradients or something else."""
+    is_recorded = not step.overlap.step_ns or step.overlap.compute_ns is not None
+    return is_recorded and Purpose.GRAD_REDUCE not in step.untold
 
 
 def _fill(steps: Sequence[StepAccount], reducing: Sequence[int], length: int) -> bool:

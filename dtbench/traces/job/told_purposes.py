@@ -4,6 +4,9 @@
 
     rank 0   all_reduce 7   grad_reduce   below the reducer's autograd hook
     rank 1   all_reduce 7   other         its operators were not recorded: it is the same collective, so grad_reduce
+
+What is sent from stage to stage is so at both ends: a worker that gets parameters and sends gradients looks like a
+pipeline's last stage, and the server at the other end like none.
 """
 
 from collections import defaultdict
@@ -15,6 +18,7 @@ from dtbench.base.vocabulary import Purpose
 from dtbench.traces.notes.job import PurposesDisputed, PurposesFollowed
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.ranks.match import Matches
+from dtbench.traces.ranks.point_to_point import Transfers
 from dtbench.traces.timeline import RankTimeline
 from dtbench.traces.who.collectives import Collective
 
@@ -71,6 +75,24 @@ def find_told_purposes(matches: Matches, timelines: Sequence[RankTimeline]) -> d
             elif told:
                 disputed[rank][index] = frozenset(told)
     return {rank: ToldPurposes(given[rank], disputed[rank]) for rank in sorted({*given, *disputed})}
+
+
+def find_one_sided(transfers: Transfers, timelines: Sequence[RankTimeline]) -> dict[int, ToldPurposes]:
+    """Find, by rank, sends and receives that look like a pipeline's on it, and not on the rank at their other end.
+
+    Args:
+        transfers: of these ranks.
+        timelines: distinct ranks.
+    """
+    by_rank = {timeline.rank: timeline for timeline in timelines}
+    given: dict[int, dict[int, Purpose]] = defaultdict(dict)
+    for one in transfers.matched:
+        ends = ((one.sender, one.send), (one.receiver, one.receive))
+        purposes = [by_rank[rank].collectives[index].purpose for rank, index in ends]
+        if set(purposes) == {Purpose.PIPELINE, Purpose.OTHER}:
+            rank, index = ends[purposes.index(Purpose.PIPELINE)]
+            given[rank][index] = Purpose.OTHER
+    return {rank: ToldPurposes(mine) for rank, mine in given.items()}
 
 
 def _read_names(one: Collective) -> frozenset[str]:

@@ -215,7 +215,7 @@ def find_lacking(analyses: Sequence[TraceAnalysis]) -> tuple[OfRanks, ...]:
 def _find_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterator[OfRanks]:
     ranks = (one.rank,)
     if one.unmatched:
-        yield SpansMissing(ranks, one.unmatched, len(one.collectives))
+        yield SpansMissing(ranks, one.unmatched, len(one.collectives) - one.untold_spans, one.untold_spans)
     if one.timeline.unseen:
         yield NotSeenToRun(ranks, len(one.timeline.unseen))
     if one.peer_copies.count:

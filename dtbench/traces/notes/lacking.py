@@ -13,14 +13,24 @@ _MOST_NAMES: Final = 4
 
 @dataclass(frozen=True)
 class SpansMissing(OfRanks):
-    """Collectives that were issued and whose spans were not found: ``count`` of ``collectives``."""
+    """Collectives that were issued and whose spans were not found: ``count`` of ``collectives``.
+
+    Attributes:
+        untold: spans of which it is not told whose they are, as they and those that were not found are alike.
+    """
 
     count: int
     collectives: int
+    untold: int = 0
 
     def _words(self) -> str:
         have = "has no span; its" if self.count == 1 else "have no span; their"
-        return f"{self.count} of {count_things(self.collectives, 'collective')} {have} time is missing"
+        said = f"{self.count} of {count_things(self.collectives, 'collective')} {have} time is missing"
+        if not self.untold:
+            return said
+        are = "it is one" if self.count == 1 else f"they are {self.count}"
+        alike = f"{are} of {self.count + self.untold} alike, and it is not told which"
+        return f"{said}; {alike}, so that what the others took has no owner and no cause"
 
 
 @dataclass(frozen=True)

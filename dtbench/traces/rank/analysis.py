@@ -33,7 +33,7 @@ from dtbench.traces.rank.by_purpose import PurposeSources
 from dtbench.traces.rank.contents import Contents
 from dtbench.traces.rank.cpu_contents import find_cpu_contents
 from dtbench.traces.rank.device_contents import find_device_contents
-from dtbench.traces.rank.doubt import Losses, count_lost
+from dtbench.traces.rank.doubt import Losses, count_lost, take_untold
 from dtbench.traces.rank.understood import find_left_out, is_of_device
 from dtbench.traces.rank.unsure import Before
 from dtbench.traces.ranks.skew import CollectiveSkew
@@ -172,8 +172,13 @@ class TraceAnalysis:
 
     @property
     def unmatched(self) -> int:
-        """Collectives that were issued and whose span was not found."""
-        return sum(not len(collective.span.starts_ns) for collective in self.collectives)
+        """Count the collectives that were issued and have no span; those of which it is only not told have one."""
+        return sum(one.is_span_missing - (one.is_issue_untold and one.is_seen) for one in self.collectives)
+
+    @property
+    def untold_spans(self) -> int:
+        """Count the spans that are of one of several collectives, of which others have none."""
+        return sum(one.is_issue_untold for one in self.collectives)
 
 
 def analyze_trace(
@@ -366,9 +371,11 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
 
 
 def _find_losses(contents: Contents, timeline: RankTimeline) -> Losses:
-    lost = contents.lost
+    lost, collectives, step_of = contents.lost, timeline.collectives, timeline.step_of
+    may_be_lost = count_lost(collectives, step_of, timeline.unseen, contents.steps)
     return Losses(
-        unseen=tuple(count_lost(timeline.collectives, timeline.step_of, timeline.unseen, contents.steps)),
+        may_be_lost=tuple(may_be_lost),
+        unseen=tuple(take_untold(collectives, step_of, may_be_lost)),
         are_kernels_lost=(*(step.number in lost.steps for step in contents.steps), lost.recorded is not None),
         are_copies_lost=(*(step.number in lost.copy_steps for step in contents.steps), lost.copies > 0),
         before=Before.of(contents.steps, contents.kinds, contents.recorded),

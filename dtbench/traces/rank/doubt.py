@@ -25,7 +25,7 @@ def count_lost(
         unseen: launches of collectives whose kernels the trace lacks.
         steps: of the trace, in order of time.
     """
-    lost = [step for one, step in zip(collectives, step_of, strict=True) if not len(one.span.starts_ns)]
+    lost = [step for one, step in zip(collectives, step_of, strict=True) if one.is_span_missing]
     hosts = [step.host for step in steps]
     lost += [
         next((place for place, host in enumerate(hosts) if host.start_ns <= one.start_ns < host.end_ns), None)
@@ -34,17 +34,31 @@ def count_lost(
     return [*(lost.count(place) for place in range(len(steps))), len(lost)]
 
 
+def take_untold(collectives: Sequence[Collective], step_of: Sequence[int | None], lost: Sequence[int]) -> list[int]:
+    """Return how many collectives are lost where ``lost`` may be: some of these have a span, though not told which.
+
+    Args:
+        collectives: of the trace.
+        step_of: index of the step that issued each, or in which it began; None: none did.
+        lost: as from ``count_lost``.
+    """
+    untold = [step for one, step in zip(collectives, step_of, strict=True) if one.is_issue_untold and one.is_seen]
+    return [*(max(0, count - untold.count(place)) for place, count in enumerate(lost[:-1])), lost[-1] - len(untold)]
+
+
 @dataclass(frozen=True)
 class Losses:
     """What was not seen to run in each window: in the steps and, last, in the whole trace.
 
     Attributes:
-        unseen: how many collectives were issued and not seen to run.
+        may_be_lost: how many collectives may not have been seen to run: of some alike it is not told which were.
+        unseen: how many were not.
         are_kernels_lost: whether kernels are lost, of whatever kind.
         are_copies_lost: whether copies are.
         before: what may be of steps of which it is not known where they begin.
     """
 
+    may_be_lost: tuple[int, ...]
     unseen: tuple[int, ...]
     are_kernels_lost: tuple[bool, ...]
     are_copies_lost: tuple[bool, ...]
@@ -53,7 +67,7 @@ class Losses:
     @property
     def counts(self) -> tuple[int, ...]:
         """How much is lost of each window; 0: nothing is, and its zeros were seen."""
-        return tuple(count + is_lost for count, is_lost in zip(self.unseen, self.are_kernels_lost, strict=True))
+        return tuple(count + is_lost for count, is_lost in zip(self.may_be_lost, self.are_kernels_lost, strict=True))
 
     @property
     def may_be_more(self) -> tuple[int, ...]:
@@ -84,8 +98,7 @@ class Losses:
 
     @property
     def _are_bounds(self) -> tuple[bool, ...]:
-        of_windows = zip(self.may_be_more, self.are_kernels_lost, strict=True)
-        return tuple(bool(count) or is_lost for count, is_lost in of_windows)
+        return tuple(count > 0 or self.before.has_comm(place) for place, count in enumerate(self.counts))
 
 
 def _doubt_overlap(one: Overlap) -> Overlap:
@@ -131,6 +144,11 @@ def doubt_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
         )
         for row in rows
     )
+
+
+def doubt_waits(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
+    """Return the purposes of a window of a device whose waits are bounds: of what was not seen they are not known."""
+    return tuple(replace(row, is_wait_least=True) for row in rows)
 
 
 def _doubt_groups(rows: Iterable[GroupTime]) -> tuple[GroupTime, ...]:

@@ -319,7 +319,7 @@ GAPS: Final = Table[_Analyses, Place, GapTime | None](
         _gap_ns("beside_copy_ns", "a copy ran on another lane"),
         _gap_ns(
             "launch_unknown_ns",
-            "the trace does not say when the next work was launched, or whether the host waited for a collective",
+            "the trace does not say when the next work was launched, or whether it or the host waited for a collective",
         ),
         _gap_ns("trace_end_ns", "no work followed"),
         _gap_ns("unexplained_ns", "nothing is known of it"),

@@ -180,6 +180,8 @@ def find_uneven_buckets(
 
 
 def is_reducers(collective: Collective) -> bool:
-    """Tell of a collective, in a trace of DDP, whether its reducer issued it."""
+    """Tell of a collective, in a trace of DDP, whether its reducer issued it; not of the span of another's issue."""
+    if collective.is_issue_untold:
+        return False
     is_sum = collective.purpose is Purpose.GRAD_REDUCE and collective.operation is Operation.ALL_REDUCE
     return is_sum and not any(is_fsdps(name) or is_functional(name) for name in collective.above)

@@ -65,6 +65,8 @@ class Collective:
         has_ended: False: its span was still open when the profiler stopped, and its end is the profiler's.
         algorithm: as its kernel is called by: ``RING``, ``TREE``; empty: that tells none.
         on_link: it ran on an emulated link, which each rank's own clock ends when its bytes would be there.
+        is_issue_untold: its issue is there, one of several of which others were not seen to run: it is no collective
+            more. None of these issues has a span then.
     """
 
     group: str
@@ -105,12 +107,23 @@ class Collective:
     has_ended: bool = True
     on_link: bool = False
     algorithm: str = ""
+    is_issue_untold: bool = False
 
     def may_be_of(self, purpose: Purpose, operations: Container[Operation]) -> bool:
         """Tell whether it may be one of some purpose, for nothing around its issue is known."""
         is_untold = self.issue_between_ns is not None and self.issue_ns is None and len(self.span.starts_ns) > 0
         is_operation = self.operation is None or self.operation in operations
         return is_untold and is_operation and self.purpose in (purpose, Purpose.OTHER)
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether it was seen to run."""
+        return len(self.span.starts_ns) > 0
+
+    @property
+    def is_span_missing(self) -> bool:
+        """Whether it was issued and is not seen to run, or not told to be."""
+        return not self.is_seen and not self.is_issue_untold
 
     @property
     def is_captured(self) -> bool:
@@ -238,7 +251,7 @@ def _place_in(moments_ns: Sequence[int | None], windows: Sequence[Window]) -> li
 def count_by(
     collectives: Sequence[Collective], group_of: Ints, step_of: Sequence[int | None], shape: tuple[int, int]
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Count collectives by group and window: all, their known bytes, those without a size, those seen to run.
+    """Count collectives by group and window: all, their known bytes, those without a size, the spans that were seen.
 
     Args:
         collectives: of the trace.
@@ -248,9 +261,9 @@ def count_by(
     """
     step = np.array([shape[1] - 1 if of is None else of for of in step_of], dtype=np.int64)
     columns = (
-        np.ones(len(collectives), dtype=np.int64),
-        np.array([one.size_bytes or 0 for one in collectives], dtype=np.int64),
-        np.array([one.size_bytes is None for one in collectives], dtype=np.int64),
+        np.array([not one.is_issue_untold for one in collectives], dtype=np.int64),
+        np.array([0 if one.is_issue_untold else one.size_bytes or 0 for one in collectives], dtype=np.int64),
+        np.array([one.size_bytes is None and not one.is_issue_untold for one in collectives], dtype=np.int64),
         np.array([len(one.span.starts_ns) > 0 for one in collectives], dtype=np.int64),
     )
     tables = tuple(np.zeros(shape, dtype=np.int64) for _ in columns)

@@ -111,3 +111,28 @@ def test_a_sharded_optimizer_gathers_what_it_updated_and_could_not_do_so_earlier
     assert exposed(one) == {"unshard": (2, 6_000)}
     assert [collective.ready_ns for collective in one.collectives] == [5_000, 11_000]
     assert [split.by_cause for split in one.splits] == [{Cause.NEEDED_AT_ONCE: 2_000}, {Cause.NEEDED_AT_ONCE: 4_000}]
+
+
+@pytest.mark.parametrize("mark", ["ProfilerStep#1", "no_step_mark"])
+def test_a_reduction_that_compute_hid_in_part_is_of_no_known_cause_without_its_region(
+    draw: Callable[..., Path], mark: str
+) -> None:
+    """It may be the last of a backward, behind which nothing is left, however much ran beside it."""
+    said = '{"Input Dims": [[4]], "Concrete Inputs": ["", "True", "-1"]}'
+    moved = '{"Input Dims": [[4]], "Input type": ["float"]}'
+    one = analyze(
+        draw(f"""
+        range {mark}                          @1 |================|
+        range DistributedDataParallel.forward @1 |==              |
+        op aten::mm                           @1 |==        =     |
+        op autograd::engine::evaluate_function: torch::autograd::AccumulateGrad @1 |  =====         |
+        op c10d::allreduce_                   @1 |    =           | {said}
+        op aten::mul                          @1 |      =         |
+        range gloo:all_reduce                 @2 |     =====      | {moved}
+        """)
+    )
+    (split,) = one.splits
+    if mark == "no_step_mark":
+        assert [(part.cause, MissingInput.REGION in part.missing) for part in split.parts] == [(Cause.UNKNOWN, True)]
+    else:
+        assert all(MissingInput.REGION not in part.missing for part in split.parts)

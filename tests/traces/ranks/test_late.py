@@ -496,6 +496,7 @@ def test_work_whose_launch_is_missing_is_of_no_known_step_and_no_mean(tell: Call
     assert "no launch was recorded in step 1, so which step the work on its device belongs to is not known" in said
     assert not any("nothing ran" in note or "outside all steps" in note for note in notes)
     assert any("none of rank 0" in line for line in answer_lines(traces))
+    assert answer_lines(traces)[0].startswith("of ranks 1-2 alone, of 3: step ")
 
 
 def test_a_mean_is_over_all_steps_also_those_in_which_its_spans_are_short(tell: Callable[..., TraceSet]) -> None:
