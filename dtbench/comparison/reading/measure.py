@@ -74,7 +74,7 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
     summary = summarize_side(alone, device)
     ranks = range(data.cell.plan.ranks)
     owned = _give_causes(total_owned(counted, overlap, ranks), is_doubted=is_doubted)
-    orders = find_orders(collectives[collectives["step"].notna()])
+    orders = find_orders(collectives[collectives["step"].notna()], launch.tables.overlap)
     name = launch.folder.path.name
     measured = MeasuredLaunch(
         name=name,
@@ -92,6 +92,7 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
         order=orders.order,
         order_ranks=orders.order_ranks,
         other_orders=orders.other_orders,
+        unlike_steps=orders.unlike_steps,
         receipts=summary.receipts,
         is_stable=all(record.traffic_is_stable for record in launch.ranks),
         first_start_ns=launch.first_start_ns,
@@ -131,7 +132,7 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
     doubts = spell_doubts(doubt_steps(read_steps_of_traces(traces.analyses)))
     ranks = [one.rank for one in traces.analyses]
     owned = _give_causes(total_owned(counted, known, ranks), is_doubted=bool(doubts))
-    orders = find_orders(collectives)
+    orders = find_orders(collectives, overlap)
     measured = MeasuredLaunch(
         name=name,
         started_unix_ns=None,
@@ -148,6 +149,7 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         order=orders.order,
         order_ranks=orders.order_ranks,
         other_orders=orders.other_orders,
+        unlike_steps=orders.unlike_steps,
     )
     return measured, doubts
 

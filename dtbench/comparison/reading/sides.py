@@ -211,7 +211,7 @@ def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
         ranks=tuple(one.rank for one in traces.analyses),
         world_size=traces.world_size,
         has_steps=any(one.metric == STEP_TIME for one in launch.measurements),
-        unseen=sum(len(one.timeline.unseen) for one in traces.analyses),
+        unseen=sum(one.unseen for one in traces.analyses),
         doubts=doubts,
     )
 
