@@ -16,7 +16,7 @@ _MORE_TRIES = 2
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dtbench.launch.patience import Patience
+    from dtbench.launch.wait_budget import WaitBudget
     from dtbench.plan.plan import Plan
     from dtbench.selftest.records import RowOutcome, SelftestRecord
 
@@ -31,7 +31,7 @@ def selftest(
     tries: Annotated[
         int, typer.Option(min=1, help="How often a row may fail: what a busy machine spoils passes when tried again.")
     ] = 2,
-    patience: Annotated[
+    max_wait: Annotated[
         float,
         typer.Option(min=0, metavar="SECONDS", help="How long in all to wait for other virtual machines of the host."),
     ] = 300.0,
@@ -48,12 +48,12 @@ def selftest(
     refuse_page_place(html)
     from dtbench.cli.forks import Forks
     from dtbench.launch.local import WORKER
-    from dtbench.launch.patience import Patience
+    from dtbench.launch.wait_budget import WaitBudget
     from dtbench.selftest.run import plan_selftest, run_selftest, try_again
 
     planned = plan_selftest(seed, only or ())
     with Forks() as forks:
-        waits = Patience(patience, print_aside)
+        waits = WaitBudget(max_wait, print_aside)
         worker = (*forks.find_prefix(planned.file), *WORKER)
         record = _watch(partial(run_selftest, planned, results, worker=worker), waits)
         left, more = tries - 1, _MORE_TRIES if tries > 1 else 0
@@ -72,8 +72,8 @@ def selftest(
         raise unpublished
 
 
-def _watch(run: "Callable[..., SelftestRecord]", patience: "Patience") -> "SelftestRecord":
-    """Run with progress on standard error, each launch when the machine is left alone, as long as there is patience.
+def _watch(run: "Callable[..., SelftestRecord]", budget: "WaitBudget") -> "SelftestRecord":
+    """Run with progress on standard error, each launch when the machine is left alone, as long as the budget lasts.
 
     Stopped, it says where the rows are that were judged before.
     """
@@ -88,7 +88,7 @@ def _watch(run: "Callable[..., SelftestRecord]", patience: "Patience") -> "Selft
             print_aside(f"row {row.row}: {result_word(row)}")
 
         def on_launch(cell: str, index: int | None, plan: "Plan") -> None:
-            patience.wait()
+            budget.wait()
             screen.on_launch(cell, index, plan)
 
         try:

@@ -5,7 +5,7 @@ end           what it is                                             can follow 
 ============  =====================================================  ==========================================
 held up       killed by the launcher: it hung                        no, unless another had raised before
 stopped       stalled, by a signal or a debugger, when the           no; since when is not known, so whoever
-              first ended or when the launcher lost patience         made a mistake meanwhile is named with it
+              first ended or when the launcher stopped waiting       made a mistake meanwhile is named with it
 from outside  a signal that no mistake of its own sends, an exit     no
               without an error or with a code of its own
 mistake       an exception, a crash                                  yes: torch and gloo fall over lost peers

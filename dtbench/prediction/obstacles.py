@@ -13,14 +13,14 @@ from dtbench.base.record import Record
 from dtbench.plan.plan import Plan
 from dtbench.plan.rules.rule import ON_CUDA, Case, Rule, find_reasons
 from dtbench.scenario.schema.ddp import Bf16Compress, Ddp, EncodeAndDecode, Fp16Compress, PlainAllReduce
-from dtbench.scenario.schema.fields import Cut
+from dtbench.scenario.schema.fields import TensorParallel
 from dtbench.scenario.schema.model import Mlp, Timed, Transformer
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.scenario.schema.presets import written_model
 from dtbench.scenario.schema.scenario import Data, Fsdp1, Fsdp1MixedPrecision, Fsdp2, Fsdp2MixedPrecision, Scenario
 
 _SIZES: Final = frozenset({"kind", "layers", "dim"})
-_AXES: Final = frozenset({"kind", *Cut.model_fields} - {"gather_weights"})
+_AXES: Final = frozenset({"kind", *TensorParallel.model_fields} - {"gather_weights"})
 
 FORESEEN: Final[Mapping[type[Record], frozenset[str]]] = {
     Scenario: frozenset(Scenario.model_fields) - {"model", "data", "parallel", "network"},

@@ -1,13 +1,12 @@
 """A number of a cell's summary by its name (``dtbench.scenario.checks.values``); NaN where nobody knows it."""
 
 import math
-from collections.abc import Sequence
 from statistics import fmean
 from typing import Final
 
 from dtbench.base.vocabulary import Cause, Estimate, Purpose
 from dtbench.machine.disturbance import DISTURBED
-from dtbench.runs.summary import CellSummary, OwnerSummary
+from dtbench.runs.summary import CellSummary
 from dtbench.scenario.checks.values import Quantity, ValueName
 from dtbench.traces.known_part import KnownPart
 
@@ -50,6 +49,9 @@ def find_part(cell: CellSummary, name: ValueName) -> KnownPart | None:
             return find_part_of_causes(cell, Purpose(purpose))
         case ["causes", *_]:
             return find_part_of_causes(cell, None)
+        case ["exposure", estimate, *_]:
+            rows = cell.exposure.rows[:1] if cell.exposure is not None else ()
+            return next((one.part for row in rows for one in row.estimates if one.estimate == estimate), None)
         case ["purposes" | "owners" | "ranks" as group, member, field]:
             return _find_part_of_member(cell, group, member, field)
         case _:
@@ -58,7 +60,7 @@ def find_part(cell: CellSummary, name: ValueName) -> KnownPart | None:
 
 def leaves_out_unseen(cell: CellSummary, name: ValueName) -> bool:
     """Tell whether a number leaves out collectives that were launched and that nobody saw run."""
-    if not cell.unseen_collectives or name.path[-1] in ("step_ns", "compute_ns"):
+    if not cell.is_least or name.path[-1] in ("step_ns", "compute_ns"):
         return False
     return name.path[0] in _OF_COLLECTIVES or name.path[:2] == ("exposure", Estimate.TRACE)
 
@@ -110,7 +112,8 @@ def _find_of_member(cell: CellSummary, group: str, member: str, field: str) -> f
         case "purposes":
             return _find_of_purpose(cell, member, field)
         case "owners":
-            rows = [row.exposed_ns for row in cell.owners if row.owner == member]
+            of_owner = [row for row in cell.owners if row.owner == member]
+            rows = [row.exposed_ns for row in of_owner] if len({row.part for row in of_owner}) == 1 else []
             return sum(rows) if rows else math.nan
         case "gradient_waits":
             waits = [getattr(row, field) for row in cell.gradient_waits if row.parameter == member]
@@ -126,11 +129,10 @@ def exposed_by_cause(cell: CellSummary, cause: Cause, purpose: Purpose | None) -
     """Return what a cause explains of a purpose's (None: of all) exposed communication, ns per step and rank."""
     if not cell.ranks or (not cell.owners and any(row.exposed_comm_ns for row in cell.ranks)):
         return math.nan  # no step was profiled, or nobody could say whose it was
-    return _sum_exposed(cell.owners, cause, purpose)
-
-
-def _sum_exposed(owners: Sequence[OwnerSummary], cause: Cause, purpose: Purpose | None) -> int:
-    return sum(row.exposed_ns for row in owners if row.cause is cause and purpose in (None, row.purpose))
+    rows = [row for row in cell.owners if purpose in (None, row.purpose)]
+    if cell.unknown_owners or len({row.part for row in rows}) > 1:
+        return math.nan  # some of it is known of no step, or of others
+    return sum(row.exposed_ns for row in rows if row.cause is cause)
 
 
 def _find_of_purpose(cell: CellSummary, purpose: str, field: str) -> float:

@@ -150,7 +150,7 @@ class GradientWait(Record):
         since_issue_ns: from the issue of that collective to where the hook went on: what the collective takes, or what
             lay between where that is longer.
         hidden_ns: of the collective that it waited for, overlapped with compute.
-        exposed_ns: the rest of that collective; None, as hidden_ns: it was not seen to run.
+        exposed_ns: the rest of that collective; None, as hidden_ns: one was not seen to run.
     """
 
     parameter: str
@@ -197,12 +197,16 @@ class Estimated(Record):
         mean_ns: exposed communication of a step.
         standard_error_ns: of the mean; NaN with fewer than two independent values.
         count: independent values behind it: steps, blocks, pairs of blocks; launches where there are several.
+        part: the ranks and launches that it is of, where it is not known of all; None: it is.
+        is_least: it may have been more: it was read off traces that lack collectives which were launched.
     """
 
     estimate: Estimate
     mean_ns: FloatOrNan
     standard_error_ns: FloatOrNan
     count: int
+    part: KnownPart | None = None
+    is_least: bool = False
 
 
 class ExposureRow(Record):
@@ -225,9 +229,11 @@ class ExposureSummary(Record):
 
     Attributes:
         rows: the mean over ranks first, then each rank.
-        serial_ns: step time of a run that waits after every collective, median of the slowest rank; NaN: not known.
+        serial_ns: step time of a run that waits after every collective, median of the slowest rank; NaN: not known of
+            all ranks of any launch.
         overlapped_ns: the same of the run as it is, from blocks that took turns with it.
         gain_error_ns: standard error of the difference of these two; NaN: not known.
+        gain_part: the launches that these three are of, where some lack blocks of some rank; None: they are of all.
         notes: on what the arms lack or differ in.
         unjudged: why nothing is judged by them, as a clause: others had the machine, what ranks tell is lost, ...; then
             no row has disputes. Empty: nothing speaks against it.
@@ -238,6 +244,7 @@ class ExposureSummary(Record):
     overlapped_ns: FloatOrNan
     notes: tuple[str, ...]
     gain_error_ns: FloatOrNan = math.nan
+    gain_part: KnownPart | None = None
     unjudged: str = ""
 
 
@@ -409,6 +416,8 @@ class CellSummary(Record):
             records of others are not there; None: all did, or none.
         part: over what ``ranks`` and these two fractions are means, where they are not known of all; None: they are.
         owners: whose communication was exposed and why, most exposed first.
+        unknown_owners: owners, by operation and purpose, that have no row in ``owners`` since all that is not zero of
+            what they left exposed is not known.
         gradient_waits: of parameters whose gradients came unfinished to their hooks, where these had a probe.
         compilation: of the rank where it took longest; None for a model that is not compiled.
         cpu_ns_per_step: CPU time of a rank's process per MEASURED step, median; NaN where it was not read.
@@ -464,6 +473,7 @@ class CellSummary(Record):
     part: KnownPart | None = None
     purposes: tuple[PurposeSummary, ...]
     owners: tuple[OwnerSummary, ...] = ()
+    unknown_owners: int = 0
     others: tuple[OtherSummary, ...] = ()
     gradient_waits: tuple[GradientWait, ...] = ()
     ranks: tuple[RankBreakdown, ...]
@@ -497,6 +507,11 @@ class CellSummary(Record):
     ranks_per_host: int | None = None
     torch: str | None = None
     nccl: str | None = None
+
+    @property
+    def is_least(self) -> bool:
+        """Whether what communication took, hid and exposed is at least this, copies and idle time at most."""
+        return self.unseen_collectives > 0
 
 
 class RunSummary(Record):

@@ -26,10 +26,19 @@ def why_unreliable(cell: CellSummary) -> str | None:
 
 def say_unseen(cell: CellSummary) -> str | None:
     """Say that collectives were launched that nobody saw run; None: all were seen."""
-    if not cell.unseen_collectives:
+    if not cell.is_least:
         return None
     were = "was" if cell.unseen_collectives == 1 else "were"
     return f"{count_things(cell.unseen_collectives, 'collective')} {were} launched and not seen to run"
+
+
+def why_no_total(cell: CellSummary) -> str | None:
+    """Say, as a clause, why owners' times do not add up to what was exposed, so that none is a share; None: they do."""
+    if cell.unknown_owners:
+        return f"what {count_things(cell.unknown_owners, 'more owner')} left exposed is not known"
+    if len({row.part for row in cell.owners}) > 1:
+        return "what owners left exposed is known of different steps"
+    return say_unseen(cell)
 
 
 def why_unjudged(cell: CellSummary) -> str | None:

@@ -13,7 +13,6 @@ import pytest
 
 from dtbench.base.columns import Unit
 from dtbench.base.document import NS, TEXT, Key, Many, OrNan, OrNull, Schema, Shape, make_schema
-from dtbench.base.vocabulary import Cause, Estimate
 from dtbench.cli.doctor import Ability, Finding
 from dtbench.cli.doctor_document import LookedAt
 from dtbench.cli.doctor_document import document as doctor_document
@@ -35,16 +34,7 @@ from dtbench.runs.summary import RunSummary
 from dtbench.scenario.catalog import list_scenarios, open_scenario
 from dtbench.seeds.functions import Reach
 from dtbench.selftest.document import document as selftest_document
-from dtbench.selftest.records import (
-    Answer,
-    Bounds,
-    CellOutcome,
-    Check,
-    EstimateRow,
-    ExpectedBounds,
-    RowOutcome,
-    SelftestRecord,
-)
+from dtbench.selftest.records import RowOutcome, SelftestRecord
 from dtbench.store.records.checks import CheckOutcome
 from dtbench.traces.account.probe_times import ProbeTime
 from dtbench.traces.job.foreign import analyze_traces
@@ -55,6 +45,7 @@ from dtbench.traces.rows.tables import OVERLAP, PURPOSES
 from dtbench.worker.torch_facts.compare import Difference, TorchReport
 from dtbench.worker.torch_facts.facts import Kind
 from tests.docs.json_page import scenario_sections
+from tests.made_selftest import CELL, FAILED, record_of
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "traces" / "recorded"
@@ -76,18 +67,10 @@ def made_catalogue() -> Catalogue:
 
 
 def made_selftest() -> SelftestRecord:
-    bounds = Bounds(expected_ns=2, low_ns=1, high_ns=3)
-    cell = CellOutcome(
-        cell="tail",
-        step_ns=None,
-        answer=Answer(exposed_ns=15, cause=Cause.TAIL, cause_ns=15, owner="bucket 3"),
-        agree=None,
-        foretold=ExpectedBounds(step_ns=bounds, exposed_ns=bounds, source="written down"),
-        estimates=(EstimateRow(estimate=Estimate.TRACE, mean_ns=15, standard_error_ns=None),),
+    cell = CELL.model_copy(update={"step_ns": None, "agree": None})
+    return record_of(
+        RowOutcome(row="tail", claim="so", passed=False, cells=(cell,), checks=(FAILED,), disturbed={"tail": 0.5})
     )
-    check = Check(cell="tail", what="step", expected="1", got="2", passed=False, reason="it took too long")
-    row = RowOutcome(row="tail", claim="so", passed=False, cells=(cell,), checks=(check,), disturbed={"tail": 0.5})
-    return SelftestRecord(seed=3, run="results/selftest/1", is_complete=True, passed=False, rows=(row,))
 
 
 def made_coverage() -> FunctionCoverage:

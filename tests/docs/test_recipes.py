@@ -18,7 +18,7 @@ KNOB: Final = "all_reduce_gradients"
 
 
 def _add_field(text: str) -> str:
-    head, mark, tail = text.partition("class Fsdp2(Cut):")
+    head, mark, tail = text.partition("class Fsdp2(TensorParallel):")
     field = (
         f'    {KNOB}: bool = True\n    """All-reduce gradients over replicas at all (``set_requires_all_reduce``)."""\n'
     )

@@ -89,7 +89,9 @@ def test_estimates_by_which_nothing_may_be_judged_neither_agree_nor_differ(
     assert found is not None
     assert why in found.unjudged
     judged = cell.model_copy(update={"exposure": found})
-    assert agreement_sentence(found).startswith(f"not judged, since {found.unjudged}: trace 12.0 ms")
+    least = "at least " if "unseen_collectives" in update else ""
+    assert agreement_sentence(found).startswith(f"not judged, since {found.unjudged}: trace {least}12.0 ms")
+    assert estimates_table(found).words[0][1].startswith(f"{least}12.0")
     assert (agreement_word(judged), agreement_tone(judged)) == ("n/a", Tone.STRONG)
     assert {row[-1] for row in estimates_table(found).words} == {"n/a"}
     assert dispute_sentences(found) == []

@@ -79,7 +79,9 @@ def test_where_launches_are_not_recorded_the_wait_for_the_host_is_at_least_what_
     trace["traceEvents"].append({**last, "ts": 18 * MS, "dur": 2 * MS, "args": {"correlation": 99}})
     path.write_text(json.dumps(trace))
     traces = analyze_traces([path])
-    said = "waits at least 13.0 ms of it for the host (65.7 %), at least 6.00 ms of that in synchronising calls"
+    said = (
+        "waits at least 13.0 ms of it for the host (at least 65.7 %), at least 6.00 ms of that in synchronising calls"
+    )
     assert said in answer_lines(traces)[0]
     (row,) = gap_table(traces).words
     assert row[3:6] == ("n/a", "at least 13.0 ms", "at least 6.00 ms")

@@ -49,6 +49,12 @@ def test_a_parameter_waits_the_median_of_its_waits() -> None:
     )
 
 
+def test_what_some_of_its_collectives_hid_is_no_median_of_all() -> None:
+    table = collectives({"hidden_ns": 1, "exposed_ns": 9}, {"hidden_ns": pd.NA, "exposed_ns": 27})
+    (row,) = summarize_gradient_waits(table)
+    assert (row.count, row.wait_ns, row.hidden_ns, row.exposed_ns) == (2, 10, None, 18)
+
+
 @pytest.mark.parametrize("row", [{"step": pd.NA}, {"awaited_by": ""}, {"wait_ns": pd.NA}])
 def test_what_no_hook_of_a_step_waited_for_is_no_gradient_wait(row: dict[str, object]) -> None:
     assert summarize_gradient_waits(collectives(row)) == ()

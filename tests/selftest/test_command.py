@@ -33,7 +33,7 @@ def test_a_row_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.ranks
 @pytest.mark.timed
 def test_a_row_is_run_judged_kept_and_shown_as_any_run(tmp_path: Path) -> None:
-    ran = selftest(tmp_path, "--seed", "3", "--only", "tail", "--patience", "30", "--json")
+    ran = selftest(tmp_path, "--seed", "3", "--only", "tail", "--max-wait", "30", "--json")
     assert ran.returncode in (0, 12), ran.stdout + ran.stderr  # ranks are timed: a busy machine fails a row
     record = json.loads(ran.stdout)
     assert (record["format_version"], record["seed"], record["passed"]) == (1, 3, ran.returncode == 0)
@@ -57,7 +57,7 @@ def test_a_row_is_run_judged_kept_and_shown_as_any_run(tmp_path: Path) -> None:
 @pytest.mark.timed
 def test_ctrl_c_leaves_no_rank_behind_and_keeps_the_rows_that_were_judged(tmp_path: Path) -> None:
     started = subprocess.Popen(
-        [*COMMAND, "--only", "hidden", "--only", "tail", "--patience", "30"],
+        [*COMMAND, "--only", "hidden", "--only", "tail", "--max-wait", "30"],
         cwd=tmp_path,
         env=ENVIRONMENT,
         stdout=subprocess.DEVNULL,

@@ -1,41 +1,11 @@
 """The page of a selftest: a line for each cell, and why rows failed."""
 
-from dtbench.base.vocabulary import Cause, Estimate
 from dtbench.report.page.page import Tone
 from dtbench.report.render.html_page import page_document
 from dtbench.report.render.markdown import answer_markdown
 from dtbench.selftest.page import rows_table, selftest_page
-from dtbench.selftest.records import (
-    Answer,
-    Bounds,
-    CellOutcome,
-    Check,
-    EstimateRow,
-    ExpectedBounds,
-    RowOutcome,
-    SelftestRecord,
-)
-
-MS = 1_000_000
-
-
-def bounds(expected_ms: int) -> Bounds:
-    return Bounds(expected_ns=expected_ms * MS, low_ns=0, high_ns=2 * expected_ms * MS)
-
-
-CELL = CellOutcome(
-    cell="tail",
-    step_ns=round(130.44 * MS),
-    answer=Answer(exposed_ns=15 * MS, cause=Cause.TAIL, cause_ns=15 * MS, owner="bucket 3"),
-    estimates=(
-        EstimateRow(estimate=Estimate.TRACE, mean_ns=15 * MS, standard_error_ns=MS),
-        EstimateRow(estimate=Estimate.ABLATION, mean_ns=-2 * MS, standard_error_ns=MS),
-        EstimateRow(estimate=Estimate.WAIT, mean_ns=None, standard_error_ns=None),
-    ),
-    agree=True,
-    foretold=ExpectedBounds(step_ns=bounds(128), exposed_ns=bounds(14), source="written down"),
-)
-FAILED = Check(cell="tail", what="step", expected="", got="", passed=False, reason="cell tail: it took too long")
+from dtbench.selftest.records import Answer, RowOutcome
+from tests.made_selftest import CELL, FAILED, record_of
 
 
 def test_each_cell_is_a_line_with_answer_estimates_and_closed_form() -> None:
@@ -85,11 +55,6 @@ def test_a_row_that_was_tried_again_says_so_and_why() -> None:
     section = rows_table([row])
     assert section.words[0][-1] == "PASS, tried again"
     assert section.said == ("tail failed before: a stall",)
-
-
-def record_of(*rows: RowOutcome) -> SelftestRecord:
-    passed = all(row.passed for row in rows)
-    return SelftestRecord(seed=3, run="results/selftest/1", is_complete=True, passed=passed, rows=rows)
 
 
 def test_how_many_rows_passed_is_the_answer_and_says_where_their_cells_are() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dtbench.cli.main import main
-from dtbench.launch.patience import Patience
+from dtbench.launch.wait_budget import WaitBudget
 from dtbench.selftest.records import Check, RowOutcome, SelftestRecord
 
 pytest.importorskip("torch", reason="planning a selftest asks for torch; install the extra `run`")
@@ -61,7 +61,7 @@ def selftest(
         monkeypatch.setattr("dtbench.selftest.run.run_selftest", ranks.run)
         monkeypatch.setattr("dtbench.cli.forks._may_fork", lambda _file: False)  # nothing runs
         monkeypatch.setattr("dtbench.cli.selftest._publish", lambda _run: None)
-        words = ("--only", "tail", "--only", "hidden", "--patience", "0", "--json", *arguments)
+        words = ("--only", "tail", "--only", "hidden", "--max-wait", "0", "--json", *arguments)
         with pytest.raises(SystemExit) as ended:
             main(["selftest", "--seed", "7", *words])
         return ranks, json.loads(capsys.readouterr().out), int(str(ended.value.code))
@@ -87,16 +87,16 @@ def test_a_row_that_a_stall_has_spoilt_passes_when_tried_again(
     assert json.loads((tmp_path / "run0" / "selftest.json").read_text(encoding="utf-8")) == document
 
 
-def test_each_launch_waits_for_others_to_leave_the_machine_with_one_patience(
+def test_each_launch_waits_for_others_to_leave_the_machine_with_one_budget(
     selftest: Callable[..., tuple[Ranks, Any, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waited: list[Patience] = []
+    waited: list[WaitBudget] = []
 
-    def wait(patience: Patience) -> None:
-        waited.append(patience)
+    def wait(budget: WaitBudget) -> None:
+        waited.append(budget)
 
-    monkeypatch.setattr(Patience, "wait", wait)
-    selftest({"tail": ["a stall"]}, "--patience", "40")
+    monkeypatch.setattr(WaitBudget, "wait", wait)
+    selftest({"tail": ["a stall"]}, "--max-wait", "40")
     assert [one.left_s for one in waited] == [40.0] * 3
     assert len({id(one) for one in waited}) == 1
 

@@ -201,7 +201,7 @@ def test_a_last_step_that_is_short_on_the_host_too_is_no_part_of_one(tmp_path: P
     path = tmp_path / "trace.json"
     path.write_text(draw_loading(5, last_loads_us=0))
     traces = analyze_traces([path])
-    assert traces.analyses[0].cut is None
+    assert traces.analyses[0].truncated_step is None
     assert average(traces.analyses).windows == 5
 
 

@@ -242,7 +242,8 @@ def _estimated(summary: CellSummary) -> Iterator[Measurement]:
     names = {metric.value.estimate: metric.name for metric in METRICS if isinstance(metric.value, OfEstimate)}
     for one in summary.exposure.rows[0].estimates if summary.exposure else ():
         if one.estimate in names and not math.isnan(one.mean_ns):
-            yield Measurement(metric=names[one.estimate], subject="", value=one.mean_ns)
+            ranks = one.part.ranks if one.part else ()
+            yield Measurement(metric=names[one.estimate], subject="", value=one.mean_ns, ranks=ranks)
 
 
 def _by_owner(owned: Sequence[OwnedTime]) -> Iterator[Measurement]:
@@ -250,8 +251,8 @@ def _by_owner(owned: Sequence[OwnedTime]) -> Iterator[Measurement]:
     ranks: dict[str, tuple[int, ...]] = {}
     for row in owned:
         if row.owner:
-            exposed_ns[row.owner] += row.exposed_ns  # type: ignore[assignment]  # a Counter adds floats as well
-            ranks[row.owner] = row.ranks or ranks.get(row.owner, ())
+            is_sum = ranks.setdefault(row.owner, row.ranks) == row.ranks  # else of other ranks
+            exposed_ns[row.owner] += row.exposed_ns if is_sum else math.nan  # type: ignore[assignment]  # of floats
     for owner, value in exposed_ns.items():
         yield Measurement(metric=EXPOSED_BY_OWNER, subject=owner, value=float(value), ranks=ranks[owner])
 

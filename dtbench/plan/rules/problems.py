@@ -18,7 +18,7 @@ from dtbench.plan.traffic.parameters import known_parameters
 from dtbench.plan.traffic.tensor import count_data_ranks
 from dtbench.scenario.schema.model import Custom, Mlp, OperatorCheckpointing, Timed, Transformer
 from dtbench.scenario.schema.network import EmulatedNetwork
-from dtbench.scenario.schema.scenario import AdamW, Cut, Ddp, Fsdp1, Fsdp2, Scenario
+from dtbench.scenario.schema.scenario import AdamW, Ddp, Fsdp1, Fsdp2, Scenario, TensorParallel
 
 SMALLEST_FLOAT16: Final = 2**-24
 """Above zero, subnormal (IEEE 754-2019, binary16)."""
@@ -187,7 +187,7 @@ def _check_tensor_parallel(scenario: Scenario) -> Iterator[str]:
         yield "parallel.gather_weights needs parallel.tensor above 1: it gathers over the tensor axis"
 
 
-def _check_gathered(scenario: Scenario, parallel: Cut) -> Iterator[str]:
+def _check_gathered(scenario: Scenario, parallel: TensorParallel) -> Iterator[str]:
     """Name what cannot have its weights gathered over the tensor axis."""
     asked, model = "parallel.gather_weights", scenario.model
     if isinstance(parallel, Fsdp2):
@@ -209,14 +209,14 @@ def _check_gathered(scenario: Scenario, parallel: Cut) -> Iterator[str]:
             yield f"{asked} with model.{name} would gather otherwise than planned; leave one of them out"
 
 
-def _check_tensor_sizes(scenario: Scenario, parallel: Cut) -> Iterator[str]:
+def _check_tensor_sizes(scenario: Scenario, parallel: TensorParallel) -> Iterator[str]:
     model = scenario.model
     sizes = _cut_sizes(model)
     if parallel.gather_weights is not None and isinstance(model, Mlp | Timed):
         sizes["model.dim"] = model.dim
     if parallel.sequence_parallel or parallel.gather_weights is not None:
         sizes["data.sequence_length"] = scenario.data.sequence_length
-    yield from _check_cut_options(model, parallel)
+    yield from _check_tensor_options(model, parallel)
     for name, size in sizes.items():
         if size % parallel.tensor:
             yield f"{name}={size} is not a multiple of parallel.tensor={parallel.tensor}"
@@ -240,7 +240,7 @@ def _cut_sizes(model: Transformer | Mlp | Timed | Custom) -> dict[str, int]:
             assert_never(model)
 
 
-def _check_cut_options(model: Transformer | Mlp | Timed | Custom, parallel: Cut) -> Iterator[str]:
+def _check_tensor_options(model: Transformer | Mlp | Timed | Custom, parallel: TensorParallel) -> Iterator[str]:
     if isinstance(model, Transformer):
         return
     if isinstance(model, Mlp | Timed) and model.hidden_dim is None and parallel.gather_weights is None:
@@ -252,7 +252,7 @@ def _check_cut_options(model: Transformer | Mlp | Timed | Custom, parallel: Cut)
             yield f"parallel.{name} is not there for {whose}; leave it out or use kind `transformer`"
 
 
-def _check_tensor_company(scenario: Scenario, parallel: Cut) -> Iterator[str]:
+def _check_tensor_company(scenario: Scenario, parallel: TensorParallel) -> Iterator[str]:
     model = scenario.model
     if scenario.precision.autocast:
         instead = "leave precision.autocast out"

@@ -11,8 +11,8 @@
                                  exposed_ms/<purpose>, wait_ms/<purpose>; image: step_times
       <cell>/                    scalar: loss, by step of the first launch
 
-Scalars are named by their unit; a number that could not be computed is left out, and so is one that is only a bound: a
-curve cannot say "at least".
+Scalars are named by their unit; a number that could not be computed is left out, and so is one that is only a bound, or
+says where communication went in some PROFILED steps alone: a curve can say neither "at least" nor of which steps it is.
 """
 
 import math
@@ -161,7 +161,7 @@ def _cell_numbers(cell: CellSummary) -> dict[str, float]:
     numbers = {
         "summary/step_ms": cell.step_time.median / NS_PER_MS,
         "summary/tokens_per_second": cell.tokens_per_second,
-        **({} if cell.unseen_collectives else _communication_numbers(cell)),
+        **({} if cell.is_least else _communication_numbers(cell)),
         "summary/profiler_cost": cell.profiler_cost.median,
         "summary/time_to_first_step_ms": cell.time_to_first_step_ns / NS_PER_MS,
         "summary/cpu_ms": cell.cpu_ns_per_step / NS_PER_MS,
@@ -174,16 +174,17 @@ def _cell_numbers(cell: CellSummary) -> dict[str, float]:
 
 
 def _communication_numbers(cell: CellSummary) -> dict[str, float]:
-    """Return what is read off collectives, all of which were seen to run, but for waits that are only bounds."""
+    """Return what is read off collectives, all of which were seen to run, where it is known of all steps."""
     waits = {"summary/gradient_wait_ms": Purpose.GRAD_REDUCE, "summary/unshard_wait_ms": Purpose.UNSHARD}
-    least = {row.purpose for row in cell.purposes if row.is_wait_least}
-    return {
-        **{tag: sentences.wait_ns(cell, one) / NS_PER_MS for tag, one in waits.items() if one not in least},
-        "summary/exposed_ms": sweep.exposed_ns(cell) / NS_PER_MS,
-        "summary/hidden_fraction": cell.hidden_fraction,
-        "summary/exposed_step_fraction": cell.exposed_step_fraction,
-        **_owner_numbers(cell),
-    }
+    unsure = {row.purpose for row in cell.purposes if row.is_wait_least or row.wait_part}
+    numbers = {tag: sentences.wait_ns(cell, one) / NS_PER_MS for tag, one in waits.items() if one not in unsure}
+    if cell.part is None:
+        numbers |= {
+            "summary/exposed_ms": sweep.exposed_ns(cell) / NS_PER_MS,
+            "summary/hidden_fraction": cell.hidden_fraction,
+            "summary/exposed_step_fraction": cell.exposed_step_fraction,
+        }
+    return numbers | _owner_numbers(cell)
 
 
 def _memory_numbers(cell: CellSummary) -> dict[str, float]:
@@ -208,14 +209,19 @@ def _correctness_numbers(cell: CellSummary) -> dict[str, float]:
 
 
 def _owner_numbers(cell: CellSummary) -> dict[str, float]:
-    """Return the exposed time of the owners that have most of it, over all causes, per step and rank."""
+    """Return the exposed time of the owners that have most of it, over all causes, per step and rank.
+
+    Of an owner that is known in some steps alone there is none.
+    """
     exposed_ns: dict[str, int] = {}
+    unsure: set[str] = set()
     for row in cell.owners:
         owner = causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED
         tag = f"exposed_ms_by_owner/{owner} {causes.name_operation(row.operation)}"
         exposed_ns[tag] = exposed_ns.get(tag, 0) + row.exposed_ns
+        unsure |= {tag} if row.part else set()
     largest = sorted(exposed_ns.items(), key=lambda item: -item[1])[:_MOST_OWNERS]
-    return {tag: owner_ns / NS_PER_MS for tag, owner_ns in largest}
+    return {tag: owner_ns / NS_PER_MS for tag, owner_ns in largest if tag not in unsure}
 
 
 def _loss_values(cell: CellSummary, steps: pd.DataFrame) -> Iterator[Tagged]:
@@ -230,7 +236,8 @@ def _loss_values(cell: CellSummary, steps: pd.DataFrame) -> Iterator[Tagged]:
 
 def _launch_values(cell: CellSummary, steps: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Tagged]:
     yield from _step_values(keep_finished(steps, cell.plan.ranks), cell.plan.tokens_per_step)
-    if not cell.unseen_collectives:
+    is_of_all = purposes["rank"].nunique() >= cell.plan.ranks
+    if is_of_all and not cell.is_least:
         yield from _purpose_values(purposes)
 
 
@@ -258,11 +265,15 @@ def _step_values(steps: pd.DataFrame, tokens_per_step: int | None) -> Iterator[T
 
 
 def _purpose_values(purposes: pd.DataFrame) -> Iterator[Tagged]:
-    """Yield hidden, exposed and wait of every profiled step: the median over ranks; no wait that is at least that."""
+    """Yield hidden, exposed and wait of every profiled step: the median over ranks.
+
+    None where it is not known of some rank, or the wait is at least that: of the other ranks it may be another.
+    """
+    key = [purposes["purpose"], purposes["step"]]
     is_least = purposes["is_wait_least"].astype("boolean").fillna(value=False).astype("bool")
-    is_bound = is_least.groupby([purposes["purpose"], purposes["step"]]).transform("any")
     for column, tag in (("hidden_ns", "hidden_ms"), ("exposed_ns", "exposed_ms"), ("wait_ns", "wait_ms")):
-        rows = purposes[~is_bound] if column == "wait_ns" else purposes
-        medians = rows.groupby(["purpose", "step"], as_index=False)[column].median().dropna()
+        is_unsure = purposes[column].isna() | (is_least & (column == "wait_ns"))
+        rows = purposes[~is_unsure.groupby(key).transform("any")]
+        medians = rows.groupby(["purpose", "step"], as_index=False)[column].median()
         for purpose, step, time_ns in zip(medians["purpose"], medians["step"], medians[column], strict=True):
             yield int(step), scalar(f"{tag}/{purpose}", time_ns / NS_PER_MS)

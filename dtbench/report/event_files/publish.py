@@ -8,7 +8,7 @@ from dtbench.report.event_files.dashboards import write_cell, write_tensorboard
 from dtbench.report.plots.names import save_picture
 from dtbench.report.plots.pictures import draw_pictures
 from dtbench.report.words.settings import find_settings
-from dtbench.runs.reading.cell_data import RunData, stack, stack_all_steps
+from dtbench.runs.reading.cell_data import STEPS_NAME, RunData, stack, stack_all
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_only_cell
 from dtbench.runs.summary import RunSummary
@@ -40,7 +40,7 @@ def publish(data: RunData, summary: RunSummary) -> None:
             summary,
             folder.tensorboard,
             pictures=pictures,
-            steps=stack_all_steps(data.launches),
+            steps=stack_all(data.launches, STEPS_NAME),
             purposes=stack(data.launches, "purposes"),
             environment=data.environment,
         )
@@ -89,7 +89,7 @@ def publish_cell(path: Path, name: str) -> None:
     if not _has_steps(data):
         return
     settings = find_settings(planned) if len(planned) > 1 else {}
-    steps, purposes = stack_all_steps(data.launches), stack(data.launches, "purposes")
+    steps, purposes = stack_all(data.launches, STEPS_NAME), stack(data.launches, "purposes")
     try:
         write_cell(cell, folder.tensorboard, steps=steps, purposes=purposes, settings=settings)
     except OSError as error:

@@ -19,6 +19,7 @@ from dtbench.report.words.visible import spell_controls
 from dtbench.runs.reading.cell_data import STEPS_NAME, RunData, stack, stack_left_out
 from dtbench.runs.reading.many_runs import NOTES, load_run_steps
 from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.reading.undisturbed import IS_LEFT_OUT
 from dtbench.runs.run import summarize_data
 from dtbench.runs.summary import RunSummary
 from dtbench.store.find_run import find_run
@@ -81,6 +82,12 @@ class RunReport:
     def _cells(self) -> tuple[str, ...]:
         return tuple(cell.name for cell in self.summary.cells)
 
+    def _every_row(self, name: str, kept: pd.DataFrame) -> pd.DataFrame:
+        """Return a table with the steps that are left out, which a picture counts."""
+        others = self.left_out.get(name, kept[:0])
+        tables = [kept.assign(**{IS_LEFT_OUT: False}), others.assign(**{IS_LEFT_OUT: True})]
+        return pd.concat([table for table in tables if len(table)] or tables[:1], ignore_index=True)
+
     def plot_breakdown(self) -> "Figure":
         """Draw where each rank's PROFILED step went."""
         from dtbench.report.plots.names import plot_step_breakdown
@@ -89,21 +96,23 @@ class RunReport:
 
     def plot_owners(self) -> "Figure":
         """Draw whose communication was exposed, split by cause, for each cell."""
-        from dtbench.report.plots.names import plot_exposed_owners
+        from dtbench.report.plots.pictures import plot_run_owners
 
-        return plot_exposed_owners(self.owners, doubts_of_cells(self.summary.cells), self._cells)
+        return plot_run_owners(self.summary)
 
     def plot_overlap(self) -> "Figure":
         """Draw how much communication each PROFILED step hid and left exposed, for each cell."""
         from dtbench.report.plots.names import plot_overlap
 
-        return plot_overlap(self.overlap, doubts_of_cells(self.summary.cells), self._cells)
+        return plot_overlap(self._every_row("overlap", self.overlap), doubts_of_cells(self.summary.cells), self._cells)
 
     def plot_step_distribution(self) -> "Figure":
         """Draw how the MEASURED steps of each launch are spread."""
         from dtbench.report.plots.names import plot_step_distribution
 
-        return plot_step_distribution(self.steps, mistrusted(self.summary.cells), self._cells)
+        return plot_step_distribution(
+            self._every_row(STEPS_NAME, self.steps), mistrusted(self.summary.cells), self._cells
+        )
 
     def plot_sweep(self) -> "Figure":
         """Draw the cells against each other."""

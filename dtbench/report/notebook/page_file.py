@@ -18,7 +18,7 @@ from dtbench.report.plots.page_pictures import picture_of, run_pictures, untitle
 from dtbench.report.render.html import escape_html
 from dtbench.report.render.html_page import Inset, page_document
 from dtbench.report.timeline import Timeline, make_timeline, open_run_timeline, timeline_inset
-from dtbench.runs.reading.cell_data import STEPS_NAME, RunData, stack
+from dtbench.runs.reading.cell_data import STEPS_NAME, RunData, stack_all
 from dtbench.runs.summary import RunSummary
 from dtbench.traces.job.trace_set import TraceSet
 
@@ -41,7 +41,7 @@ def run_document(data: RunData, summary: RunSummary) -> str:
     """
     names = {cell.name for cell in summary.cells}
     launches = [launch for launch in data.launches if launch.place.cell in names]
-    steps, overlap = (stack(launches, name) for name in (STEPS_NAME, "overlap"))
+    steps, overlap = (stack_all(launches, name) for name in (STEPS_NAME, "overlap"))
     folder, cell = Path(summary.path), summary.cells[0].name if len(names) == 1 else None
     timeline = _inset(
         lambda: open_run_timeline(folder, cell=cell, most_spans=MOST_SPANS),

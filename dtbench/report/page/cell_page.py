@@ -11,6 +11,7 @@ from dtbench.report.page.cell_rows import (
     mark_owners,
     mark_purposes,
     mark_ranks,
+    owner_lines,
     owner_rows,
     purpose_times,
     rest_of_owners,
@@ -157,7 +158,7 @@ def _breakdown(cell: CellSummary) -> Iterator[Block]:
     if not cell.ranks:
         return
     idle, title = sentences.idle_word(cell), "Where a profiled step went, ms"
-    marks, is_known = mark_ranks(cell.ranks), not cell.unseen_collectives
+    marks, is_known = mark_ranks(cell.ranks), not cell.is_least
     added = f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}"
     parts, bounds = step_parts(idle), bound_lines(cell, marks)
     rest = len(cell.ranks) - MOST_RANKS
@@ -194,11 +195,12 @@ def _breakdown(cell: CellSummary) -> Iterator[Block]:
 def _rank_row(cell: CellSummary, row: RankBreakdown, marks: Marks) -> tuple[Cell, ...]:
     decimals = sentences.decimals_for(one.step_ns for one in cell.ranks)
     parts_ns = (row.step_ns, row.compute_ns, row.exposed_comm_ns, row.exposed_copy_ns, row.idle_ns)
-    shares = (_hidden_share(row, is_known=not cell.unseen_collectives), _exposed_share(row))
+    hidden, exposed = _hidden_share(row, is_known=not cell.is_least), _exposed_share(row)
     return (
         Cell(marks.mark(str(row.rank), row.part), value=row.rank),
         *(Cell(sentences.format_ms(part_ns, decimals), value=part_ns) for part_ns in parts_ns),
-        *(Cell(format_fraction(share), value=share) for share in shares),
+        Cell(format_fraction(hidden), value=hidden),
+        Cell(sentences.bound_below(cell, format_fraction(exposed)), value=exposed),
     )
 
 
@@ -229,6 +231,7 @@ def step_bar(label: str, row: Mapping[str, int], parts: Sequence[BarPart], *, is
         parts: of the bar.
         is_known: all communication was seen, so that the hidden share is known.
     """
+    least = "" if is_known else "at least "
     exposed = format_fraction(sentences.fraction_of(row["exposed_comm_ns"], row["step_ns"]))
     hidden = sentences.fraction_of(row["hidden_comm_ns"], row["comm_ns"]) if is_known else math.nan
     return Bar(
@@ -237,7 +240,7 @@ def step_bar(label: str, row: Mapping[str, int], parts: Sequence[BarPart], *, is
         words=tuple(format_ns(row[part.key]) for part in parts),
         below_ns=row["hidden_comm_ns"],
         below_words=format_ns(row["hidden_comm_ns"]),
-        end=f"exposed {exposed} of step, hidden {format_fraction(hidden)} of comm",
+        end=f"exposed {least}{exposed} of step, hidden {format_fraction(hidden)} of comm",
     )
 
 
@@ -254,7 +257,7 @@ def _owners(cell: CellSummary) -> Iterator[Block]:
             *(Column(title, is_number=True) for title in ("exposed", "share")),
         ),
         owner_rows(cell),
-        notes=(*bound_lines(cell, mark_owners(cell)), *told),
+        notes=(*bound_lines(cell, mark_owners(cell)), *lines(owner_lines(cell), Tone.WARNING), *told),
         key="owners",
         first=MOST_OWNERS,
         rest=rest_of_owners(cell, MOST_OWNERS),

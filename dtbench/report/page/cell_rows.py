@@ -3,6 +3,7 @@
 See ``marks.py`` for the marks.
 """
 
+import math
 from collections.abc import Sequence
 
 from dtbench.base.units import format_fraction
@@ -10,6 +11,7 @@ from dtbench.report.page.page import Cell, Row
 from dtbench.report.words import causes, sentences
 from dtbench.report.words.marks import Marks
 from dtbench.runs.summary import CellSummary, OwnerSummary, PurposeSummary, RankBreakdown
+from dtbench.runs.wrong_results import why_no_total
 from dtbench.traces.known_part import KnownPart, name_part
 
 
@@ -20,24 +22,24 @@ def mark_owners(cell: CellSummary) -> Marks:
 
 def owner_rows(cell: CellSummary) -> list[Row]:
     """Return owner, collective, purpose, cause, exposed milliseconds and share of each row, most exposed first."""
-    rows, total_ns = _by_exposed(cell), sum(row.exposed_ns for row in cell.owners)
     return [
         (
             causes.spell_owner(row.owner) if row.owner else causes.UNATTRIBUTED,
             causes.name_operation(row.operation),
             row.purpose.value,
             causes.describe_cause(row.cause, waited_for=row.waited_for),
-            *_exposed_cells(cell, row.exposed_ns, total_ns, row.part),
+            *_exposed_cells(cell, row.exposed_ns, row.part),
         )
-        for row in rows
+        for row in _by_exposed(cell)
     ]
 
 
 def rest_of_owners(cell: CellSummary, first: int) -> Row:
-    """Return the row that sums up all but the first of ``owner_rows``."""
-    rest, total_ns = _by_exposed(cell)[first:], sum(row.exposed_ns for row in cell.owners)
-    part = next((row.part for row in rest if row.part), None)
-    figures = _exposed_cells(cell, sum(row.exposed_ns for row in rest), total_ns, part)
+    """Return the row that sums up all but the first of ``owner_rows``; n/a where these are of different steps."""
+    rest = _by_exposed(cell)[first:]
+    is_sum = len({row.part for row in rest}) == 1
+    exposed_ns = sum(row.exposed_ns for row in rest) if is_sum else math.nan
+    figures = _exposed_cells(cell, exposed_ns, rest[0].part if is_sum else None)
     return (f"{len(rest)} more", "", "", "", *figures)
 
 
@@ -45,9 +47,14 @@ def _by_exposed(cell: CellSummary) -> list[OwnerSummary]:
     return sorted(cell.owners, key=lambda row: -row.exposed_ns)
 
 
-def _exposed_cells(cell: CellSummary, exposed_ns: float, total_ns: float, part: KnownPart | None) -> tuple[Cell, Cell]:
+def total_owners(cell: CellSummary) -> float:
+    """Return what all owners left exposed, ns, that each has a share of; NaN where they do not add up to it."""
+    return sentences.NAN if why_no_total(cell) else sum(row.exposed_ns for row in cell.owners)
+
+
+def _exposed_cells(cell: CellSummary, exposed_ns: float, part: KnownPart | None) -> tuple[Cell, Cell]:
     decimals, marks = sentences.decimals_for(row.exposed_ns for row in cell.owners), mark_owners(cell)
-    share = sentences.fraction_of(exposed_ns, total_ns)
+    share = sentences.fraction_of(exposed_ns, total_owners(cell))
     return (
         Cell(marks.mark(sentences.format_ms(exposed_ns, decimals), part), value=exposed_ns),
         Cell(marks.mark(format_fraction(share), part), value=share),
@@ -56,8 +63,15 @@ def _exposed_cells(cell: CellSummary, exposed_ns: float, total_ns: float, part: 
 
 def sum_causes(cell: CellSummary) -> str:
     """Say what each cause explains, over all owners, and of what that is known where it is not of all."""
-    part = next((row.part for row in cell.owners if row.part), None)
-    return f"{name_part(part)}{causes.describe_causes(cell.owners, 1)}"
+    if not cell.is_least and (why := why_no_total(cell)) is not None:
+        return f"by cause: n/a, {why}"
+    return f"{name_part(cell.owners[0].part)}{causes.describe_causes(cell.owners, 1)}"
+
+
+def owner_lines(cell: CellSummary) -> tuple[str, ...]:
+    """Say why no owner has a share of what is exposed; nothing where each has."""
+    why = why_no_total(cell)
+    return () if why is None else (f"shares n/a: {why}",)
 
 
 def mark_purposes(cell: CellSummary) -> Marks:

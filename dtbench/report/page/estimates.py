@@ -12,9 +12,11 @@ from dtbench.base.units import NS_PER_MS, format_fraction, format_ns
 from dtbench.base.vocabulary import ESTIMATE_PHRASES, Estimate
 from dtbench.report.page.page import Cell, Column, Table, Tone, lines
 from dtbench.report.words import sentences
+from dtbench.report.words.marks import Marks
 from dtbench.runs.exposure.agreement import ERRORS, LEAST_NS, SHARE, Agreement, known_votes, leans_on_errors
 from dtbench.runs.exposure.unjudged import judge_row
 from dtbench.runs.summary import CellSummary, Estimated, ExposureRow, ExposureSummary
+from dtbench.traces.known_part import name_part
 
 LABEL: Final = "estimates"
 """Of the sentence that says whether they agree."""
@@ -109,7 +111,15 @@ def _unknown_words(exposure: ExposureSummary) -> str:
 
 def _figures(row: ExposureRow) -> str:
     known = [one for one in row.estimates if not math.isnan(one.mean_ns)]
-    return ", ".join(f"{ESTIMATE_PHRASES[one.estimate]} {format_ns(one.mean_ns)}" for one in known)
+    return ", ".join(f"{ESTIMATE_PHRASES[one.estimate]} {_least_word(one)}{_say_time(one)}" for one in known)
+
+
+def _say_time(one: Estimated) -> str:
+    return format_ns(one.mean_ns) if one.part is None else f"{format_ns(one.mean_ns)} (of {one.part})"
+
+
+def _least_word(one: Estimated) -> str:
+    return "at least " if one.is_least else ""
 
 
 def gained_fraction(exposure: ExposureSummary) -> float:
@@ -126,7 +136,7 @@ def gain_sentence(cell: CellSummary) -> str | None:
     gained, saved_ns = gained_fraction(exposure), exposure.serial_ns - exposure.overlapped_ns
     hidden_ns = fmean(row.hidden_comm_ns for row in cell.ranks) if cell.ranks else math.nan
     change = f"{format_fraction(abs(gained))} of the step ({format_ns(abs(saved_ns))})"
-    if exposure.unjudged and not cell.unseen_collectives:  # which no clock of a step needs
+    if exposure.unjudged and not cell.is_least:  # which no clock of a step needs
         found = f"{change} {'longer' if gained < 0 else 'shorter'}, which is not judged"
     elif abs(saved_ns) > ERRORS * exposure.gain_error_ns:  # false where nobody knows the error
         found = f"{'lost' if gained < 0 else 'gained'} {change}"
@@ -137,7 +147,7 @@ def gain_sentence(cell: CellSummary) -> str | None:
     hidden = format_fraction(cell.hidden_fraction)
     time = "" if hidden == "n/a" else f" ({format_ns(hidden_ns)})"  # what was seen of it alone is no time of all
     return (
-        f"hidden {hidden} of the communication{time}, {found}: "
+        f"{name_part(cell.part)}hidden {hidden} of the communication{time}, {name_part(exposure.gain_part)}{found}: "
         f"{format_ns(exposure.overlapped_ns)}, and {format_ns(exposure.serial_ns)} where every collective is waited "
         "for at once"
     )
@@ -157,6 +167,7 @@ def estimates_table(exposure: ExposureSummary) -> Table:
     """Return all estimates with their standard errors: the mean over ranks, each rank, then what does not agree."""
     kinds = [one.estimate for one in exposure.rows[0].estimates]
     decimals = sentences.decimals_for(one.mean_ns for row in exposure.rows for one in row.estimates)
+    marks = Marks.of(one.part for row in exposure.rows for one in row.estimates if not math.isnan(one.mean_ns))
     rest = len(exposure.rows) - MOST_RANKS - 1
     rule = (
         f"two agree within the largest of {ERRORS:g} combined standard errors, {format_fraction(SHARE)} and "
@@ -172,13 +183,16 @@ def estimates_table(exposure: ExposureSummary) -> Table:
         rows=[
             (
                 Cell("mean", value=-1) if row.rank is None else Cell(str(row.rank), value=row.rank),
-                *(Cell(_estimate_words(one, decimals), value=one.mean_ns) for one in row.estimates),
+                *(
+                    Cell(marks.mark(_estimate_words(one, decimals), one.part), value=one.mean_ns)
+                    for one in row.estimates
+                ),
                 _agreement_cell(exposure, row),
             )
             for row in exposure.rows
         ],
         notes=(
-            *lines(dispute_sentences(exposure), Tone.WARNING),
+            *lines((*marks.lines, *dispute_sentences(exposure)), Tone.WARNING),
             "; ".join([*(_EXPLAINED[kind] for kind in kinds), rule]),
         ),
         key="estimates",
@@ -193,16 +207,23 @@ def _agreement_cell(exposure: ExposureSummary, row: ExposureRow) -> Cell:
 
 
 def _estimate_words(one: Estimated, decimals: int) -> str:
-    mean = sentences.format_ms(one.mean_ns, decimals)
-    if math.isnan(one.mean_ns) or math.isnan(one.standard_error_ns):
+    if math.isnan(one.mean_ns):
+        return "n/a"
+    mean = f"{_least_word(one)}{sentences.format_ms(one.mean_ns, decimals)}"
+    if math.isnan(one.standard_error_ns):
         return mean
     return f"{mean} ± {sentences.format_ms(one.standard_error_ns, decimals)}"
 
 
 def estimate_numbers(cell: CellSummary) -> dict[str, float]:
-    """Return the scalars of a cell by tag; of the trace there are others. NaN where one is not known."""
+    """Return the scalars of a cell by tag; of the trace there are others. NaN where one is not known of all ranks."""
     if cell.exposure is None:
         return {}
     others = [one for one in cell.exposure.rows[0].estimates if one.estimate is not Estimate.TRACE]
-    numbers = {f"summary/exposed_{one.estimate}_ms": one.mean_ns / NS_PER_MS for one in others}
-    return {**numbers, "summary/overlap_gain_fraction": gained_fraction(cell.exposure)}
+    numbers = {
+        f"summary/exposed_{one.estimate}_ms": one.mean_ns / NS_PER_MS
+        for one in others
+        if one.part is None and not one.is_least
+    }
+    gained = gained_fraction(cell.exposure) if cell.exposure.gain_part is None else math.nan
+    return {**numbers, "summary/overlap_gain_fraction": gained}

@@ -120,6 +120,15 @@ ESTIMATES: Final = Table[RunSummary, None, _Told](
         Column("standard_error_ns", "float64", Unit.NS, "of the mean", lambda row: row.one.standard_error_ns),
         Column("count", "int64", Unit.COUNT, "independent values behind it", lambda row: row.one.count),
         Column(
+            "known_of",
+            "string",
+            None,
+            "of what ranks and launches it is; NA: of all",
+            lambda row: str(row.one.part) if row.one.part else None,
+            may_be_na=True,
+        ),
+        Column("is_least", "bool", None, "it may have been more", lambda row: row.one.is_least),
+        Column(
             "agreement",
             "string",
             None,

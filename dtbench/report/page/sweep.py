@@ -139,12 +139,17 @@ class _Spelling:
         return Cell(_mark_doubt(cell, words), value=sentences.wait_ns(cell, purpose))
 
     def exposed(self, cell: CellSummary) -> Cell:
-        words = sentences.bound_below(cell, self._ms(exposed_ns(cell), cell.part))
-        return Cell(_mark_doubt(cell, words), value=exposed_ns(cell))
+        words = sentences.format_ms(exposed_ns(cell), self.decimals)
+        return Cell(qualify_exposed(cell, words, self.marks), value=exposed_ns(cell))
 
     def hidden(self, cell: CellSummary) -> Cell:
         words = self.marks.mark(format_fraction(cell.hidden_fraction), cell.part)
         return Cell(_mark_doubt(cell, words), value=cell.hidden_fraction)
+
+
+def qualify_exposed(cell: CellSummary, words: str, marks: Marks) -> str:
+    """Return exposed communication in words, as a bound, with a mark or as no finding where it is one."""
+    return _mark_doubt(cell, sentences.bound_below(cell, marks.mark(words, cell.part)))
 
 
 def _check_cell(cell: CellSummary) -> Cell:
@@ -209,8 +214,13 @@ def mark_cells(summary: RunSummary) -> Marks:
 
 def mark_lines(summary: RunSummary) -> tuple[str, ...]:
     """Say what every mark of these columns says, those of cells in doubt among them."""
+    return limit_lines(summary, mark_cells(summary))
+
+
+def limit_lines(summary: RunSummary, marks: Marks) -> tuple[str, ...]:
+    """Say what these marks say, and that of cells in doubt where there are any."""
     doubt = f"{_DOUBT} PROFILED steps of this cell may not stand for the run: no finding, see its notes"
-    return (*mark_cells(summary).lines, *([doubt] if any(map(is_doubted, summary.cells)) else []))
+    return (*marks.lines, *([doubt] if any(map(is_doubted, summary.cells)) else []))
 
 
 def is_doubted(cell: CellSummary) -> bool:

@@ -7,11 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtbench.base.units import NS_PER_MS, format_fraction
+from dtbench.base.vocabulary import Phase
 from dtbench.report.plots.drawing import (
     Part,
     absent_words,
     add_axes,
     draw_bar,
+    left_out_words,
     legend_patch,
     literal,
     new_figure,
@@ -69,6 +71,8 @@ def plot_step_breakdown(summary: RunSummary) -> Figure:
         position += 1.1
     _finish_breakdown(axes, ticks, longest_ns, profiled)
     axes.set_xlabel(axes.get_xlabel() + absent_words(untold, "where it went is not known of"))
+    left_out = sentences.count_left_out(summary.cells, Phase.PROFILED)
+    axes.set_xlabel(axes.get_xlabel() + left_out_words(left_out, Phase.PROFILED))
     _draw_legend(figure, cells)
     return figure
 
@@ -90,7 +94,7 @@ def _draw_rank(axes: Axes, cell: CellSummary, row: RankBreakdown, place: tuple[f
     draw_bar(axes, HIDDEN_COMM, (0, row.hidden_comm_ns / NS_PER_MS), (position + 0.32, 0.16))
     exposed = format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns))
     shares = (exposed, format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns)))
-    exposed, hidden = (sentences.bound_below(cell, exposed), "n/a") if cell.unseen_collectives else shares
+    exposed, hidden = (sentences.bound_below(cell, exposed), "n/a") if cell.is_least else shares
     words = f"exposed {exposed} of step\nhidden {hidden} of comm"
     axes.text(1.012 * row.step_ns / NS_PER_MS, position, words, va="center", ha="left", fontsize=7, color="#444444")
 
@@ -148,13 +152,17 @@ def _draw_heading(axes: Axes, cell: CellSummary, position: float) -> None:
 
 
 def _breakdown_finding(cells: list[CellSummary]) -> str:
-    """Say how much of the step communication took alone, in the worst cell and the best of those that are findings."""
+    """Say how much of the step communication took alone, in the worst cell and the best of those that are findings.
+
+    A cell of which only a bound is known is neither, beside others.
+    """
     known = [cell for cell in cells if not math.isnan(cell.exposed_step_fraction)]
-    findings = [cell for cell in known if sentences.has_findings(cell)]
+    findings = [cell for cell in known if sentences.has_findings(cell) and not (cell.is_least and len(known) > 1)]
     if not known:
         return "How much of the step communication took alone is not known"
     if not findings and len(known) > 1:
-        return "Nothing is compared: the profiled steps of no cell may stand for others"
+        bounds = ", or a bound is all that is known" if any(cell.is_least for cell in known) else ""
+        return f"Nothing is compared: the profiled steps of no cell may stand for others{bounds}"
     step = "step" if findings else "profiled step"  # which stands for no others
     findings = findings or known
     worst = max(findings, key=lambda cell: cell.exposed_step_fraction)

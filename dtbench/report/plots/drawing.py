@@ -14,6 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from dtbench.base.units import count_things
+from dtbench.base.vocabulary import Phase
 from dtbench.report.words.visible import spell_controls
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.write import replace_file
@@ -102,6 +104,11 @@ def literal(words: str) -> str:
 def absent_words(absent: Sequence[str], why: str = "nothing to draw of") -> str:
     """Name the cells of a run that a picture lacks; empty where there are none."""
     return literal(f"; {why} {name_some(absent).replace('`', '')}") if absent else ""
+
+
+def left_out_words(count: int, phase: Phase) -> str:
+    """Say how many steps a picture has nothing of since others disturbed them; empty: none."""
+    return f"; {count_things(count, f'{phase} step')} left out, which others disturbed" if count else ""
 
 
 def shorten_middle(words: str, most: int = 44) -> str:

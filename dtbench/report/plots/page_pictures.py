@@ -7,11 +7,9 @@ from matplotlib.figure import Figure
 
 from dtbench.report.page import sweep
 from dtbench.report.page.page import Picture
-from dtbench.report.page.run_tables import tabulate_run_owners
 from dtbench.report.plots.drawing import literal
 from dtbench.report.plots.names import (
     MOST_CELLS,
-    plot_exposed_owners,
     plot_overlap,
     plot_stage_memory,
     plot_stages,
@@ -19,7 +17,7 @@ from dtbench.report.plots.names import (
     plot_step_distribution,
     plot_sweep,
 )
-from dtbench.report.plots.pictures import MOST_STAGE_CELLS
+from dtbench.report.plots.pictures import MOST_STAGE_CELLS, plot_run_owners
 from dtbench.report.plots.vector import draw_svg
 from dtbench.report.words.sentences import doubts_of_cells, mistrusted
 from dtbench.runs.summary import RunSummary
@@ -52,8 +50,8 @@ def run_pictures(summary: RunSummary, steps: pd.DataFrame, overlap: pd.DataFrame
 
     Args:
         summary: the run.
-        steps: of its cells, columns as in ``dtbench.store.finish.STEPS``.
-        overlap: of its cells, columns as in ``dtbench.traces.rows.tables.OVERLAP``.
+        steps: of its cells, columns as in ``dtbench.store.finish.STEPS``, and ``is_left_out``.
+        overlap: of its cells, columns as in ``dtbench.traces.rows.tables.OVERLAP``, and ``is_left_out``.
     """
     names = [cell.name for cell in summary.cells]
     doubts = doubts_of_cells(summary.cells)
@@ -63,9 +61,8 @@ def run_pictures(summary: RunSummary, steps: pd.DataFrame, overlap: pd.DataFrame
     if sweep.MOST_CELLS < len(names) <= MOST_CELLS:  # of fewer, each has a chart of its own
         yield picture_of("plots", "breakdown", "Where profiled steps went", lambda: plot_step_breakdown(summary))
     if any(cell.owners for cell in summary.cells) and len(names) <= MOST_CELLS:
-        owners = tabulate_run_owners(summary)
         title = "Whose communication is exposed, and why"
-        yield picture_of("plots", "owners", title, lambda: plot_exposed_owners(owners, doubts, names))
+        yield picture_of("plots", "owners", title, lambda: plot_run_owners(summary))
     if not overlap.empty and len(names) <= MOST_CELLS:
         title = "What each profiled step hides and leaves exposed"
         yield picture_of("plots", "overlap", title, lambda: plot_overlap(overlap, doubts, names))

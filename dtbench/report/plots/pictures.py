@@ -1,5 +1,8 @@
 """The pictures of a whole run, drawn once for its folder and for TensorBoard."""
 
+from matplotlib.figure import Figure
+
+from dtbench.base.vocabulary import Phase
 from dtbench.report.page.run_tables import tabulate_run_owners
 from dtbench.report.plots.names import (
     MOST_CELLS,
@@ -10,20 +13,24 @@ from dtbench.report.plots.names import (
     plot_step_breakdown,
 )
 from dtbench.report.plots.sweep import plot_sweep
-from dtbench.report.words.sentences import doubts_of_cells
+from dtbench.report.words.sentences import count_left_out, doubts_of_owners
 from dtbench.runs.summary import RunSummary
 
 MOST_STAGE_CELLS = 5
 """Cells whose stages are drawn in one picture; the report has the tables of more."""
 
 
+def plot_run_owners(summary: RunSummary) -> Figure:
+    """Draw whose communication the cells of a run left exposed."""
+    names, left_out = [cell.name for cell in summary.cells], count_left_out(summary.cells, Phase.PROFILED)
+    return plot_exposed_owners(tabulate_run_owners(summary), doubts_of_owners(summary.cells), names, left_out)
+
+
 def draw_pictures(summary: RunSummary) -> dict[str, bytes]:
     """Return PNG files by their tag in TensorBoard, in the order in which they are shown."""
     figures = {"step_breakdown": plot_step_breakdown(summary)}
     if len(summary.cells) <= MOST_CELLS and any(cell.owners for cell in summary.cells):
-        figures["exposed_owners"] = plot_exposed_owners(
-            tabulate_run_owners(summary), doubts_of_cells(summary.cells), [cell.name for cell in summary.cells]
-        )
+        figures["exposed_owners"] = plot_run_owners(summary)
     if len(summary.cells) > 1:
         figures["sweep"] = plot_sweep(summary)
     if 0 < sum(bool(cell.stages) for cell in summary.cells) <= MOST_STAGE_CELLS:

@@ -21,6 +21,7 @@ from dtbench.report.plots.drawing import (
     LINE_STYLES,
     Part,
     add_axes,
+    left_out_words,
     literal,
     new_figure,
     say,
@@ -28,6 +29,7 @@ from dtbench.report.plots.drawing import (
 )
 from dtbench.report.plots.sweep_map import fits_map, plot_sweep_map
 from dtbench.report.words import sentences
+from dtbench.runs.reading.undisturbed import JUDGED
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.sweeps.axes import UNSET
 from dtbench.scenario.sweeps.sweep import name_some
@@ -334,7 +336,11 @@ def _say_limits(summary: RunSummary) -> str:
     """Say of which cells exposed communication is no finding, a bound, or known in part, each after "; "."""
     doubted = [cell.name for cell in summary.cells if sweep.is_doubted(cell)]
     unlike = f"; PROFILED steps of {name_some(doubted)} may not stand for the run" if doubted else ""
-    unseen = [cell.name for cell in summary.cells if cell.unseen_collectives]
+    unseen = [cell.name for cell in summary.cells if cell.is_least]
     least = f"; at least so much is exposed of {name_some(unseen)}" if unseen else ""
-    parts = "".join(f"; {cell.name}: bar of {cell.part}" for cell in summary.cells if cell.part is not None)
-    return unlike + least + parts
+    shown = [
+        (cell.name, *one) for cell in summary.cells for one in (("step time", cell.timed_part), ("bar", cell.part))
+    ]
+    parts = "".join(f"; {name}: {what} of {part}" for name, what, part in shown if part is not None)
+    left_out = "".join(left_out_words(sentences.count_left_out(summary.cells, one), one) for one in JUDGED)
+    return left_out + unlike + least + parts

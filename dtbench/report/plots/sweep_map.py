@@ -9,8 +9,10 @@ from matplotlib.patches import Rectangle
 from dtbench.base.units import NS_PER_MS, format_ns
 from dtbench.report.page import sweep
 from dtbench.report.page.sweep import SweepAxis
-from dtbench.report.plots.drawing import add_axes, literal, new_figure, say, set_finding
+from dtbench.report.plots.drawing import add_axes, left_out_words, literal, new_figure, say, set_finding
 from dtbench.report.words import sentences
+from dtbench.report.words.marks import Marks
+from dtbench.runs.reading.undisturbed import JUDGED
 from dtbench.runs.summary import CellSummary, RunSummary
 
 _COLOURS = "cividis_r"
@@ -41,12 +43,13 @@ def plot_sweep_map(summary: RunSummary) -> Figure:
     places = {(rows.index(down.values[at]), columns.index(across.values[at])): at for at in range(len(summary.cells))}
     for place, at in places.items():
         times[place] = summary.cells[at].step_time.median / NS_PER_MS
+    marks = Marks.of(part for cell in summary.cells for part in (cell.timed_part, cell.part))
     figure = new_figure(1.6 + 0.62 * len(rows), width_in=2.6 + 1.15 * max(4, len(columns)))
     axes = add_axes(figure)
     image = axes.imshow(times, cmap=_COLOURS, aspect="auto")
     for (row, column), at in places.items():
         is_dark = _lightness(times, (row, column)) < 0.5
-        words = _field_words(summary.cells[at])
+        words = _field_words(summary.cells[at], marks)
         axes.text(column, row, words, ha="center", va="center", fontsize=8, color="white" if is_dark else "black")
         if not sentences.is_trusted(summary.cells[at]):
             frame = Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, fill=False, edgecolor="#CC0000", linewidth=2)
@@ -57,6 +60,9 @@ def plot_sweep_map(summary: RunSummary) -> Figure:
     axes.set_ylabel(literal(down.name))
     for side in axes.spines.values():
         side.set_visible(False)
+    left_out = "".join(left_out_words(sentences.count_left_out(summary.cells, one), one) for one in JUDGED)
+    small = "; ".join([*filter(None, [left_out.removeprefix("; ")]), *sweep.limit_lines(summary, marks)])
+    figure.supxlabel(literal(small), x=0.01, ha="left", fontsize=7, color="#444444")
     figure.colorbar(image, ax=axes, label="step time, ms", pad=0.02)
     set_finding(axes, sweep.finding(summary))
     return figure
@@ -82,6 +88,7 @@ def _lightness(times: np.ndarray, place: tuple[int, int]) -> float:
     return 1.0 if math.isnan(time) or high <= low else 1 - (time - low) / (high - low)
 
 
-def _field_words(cell: CellSummary) -> str:
+def _field_words(cell: CellSummary, marks: Marks) -> str:
     doubt = "" if sentences.is_trusted(cell) else f"\n{sentences.check_word(cell)}"
-    return f"{format_ns(cell.step_time.median)}\n{format_ns(sweep.exposed_ns(cell))} exposed{doubt}"
+    exposed = sweep.qualify_exposed(cell, format_ns(sweep.exposed_ns(cell)), marks)
+    return f"{marks.mark(format_ns(cell.step_time.median), cell.timed_part)}\n{exposed} exposed{doubt}"

@@ -10,13 +10,13 @@ import pandas as pd
 from dtbench.base.units import format_bytes, format_fraction, format_ns
 from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.report.page.cell_page import HIDDEN, bound_lines, step_bar, step_parts
-from dtbench.report.page.cell_rows import mark_purposes, purpose_times
+from dtbench.report.page.cell_rows import mark_owners, mark_purposes, owner_lines, purpose_times, total_owners
 from dtbench.report.page.looks import CAUSE_LOOKS
 from dtbench.report.page.page import Bar, BarPart, Chart, Column, Table, words_of
 from dtbench.report.words import causes, sentences
 from dtbench.report.words.marks import Marks
 from dtbench.runs.cell.summarize_overlap import complete, find_part, keep_known, mean_step, summarize_purposes
-from dtbench.runs.cell.summarize_owners import summarize_owners
+from dtbench.runs.cell.summarize_owners import count_unknown_owners, summarize_owners
 
 if TYPE_CHECKING:
     from dtbench.runs.summary import CellSummary, OwnerSummary, PurposeSummary
@@ -121,7 +121,7 @@ def _note(cell: "CellSummary", marks: Marks, *others: str | None) -> str:
 
 def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart:
     """Return a bar per rank or step, rounded as ``summarize_ranks`` does."""
-    idle, is_known = sentences.idle_word(cell), not cell.unseen_collectives
+    idle, is_known = sentences.idle_word(cell), not cell.is_least
     parts = step_parts(idle)
     groups = [(str(key), group, keep_known(group)) for key, group in overlap.groupby(column)]
     told = [(key, mean_step(known), find_part(known, group)) for key, group, known in groups if len(known)]
@@ -138,7 +138,9 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart
                 label,
                 *(sentences.format_ms(row[name], decimals) for name in shown),
                 format_fraction(sentences.fraction_of(row["hidden_comm_ns"], row["comm_ns"])) if is_known else "n/a",
-                format_fraction(sentences.fraction_of(row["exposed_comm_ns"], row["step_ns"])),
+                sentences.bound_below(
+                    cell, format_fraction(sentences.fraction_of(row["exposed_comm_ns"], row["step_ns"]))
+                ),
             )
             for label, row in rows
         ),
@@ -167,7 +169,7 @@ def _by_purpose(cell: "CellSummary", purposes: pd.DataFrame, steps: pd.DataFrame
         purposes: of its steps; rows of others are left out.
         steps: those whose account is known.
     """
-    is_whole = not cell.unseen_collectives
+    is_whole = not cell.is_least
     found, notes = summarize_purposes(purposes, steps, cell.plan, (), frozenset(Purpose), is_whole=is_whole)
     rows = sorted(found, key=lambda row: -(row.exposed_ns or 0))
     chosen = cell.model_copy(update={"purposes": tuple(rows)})
@@ -221,10 +223,12 @@ def cause_parts() -> tuple[BarPart, ...]:
 def _by_owner(cell: "CellSummary", collectives: pd.DataFrame, steps: pd.DataFrame) -> Chart:
     """Return a bar per owner, operation and purpose, split by cause, as the overview has them."""
     found: dict[tuple[str, str, str], list[OwnerSummary]] = {}
-    for row in summarize_owners(collectives, steps):
+    told = summarize_owners(collectives, steps)
+    chosen = cell.model_copy(update={"owners": told, "unknown_owners": count_unknown_owners(collectives, steps)})
+    for row in told:
         found.setdefault((row.owner, row.operation or "", row.purpose), []).append(row)
     rows = sorted(found.values(), key=lambda rows: -rows[0].owner_exposed_ns)
-    total_ns, marks = sum(parts[0].owner_exposed_ns for parts in rows), Marks.of(parts[0].part for parts in rows)
+    total_ns, marks = total_owners(chosen), mark_owners(chosen)
     decimals = sentences.decimals_for(parts[0].owner_exposed_ns for parts in rows)
     table = Table(
         title="Exposed communication per step and rank; times in ms",
@@ -243,7 +247,7 @@ def _by_owner(cell: "CellSummary", collectives: pd.DataFrame, steps: pd.DataFram
     )
     is_untold = not rows and bool(steps["exposed_comm_ns"].sum())
     unknown = "Whose the exposed time is, and why, is not known." if is_untold else None
-    note = _note(cell, marks, unknown, sentences.limit_sentence(cell) if rows else None)
+    note = _note(cell, marks, unknown, *owner_lines(chosen), sentences.limit_sentence(chosen) if rows else None)
     bars = tuple(_owner_bar(parts, marks) for parts in rows)
     title = "Exposed time by owner and cause, per step and rank"
     return Chart(title=title, parts=cause_parts(), bars=bars, note=note, table=table)

@@ -15,6 +15,8 @@ NOT_WHOLE = "Files of ranks are missing or do not belong together: no finding, a
 
 NOT_SEEN = "Of what was seen to run alone, and more was launched: no advice follows from it."
 
+NOT_ALL_OWNERS = "Owners are not known of the same steps: which has most is not told, and no advice follows from it."
+
 
 def say_doubts(doubts: Sequence[Doubt]) -> str | None:
     """Say in a clause of the answer that, and why, the steps may not stand for others; None: nothing speaks against it.

@@ -41,7 +41,10 @@ def describe_host(host: HostWait, *, comm_ns: float, exposed_ns: float, step_ns:
     if host.host_ns <= max(comm_ns, exposed_ns - host.host_ns):
         return ""
     said = format_least(host.host_ns, host.unknown_ns)
-    share = format_fraction(divide(host.host_ns, step_ns))
+    share, whole = (
+        format_fraction(divide(time_ns, step_ns)) for time_ns in (host.host_ns, host.host_ns + host.unknown_ns)
+    )
+    share = share if share == whole else f"at least {share}"
     sync = f", {format_least(host.sync_ns, host.unknown_ns)} of that in synchronising calls" if host.sync_ns > 0 else ""
     return f"the device waits {said} of {of} for the host ({share}){sync}, longer than for communication; "
 

@@ -26,17 +26,17 @@ def format_least(time_ns: float, unknown_ns: float) -> str:
 
 @dataclass(frozen=True)
 class Marks:
-    """The marks of one table: ``*``, ``**`` and so on by what a number is known of."""
+    """The marks of one table: ``*``, ``**`` and so on by what a number is known of, or by the words for that."""
 
-    by_part: Mapping[KnownPart, str]
+    by_part: Mapping[KnownPart | str, str]
 
     @classmethod
-    def of(cls, parts: Iterable[KnownPart | None]) -> Self:
+    def of(cls, parts: Iterable[KnownPart | str | None]) -> Self:
         """Assign each of these parts a mark, in their order."""
         known = dict.fromkeys(part for part in parts if part is not None)
         return cls({part: "*" * (place + 1) for place, part in enumerate(known)})
 
-    def mark(self, words: str, part: KnownPart | None) -> str:
+    def mark(self, words: str, part: KnownPart | str | None) -> str:
         """Return a number with its mark; as it is where it is known of all, or of nothing."""
         return words if part is None or words == "none" or words.startswith("n/a") else f"{words}{self.by_part[part]}"
 

@@ -4,24 +4,24 @@ A number that could not be computed reads ``n/a``, never 0.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Final
 
 from dtbench.base.units import NS_PER_MS, NS_PER_S, count_things, format_bytes, format_count, format_fraction, format_ns
-from dtbench.base.vocabulary import REDUCTIONS, Cause, DeviceKind, Operation, Purpose, StageOutcome
+from dtbench.base.vocabulary import REDUCTIONS, Cause, DeviceKind, Operation, Phase, Purpose, StageOutcome
 from dtbench.plan.plan import Plan
 from dtbench.plan.traffic.formula import find_own_purposes
 from dtbench.report.words.advice import advise, of_run
 from dtbench.report.words.causes import describe_cause, describe_leading, name_collective
 from dtbench.report.words.cell_knobs import describe_cell
-from dtbench.report.words.doubts import NO_FINDING, NOT_SEEN, NOT_WHOLE, UNSEEN_CONSUMER, say_doubts
+from dtbench.report.words.doubts import NO_FINDING, NOT_ALL_OWNERS, NOT_SEEN, NOT_WHOLE, UNSEEN_CONSUMER, say_doubts
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
 from dtbench.runs.cell.cell_notes import describe_disturbed, say_taken
 from dtbench.runs.doubt_words import describe_doubt
 from dtbench.runs.plan_notes import is_linked, planned_notes
 from dtbench.runs.summary import CellSummary, Interval, OwnerSummary, PurposeSummary, RunSummary
-from dtbench.runs.wrong_results import find_wrong_results, say_unseen, why_unreliable
+from dtbench.runs.wrong_results import find_wrong_results, say_unseen, why_no_total, why_unreliable
 from dtbench.scenario.schema.model import Timed
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.records.rank import Receipt, ReceiptOutcome
@@ -84,7 +84,8 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
     if not math.isnan(time_ns):
         part = wait_part(cell, purpose)
         share = fraction_of(time_ns, step_ns) if part == cell.part else NAN  # else of other steps than their length is
-        shown = f"{format_fraction(share)} of a profiled step" if cell.ranks else _why_untold(cell)
+        of_step = f"{bound_wait(cell, purpose, format_fraction(share))} of a profiled step"
+        shown = of_step if cell.ranks else _why_untold(cell)
         return f"{name_part(part)}{bound_wait(cell, purpose, format_ns(time_ns))} per step ({shown})"
     if not cell.ranks:
         return f"n/a: {_why_untold(cell)}"
@@ -149,9 +150,13 @@ def _bubble_sentence(cell: CellSummary, pipeline: PurposeSummary) -> str:
     is_unmatched = not bubble_ns and all(row.skew_wait_ns is None for row in rows)
     if pipeline.exposed_ns is None or (pipeline.exposed_ns and is_unmatched):
         return "n/a: no send is matched with its receive"
-    share = format_fraction(fraction_of(bubble_ns, profiled_step_ns(cell)))
-    part = next((row.part for row in rows if row.part), cell.part)
-    return f"{name_part(part)}{least_word(cell)}{format_ns(bubble_ns)} per step ({share})"
+    parts = {row.part for row in rows} or {cell.part}
+    if cell.unknown_owners or len(parts) > 1:
+        return f"n/a: {why_no_total(cell)}"
+    part = parts.pop()
+    share = fraction_of(bubble_ns, profiled_step_ns(cell)) if part == cell.part else NAN
+    said, shown = (bound_below(cell, words) for words in (format_ns(bubble_ns), format_fraction(share)))
+    return f"{name_part(part)}{said} per step ({shown})"
 
 
 MOST_ADVICE = 2
@@ -172,8 +177,10 @@ def answer_sentence(cell: CellSummary) -> str | None:
 
 def _say_exposed(cell: CellSummary) -> str:
     exposed_ns = sum(row.exposed_comm_ns for row in cell.ranks) / len(cell.ranks)
-    share = format_fraction(cell.exposed_step_fraction)
-    said = f"{least_word(cell)}{format_ns(exposed_ns)} of a profiled step ({share})"
+    time, share = (
+        bound_below(cell, words) for words in (format_ns(exposed_ns), format_fraction(cell.exposed_step_fraction))
+    )
+    said = f"{time} of a profiled step ({share})"
     if cell.disturbed:
         return f"unreliable, since {say_taken(cell.disturbed)}: {said}. {describe_disturbed(cell.disturbed)}"
     if (wrong := find_wrong_results(cell)) is not None:
@@ -182,16 +189,21 @@ def _say_exposed(cell: CellSummary) -> str:
     if doubt is not None:
         return f"{said}; {doubt}"
     said = f"{_say_host(cell, exposed_ns)}{_say_copies(cell, exposed_ns)}{said}"
-    if not cell.owners or not exposed_ns or cell.rank_doubts:
-        return said
-    if part := next((row.part for row in cell.owners if row.part not in (None, cell.part)), None):
-        return f"{said}; whose it is, is known of {part}"
-    return f"{said}; {describe_leading(cell.owners, 1, _describe_owner)}"
+    return f"{said}; {_say_whose(cell)}" if cell.owners and exposed_ns and not cell.rank_doubts else said
+
+
+def _say_whose(cell: CellSummary) -> str:
+    """Say whose most of what is exposed is and why, or why that is not told."""
+    if not cell.is_least and (why := why_no_total(cell)) is not None:
+        return f"whose most of it is, is not known: {why}"
+    if (part := cell.owners[0].part) not in (None, cell.part):
+        return f"whose it is, is known of {part}"
+    return describe_leading(cell.owners, 1, _describe_owner)
 
 
 def least_word(cell: CellSummary) -> str:
     """Return what stands before what was exposed where collectives were launched that nobody saw run."""
-    return "at least " if cell.unseen_collectives else ""
+    return "at least " if cell.is_least else ""
 
 
 def bound_below(cell: CellSummary, words: str) -> str:
@@ -231,7 +243,7 @@ def _say_host(cell: CellSummary, exposed_ns: float) -> str:
 
 def _say_copies(cell: CellSummary, exposed_ns: float) -> str:
     """Say how long the devices only copied, where that is the larger loss."""
-    if cell.unseen_collectives:  # a copy may have run beside them
+    if cell.is_least:  # a copy may have run beside them
         return ""
     copy_ns = sum(rank.exposed_copy_ns for rank in cell.ranks) / len(cell.ranks)
     return describe_copies(copy_ns=copy_ns, exposed_ns=exposed_ns, step_ns=profiled_step_ns(cell), of="a profiled step")
@@ -260,11 +272,21 @@ def doubts_of_cells(cells: Iterable[CellSummary]) -> dict[str, str]:
     return said
 
 
+def doubts_of_owners(cells: Sequence[CellSummary]) -> dict[str, str]:
+    """Say likewise why no owner of a cell is told to have most of what is exposed."""
+    totals = {cell.name: why for cell in cells if cell.owners and (why := why_no_total(cell)) is not None}
+    return {name: f"which owner leaves most exposed is not told: {why}" for name, why in totals.items()} | (
+        doubts_of_cells(cells)
+    )
+
+
 def limit_sentence(cell: CellSummary) -> str | None:
     """Say why no advice follows from whose communication was exposed, and why; None: something may."""
     if not has_findings(cell):
         return NOT_WHOLE if cell.rank_doubts else NO_FINDING
-    return NOT_SEEN if cell.unseen_collectives else None
+    if cell.is_least:
+        return NOT_SEEN
+    return None if why_no_total(cell) is None else NOT_ALL_OWNERS
 
 
 def advice_sentences(cell: CellSummary) -> list[str]:
@@ -279,7 +301,7 @@ def advice_sentences(cell: CellSummary) -> list[str]:
     losses = [of_run(row) for row in cell.owners]
     comm_ns = max((rank.comm_ns for rank in cell.ranks), default=NAN)
     found = advise(losses, describe_cell(cell), step_ns=profiled_step_ns(cell), comm_ns=comm_ns)
-    of_part = name_part(next((row.part for row in cell.owners if row.part), None))
+    of_part = name_part(cell.owners[0].part if cell.owners else None)  # all are of the same steps
     return [f"{of_part}{one.why}: {one.words}" for one in found[:MOST_ADVICE]]
 
 
@@ -650,6 +672,11 @@ def is_trusted(cell: CellSummary) -> bool:
 def mistrusted(cells: Iterable[CellSummary]) -> dict[str, str]:
     """Return by name, in a word or two, what speaks against the numbers of cells, where something does."""
     return {cell.name: check_word(cell) for cell in cells if not is_trusted(cell)}
+
+
+def count_left_out(cells: Iterable[CellSummary], phase: Phase) -> int:
+    """Count the steps of a phase that others disturbed, over all launches of these cells: in no number of theirs."""
+    return sum(cell.left_out_steps.get(phase, 0) for cell in cells)
 
 
 def cell_notes(cell: CellSummary) -> tuple[str, ...]:

@@ -172,7 +172,7 @@ def _exposed_words(traces: TraceSet, mean: MeanTime, owners: Sequence[ExposedOwn
         return f"no communication exposed: all {format_ns(overlap.comm_ns)} of it overlapped with compute"
     share = format_fraction(overlap.exposed_step_fraction)
     least = "at least " if mean.lost else ""
-    said = f"{least}{format_ns(overlap.exposed_comm_ns)} exposed ({share})"
+    said = f"{least}{format_ns(overlap.exposed_comm_ns)} exposed ({least}{share})"
     if not owners:
         return said
     return f"{said}; {describe_leading(owners, mean.windows, describe_exposed_owner)}"
@@ -230,7 +230,7 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
 def _wait_words(traces: TraceSet, row: MeanPurpose, mean: MeanTime) -> str:
     if row.wait_ns is not None:
         least, per = "at least " if mean.lost or row.is_wait_least else "", "step" if mean.are_steps else "trace"
-        of_step = "" if row.wait_part else f" ({format_fraction(divide(row.wait_ns, mean.overlap.step_ns))})"
+        of_step = "" if row.wait_part else f" ({least}{format_fraction(divide(row.wait_ns, mean.overlap.step_ns))})"
         beside = _beside_words(traces, row.purpose)
         return f"{name_part(row.wait_part)}{least}{format_ns(row.wait_ns)} per {per}{of_step}{beside}"
     if row.is_least and not mean.lost:
@@ -261,7 +261,7 @@ def _bubble_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
     per = "step" if mean.are_steps else "trace"
     share = format_fraction(divide(bubble_ns, mean.overlap.step_ns))
     least = "at least " if any(_OTHER_ENDS & set(row.missing) for row in rows) else ""
-    return [f"pipeline bubble {least}{format_ns(bubble_ns)} per {per} ({share})"]
+    return [f"pipeline bubble {least}{format_ns(bubble_ns)} per {per} ({least}{share})"]
 
 
 def bandwidth_notes(traces: TraceSet) -> list[str]:
@@ -301,7 +301,7 @@ def _basis_words(traces: TraceSet, mean: MeanTime) -> str:
         spread = f", median step {format_ns(mean.step.median_ns)}, middle half {low} to {high}"
     what = _count_windows([len(one.steps) for one in traces.analyses], mean.windows)
     left_out = f", without {count_things(mean.left_out, 'step')} not wholly known" if mean.left_out else ""
-    cut = sum(one.cut is not None and not _is_known(one, one.cut.step) for one in traces.analyses)
+    cut = sum(one.truncated_step is not None and not _is_known(one, one.truncated_step.step) for one in traces.analyses)
     left_out += f", without {count_things(cut, 'last step')} not all in the trace" if cut else ""
     set_steps = sum(len(one.set_steps or ()) for one in traces.analyses)
     left_out += f", without {count_things(set_steps, 'step')} in which a clock may have been set" if set_steps else ""

@@ -29,7 +29,12 @@ from dtbench.runs.cell.summarize_overlap import (
     summarize_purposes,
     summarize_ranks,
 )
-from dtbench.runs.cell.summarize_owners import say_unowned, summarize_others, summarize_owners
+from dtbench.runs.cell.summarize_owners import (
+    count_unknown_owners,
+    say_unowned,
+    summarize_others,
+    summarize_owners,
+)
 from dtbench.runs.cell.summarize_waits import summarize_gradient_waits, summarize_idle
 from dtbench.runs.cell.worst_ranks import (
     peak_memory,
@@ -106,6 +111,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         part=find_part(keep_known(overlap), overlap),
         purposes=purpose_summaries,
         owners=owners,
+        unknown_owners=count_unknown_owners(collectives, overlap),
         others=summarize_others(collectives, overlap),
         gradient_waits=summarize_gradient_waits(collectives),
         ranks=summarize_ranks(overlap),

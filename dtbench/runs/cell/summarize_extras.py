@@ -60,6 +60,8 @@ def _summarize_exposure(data: CellData, profiler_low: float) -> ExposureSummary 
     launches = [
         LaunchExposure(
             name=launch.folder.path.name,
+            index=launch.place.launch,
+            world_size=data.cell.plan.ranks,
             has_ended=launch.record is not None or not data.run_is_incomplete,
             ranks=launch.ranks,
             overlap=launch.tables.overlap,

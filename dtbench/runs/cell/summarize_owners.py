@@ -139,6 +139,22 @@ def _to_whole(column: "pd.Series[int]") -> list[int | None]:
     return [None if pd.isna(number) else int(number) for number in column.tolist()]
 
 
+def count_unknown_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> int:
+    """Return how many owners, by operation and purpose, have no row for want of what is known; arguments as above.
+
+    Of a rank whose collectives are not listed no owner is known, and none is counted.
+    """
+    steps = keep_known(overlap)
+    issued = keep_of_steps(collectives, steps)
+    if not issued["exposed_ns"].hasnans or not _are_listed(steps, collectives):
+        return 0
+    count = 0
+    for _, mine in _by_owner(issued):
+        unknown = {one.step for one in mine if one.exposed_ns is None}
+        count += bool(unknown) and not any(_sum_causes([one for one in mine if one.step not in unknown]).values())
+    return count
+
+
 def say_unowned(owners: Iterable[OwnerSummary], collectives: pd.DataFrame, overlap: pd.DataFrame) -> Iterator[str]:
     """Say how much of what is exposed in the steps no owner has, or owners have of what lies beyond them.
 

@@ -56,6 +56,5 @@ def summarize_idle(gaps: pd.DataFrame, overlap: pd.DataFrame) -> DeviceIdle | No
 
 
 def _median(times_ns: "pd.Series[int]") -> int | None:
-    """Return the median of what is known, rounded down; None: nothing is."""
-    known = times_ns.dropna()
-    return int(known.median()) if len(known) else None
+    """Return the median, rounded down; None: one is not known."""
+    return None if times_ns.isna().any() else int(times_ns.median())

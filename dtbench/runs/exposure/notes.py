@@ -19,12 +19,15 @@ _ARM_WORDS: Final = {
 """What an arm is called, and what follows where it cannot be used."""
 
 
-def note_launch(ranks: Sequence[RankRecord], kinds: Sequence[Estimate], *, has_ended: bool) -> Iterator[str]:
+def note_launch(
+    ranks: Sequence[RankRecord], kinds: Sequence[Estimate], world_size: int, *, has_ended: bool
+) -> Iterator[str]:
     """Say which arms a launch lacks, and which cannot be used.
 
     Args:
         ranks: their records.
         kinds: estimates that were asked for.
+        world_size: ranks that it has.
         has_ended: the launch will not write more.
     """
     wished = [ESTIMATE_PHRASES[kind] for kind in (Estimate.ABLATION, Estimate.WAIT) if kind in kinds]
@@ -35,11 +38,13 @@ def note_launch(ranks: Sequence[RankRecord], kinds: Sequence[Estimate], *, has_e
     if not steps:
         yield f"{what} are missing: {'the launch ended before them' if has_ended else 'it has not come to them'}"
         return
-    lacking = [record.rank for record in ranks if record.extras.exposure is None]
+    lacking = [rank for rank in range(world_size) if rank not in steps]
     if lacking:
         yield f"{what} are missing on {name_ranks(lacking)}"
     yield from _note_unlike(steps)
     blocks = [block for of_rank in steps.values() for block in of_rank.blocks]
+    if lacking and any(block.arm is Arm.SERIAL for block in blocks):
+        yield f"what overlapping gained is not told: the slowest rank may be {'it' if len(lacking) == 1 else 'of them'}"
     if Estimate.ABLATION in kinds and not any(block.arm is Arm.REMOVED for block in blocks):
         yield "no step ran without communication, so ablation is not known"
     if Estimate.WAIT in kinds and not any(block.wait_ns for block in blocks):

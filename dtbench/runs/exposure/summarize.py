@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dtbench.base.vocabulary import Arm, DeviceKind, Estimate, Purpose
+from dtbench.runs.cell.summarize_overlap import find_part
 from dtbench.runs.exposure.counts import find_unlike_arms
 from dtbench.runs.exposure.disputes import Surroundings, find_disputes
 from dtbench.runs.exposure.estimates import (
@@ -28,6 +29,7 @@ from dtbench.runs.exposure.estimates import (
 from dtbench.runs.exposure.notes import note_launch, note_left_out, note_undecided
 from dtbench.runs.summary import Estimated, ExposureRow, ExposureSummary
 from dtbench.store.records.rank import RankRecord
+from dtbench.traces.known_part import KnownPart
 
 _STEP: Final = ["step", "rank"]
 
@@ -38,6 +40,8 @@ class LaunchExposure:
 
     Attributes:
         name: of the launch.
+        index: its number among those of the cell.
+        world_size: ranks that it has, also those of which nothing is there.
         has_ended: it will not write more.
         ranks: their records.
         overlap: columns as in the table ``overlap``.
@@ -46,6 +50,8 @@ class LaunchExposure:
     """
 
     name: str
+    index: int
+    world_size: int
     has_ended: bool
     ranks: Sequence[RankRecord]
     overlap: pd.DataFrame
@@ -58,12 +64,16 @@ class _Read:
     """The values of one launch, by rank; arms that must not be used on some rank are left out of ``blocks``.
 
     Attributes:
+        index: of the launch.
+        world_size: ranks that it has.
         exposed_ns: of PROFILED steps, one row per step, one column per rank.
         gap_ns: likewise, how long the compute stream waited; NaN where not all of that is known; without columns where
             the ranks have none.
         gradient_gap_ns: the part of it that was for gradients.
     """
 
+    index: int
+    world_size: int
     exposed_ns: pd.DataFrame
     gap_ns: pd.DataFrame
     gradient_gap_ns: pd.DataFrame
@@ -96,12 +106,15 @@ def summarize_exposure(
     read = [_read_launch(launch, device) for launch in launches]
     if Estimate.WAIT in kinds and any(len(logged_ns) for one in read for logged_ns in one.logged_ns.values()):
         kinds.append(Estimate.LOGGER)
+    every = range(max((launch.world_size for launch in launches), default=0))
     ranks = sorted({int(rank) for one in read for rank in (*one.exposed_ns.columns, *one.blocks)})
-    found = {rank: _estimate(kinds, read, [rank]) for rank in ranks}
+    found = {rank: _estimate(kinds, read, [rank], [rank]) for rank in ranks}
     shared = _find_shared(found)
     rows = [
         _make_row(
-            None, _average(kinds, read, found, shared), _look_around(launches, read, shared, device, profiler_low)
+            None,
+            _average(kinds, read, found, (shared, every)),
+            _look_around(launches, read, shared, device, profiler_low),
         ),
         *(
             _make_row(rank, one, _look_around(launches, read, [rank], device, profiler_low))
@@ -112,7 +125,10 @@ def summarize_exposure(
     notes = [
         f"{launch.name}: {note}" if len(launches) > 1 else note
         for launch, of_launch in zip(launches, read, strict=True)
-        for note in (*note_launch(launch.ranks, timed, has_ended=launch.has_ended), *_note_untold_gaps(of_launch))
+        for note in (
+            *note_launch(launch.ranks, timed, launch.world_size, has_ended=launch.has_ended),
+            *_note_untold_gaps(of_launch),
+        )
     ]
     slowest = [_find_slowest(one) for one in read]
     gains = [estimate_difference(blocks, Arm.SERIAL, Arm.FULL) for blocks in slowest]
@@ -121,7 +137,8 @@ def summarize_exposure(
         serial_ns=_median_step(slowest, Arm.SERIAL),
         overlapped_ns=_median_step(slowest, Arm.FULL),
         gain_error_ns=combine_launches(gains).standard_error_ns if gains else math.nan,
-        notes=(*notes, *note_left_out(ranks, shared), *note_undecided(rows[0])),
+        gain_part=_find_gain_part(read, slowest),
+        notes=(*notes, *note_left_out(every, shared), *note_undecided(rows[0])),
     )
 
 
@@ -133,6 +150,8 @@ def _read_launch(launch: LaunchExposure, device: DeviceKind) -> _Read:
     is_quiet = launch.overlap["comm_ns"].eq(0).fillna(value=False).astype("bool")
     told = pd.concat([waits[_STEP], launch.overlap.loc[is_quiet, _STEP]]) if len(waits) else waits[_STEP]
     return _Read(
+        index=launch.index,
+        world_size=launch.world_size,
         exposed_ns=exposed_ns,
         gap_ns=_sum_gaps(waits, told, exposed_ns),
         gradient_gap_ns=_sum_gaps(waits[waits["purpose"] == Purpose.GRAD_REDUCE], told, exposed_ns),
@@ -177,13 +196,32 @@ def _note_untold_gaps(read: _Read) -> Iterator[str]:
         )
 
 
-def _estimate(kinds: Sequence[Estimate], launches: Sequence[_Read], ranks: Sequence[int]) -> _Found:
-    """Estimate over launches, in each of the mean over these ranks."""
+def _estimate(
+    kinds: Sequence[Estimate], launches: Sequence[_Read], ranks: Sequence[int], every: Sequence[int]
+) -> _Found:
+    """Estimate over launches, in each of the mean over these ranks, of all that it should be of."""
     parts = [_estimate_launch(launch, ranks) for launch in launches]
-    return _Found(
-        estimates={kind: combine_launches([part.estimates[kind] for part in parts]) for kind in kinds},
-        gradient_wait=combine_launches([part.gradient_wait for part in parts]),
-    )
+    estimates = {kind: combine_launches([part.estimates[kind] for part in parts]) for kind in kinds}
+    of_all = [(launch.index, rank) for launch in launches for rank in every]
+    for kind, one in estimates.items():
+        known = [not math.isnan(part.estimates[kind].mean_ns) for part in parts]
+        told = [launch.index for launch, is_known in zip(launches, known, strict=True) if is_known]
+        part = _find_part([(index, rank) for index in told for rank in ranks], of_all)
+        estimates[kind] = one.model_copy(update={"part": part})
+    return _Found(estimates, gradient_wait=combine_launches([part.gradient_wait for part in parts]))
+
+
+def _find_part(known: Sequence[tuple[int, int]], every: Sequence[tuple[int, int]]) -> KnownPart | None:
+    """Return of what a number is known, of launches and ranks; None where that is all, or nothing."""
+    key = ["launch", "rank"]
+    part = find_part(*(pd.DataFrame(pairs, columns=key).assign(step=0) for pairs in (known, every)))
+    return None if part is None else replace(part, counted="rank records")
+
+
+def _find_gain_part(launches: Sequence[_Read], slowest: Sequence[Sequence[Block]]) -> KnownPart | None:
+    """Return of which launches it is known what overlapping gained; None where that is all, or none."""
+    known = [launch.index for launch, blocks in zip(launches, slowest, strict=True) if blocks]
+    return _find_part([(index, 0) for index in known], [(launch.index, 0) for launch in launches])
 
 
 def _estimate_launch(launch: _Read, ranks: Sequence[int]) -> _Found:
@@ -226,12 +264,19 @@ def _find_shared(found: Mapping[int, _Found]) -> list[int]:
 
 
 def _average(
-    kinds: Sequence[Estimate], launches: Sequence[_Read], found: Mapping[int, _Found], ranks: Sequence[int]
+    kinds: Sequence[Estimate],
+    launches: Sequence[_Read],
+    found: Mapping[int, _Found],
+    ranks_of: tuple[Sequence[int], Sequence[int]],
 ) -> _Found:
-    """Return the mean over ranks; its error is that of steps and blocks whose mean over ranks was taken first."""
+    """Return the mean over ranks; its error is that of steps and blocks whose mean over ranks was taken first.
+
+    ``ranks_of``: those that it is a mean over, and all.
+    """
+    ranks, every = ranks_of
     if not ranks:
         return _Found({kind: unknown(kind) for kind in kinds}, unknown(Estimate.WAIT))
-    together = _estimate(kinds, launches, ranks)
+    together = _estimate(kinds, launches, ranks, every)
     means_ns = {kind: fmean(found[rank].estimates[kind].mean_ns for rank in ranks) for kind in kinds}
     estimates = {kind: one.model_copy(update={"mean_ns": means_ns[kind]}) for kind, one in together.estimates.items()}
     return _Found(estimates, together.gradient_wait)
@@ -273,7 +318,12 @@ def _look_around(
 
 
 def _find_slowest(launch: _Read) -> tuple[Block, ...]:
-    """Return the blocks of a launch, each step as long as the slowest rank's; none where ranks did not run the same."""
+    """Return the blocks of a launch, each step as long as the slowest rank's.
+
+    None where ranks did not run the same, or those of one are not there, which may be the slowest.
+    """
+    if len(launch.blocks) < launch.world_size:
+        return ()
     shapes = {tuple((block.arm, len(block.step_ns)) for block in blocks) for blocks in launch.blocks.values()}
     if len(shapes) != 1:
         return ()

@@ -59,7 +59,11 @@ class LaunchData:
     @property
     def all_steps(self) -> pd.DataFrame:
         """Every timed step in its order; the column ``is_left_out`` tells which ones ``steps`` lacks."""
-        kept, others = self.steps, self.find_left_out_rows(STEPS_NAME)
+        return self.find_all_rows(STEPS_NAME)
+
+    def find_all_rows(self, name: str) -> pd.DataFrame:
+        """Return every row of a table in its order; the column ``is_left_out`` tells which ones the table lacks."""
+        kept, others = self.find_table(name), self.find_left_out_rows(name)
         every = pd.concat([kept, others]).sort_index(kind="stable") if len(others) else kept
         return every.assign(**{IS_LEFT_OUT: every.index.isin(others.index)})
 
@@ -134,9 +138,9 @@ def stack_left_out(launches: Iterable[LaunchData], name: str) -> pd.DataFrame:
     return _stack([(launch.place, launch.find_left_out_rows(name)) for launch in launches])
 
 
-def stack_all_steps(launches: Iterable[LaunchData]) -> pd.DataFrame:
-    """Put every timed step below each other, those left out too: the column ``is_left_out`` tells them apart."""
-    return _stack([(launch.place, launch.all_steps) for launch in launches])
+def stack_all(launches: Iterable[LaunchData], name: str) -> pd.DataFrame:
+    """Put every row of a table below each other, those left out too: the column ``is_left_out`` tells them apart."""
+    return _stack([(launch.place, launch.find_all_rows(name)) for launch in launches])
 
 
 def _stack(tables: list[tuple[Place, pd.DataFrame]]) -> pd.DataFrame:

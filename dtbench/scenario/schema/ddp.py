@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt
 
 from dtbench.base.record import Record
-from dtbench.scenario.schema.fields import Cut, DtypeName
+from dtbench.scenario.schema.fields import DtypeName, TensorParallel
 from dtbench.scenario.schema.model import check_function_name
 
 
@@ -122,7 +122,7 @@ LifecycleCall = Literal[
 """What ``dtbench.worker.extras.lifecycle`` can do to a live model."""
 
 
-class Ddp(Cut):
+class Ddp(TensorParallel):
     """``DistributedDataParallel``: every rank holds the model; gradients are all-reduced in buckets during backward.
 
     With a tensor axis the cut model goes through ``_pre_dp_module_transform``, as torch's own composition does.

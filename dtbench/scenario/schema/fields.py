@@ -11,7 +11,7 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 
 
-class Cut(Record):
+class TensorParallel(Record):
     """The tensor axis, the same for every strategy."""
 
     tensor: PositiveInt = 1

@@ -19,7 +19,7 @@ from dtbench.scenario.schema.ddp import (
     PlainAllReduce,
     PowerSgd,
 )
-from dtbench.scenario.schema.fields import Cut, DtypeName, NonNegativeInt
+from dtbench.scenario.schema.fields import DtypeName, NonNegativeInt, TensorParallel
 from dtbench.scenario.schema.measure import Measure, Profiler, Warmup
 from dtbench.scenario.schema.model import check_function_name
 from dtbench.scenario.schema.network import EmulatedNetwork, Network, RealNetwork
@@ -37,7 +37,6 @@ __all__ = [
     "Bf16Compress",
     "CommHook",
     "Correctness",
-    "Cut",
     "Data",
     "Ddp",
     "DdpMixedPrecision",
@@ -57,6 +56,7 @@ __all__ = [
     "Scenario",
     "Sgd",
     "StateDict",
+    "TensorParallel",
     "Warmup",
 ]
 
@@ -114,7 +114,7 @@ class Fsdp1MixedPrecision(Record):
     """The same for the root's inputs; overrides ``cast_forward_inputs`` there."""
 
 
-class Fsdp1(Cut):
+class Fsdp1(TensorParallel):
     """``FullyShardedDataParallel``: each block's parameters as one flat, sharded tensor.
 
     With a tensor axis torch's ``DTensorExtensions`` take the cut parameters in and out of the flat ones.
@@ -173,7 +173,7 @@ class Fsdp2MixedPrecision(Record):
     """Cast floating-point inputs of each unit to ``param_dtype``."""
 
 
-class Fsdp2(Cut):
+class Fsdp2(TensorParallel):
     """``fully_shard`` on each block and the root: all-gather before use, reduce-scatter after; DTensor underneath."""
 
     kind: Literal["fsdp2"]

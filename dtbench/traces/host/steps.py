@@ -48,7 +48,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Cut:
+class TruncatedStep:
     """A last step on a device that is not all in the trace.
 
     Attributes:
@@ -265,7 +265,7 @@ class _Unlaunched:
         return begins_ns - int(may_be_its.min(initial=begins_ns))
 
 
-def find_cut(steps: Sequence[Step]) -> Cut | None:
+def find_truncated_step(steps: Sequence[Step]) -> TruncatedStep | None:
     """Find a last step that is not all there; None: it is.
 
     On a device a step goes to the next one's first kernel. The last one's window ends with the trace's last kernel
@@ -276,9 +276,9 @@ def find_cut(steps: Sequence[Step]) -> Cut | None:
         return None
     *others, last = seen
     others_ns = round(median(step.window.length_ns for step in others)) if others else None
-    cut = Cut(last.number, last.window.length_ns, last.host.length_ns, others_ns, last.unsure_ns)
+    truncated = TruncatedStep(last.number, last.window.length_ns, last.host.length_ns, others_ns, last.unsure_ns)
     whole_ns = last.host.length_ns if others_ns is None else min(last.host.length_ns, others_ns)
-    return cut if cut.seen_ns < _WHOLE * whole_ns else None
+    return truncated if truncated.seen_ns < _WHOLE * whole_ns else None
 
 
 def _tile(ranges: Sequence[tuple[int | None, Window]]) -> list[Window]:

@@ -172,7 +172,7 @@ def _choose_windows(analyses: Sequence[TraceAnalysis]) -> tuple[list[_Window], b
 
 def _count_lost(one: TraceAnalysis) -> int:
     """Count the steps whose time is not known since kernels of them are lost; not a last one that the trace cuts."""
-    cut = None if one.cut is None else one.cut.step
+    cut = None if one.truncated_step is None else one.truncated_step.step
     return sum(step.overlap.step_ns is None and step.step in one.lost.steps and step.step != cut for step in one.steps)
 
 

@@ -57,7 +57,10 @@ def leave_out_settings(one: TraceAnalysis, set_in: Intervals | None) -> TraceAna
 
 def leave_out_cut(analyses: Sequence[TraceAnalysis]) -> list[TraceAnalysis]:
     """Leave out the times of last steps that are not all in their traces, where any rank has others."""
-    lacks = [[one.cut is not None and step.step == one.cut.step for step in one.steps] for one in analyses]
+    lacks = [
+        [one.truncated_step is not None and step.step == one.truncated_step.step for step in one.steps]
+        for one in analyses
+    ]
     has_whole = any(
         step.overlap.step_ns and not lack
         for one, of_rank in zip(analyses, lacks, strict=True)

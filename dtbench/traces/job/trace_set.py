@@ -270,14 +270,14 @@ def _find_untold(one: TraceAnalysis) -> Iterator[OfRanks]:
     unsure = [step for step in one.steps if step.unsure_ns > _VISIBLY * (step.overlap.step_ns or math.inf)]
     if unsure:
         yield StepsBeginUnsure(ranks, tuple(step.step for step in unsure), max(step.unsure_ns for step in unsure))
-    if (cut := one.cut) is not None:
+    if (cut := one.truncated_step) is not None:
         is_left_out = cut.step not in [step.step for step in one.steps if step.overlap.step_ns]
         yield CutStep(ranks, cut.step, is_left_out, cut.seen_ns, cut.host_ns, cut.others_ns, cut.unsure_ns)
 
 
 def _find_empty(one: TraceAnalysis) -> Iterator[EmptySteps | UntiedSteps]:
     """Yield the steps of which no time is known as nothing was seen to run, though no kernel is known to be lost."""
-    known = {*one.lost.steps, *(one.set_steps or ()), *([one.cut.step] if one.cut else [])}
+    known = {*one.lost.steps, *(one.set_steps or ()), *([one.truncated_step.step] if one.truncated_step else [])}
     empty = tuple(step.step for step in one.steps if not step.overlap.step_ns and step.step not in known)
     if empty and one.uncorrelated.untied:
         yield UntiedSteps((one.rank,), empty, is_launch_recorded=bool(one.uncorrelated.without_id))

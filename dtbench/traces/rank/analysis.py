@@ -24,7 +24,7 @@ from dtbench.traces.device.clock import DeviceClock
 from dtbench.traces.device.kinds import PeerCopies
 from dtbench.traces.device.lost_kernels import Lost
 from dtbench.traces.host.correlate import Uncorrelated
-from dtbench.traces.host.steps import Cut, count_repeated, find_cut
+from dtbench.traces.host.steps import TruncatedStep, count_repeated, find_truncated_step
 from dtbench.traces.kinds.categories import DEVICE_CATEGORIES, KERNEL
 from dtbench.traces.kinds.kernels import make_table
 from dtbench.traces.kinds.unknown import UnknownName, count_unknown_words
@@ -106,7 +106,7 @@ class TraceAnalysis:
         clock: whether its device's times fit its host's; where they do not, no cause rests on both.
         peer_copies: its copies between devices, which may be communication.
         used_patterns: the user's patterns that decide what any of its kernels is.
-        cut: a last step on a device that is not all in the trace; None: none is known to be.
+        truncated_step: a last step on a device that is not all in the trace; None: none is known to be.
         set_steps: numbers of the steps in which a clock was, or may have been, set, as other ranks show, and of which
             therefore no time is known, nor of the whole trace; None: none was.
         machine: what the trace tells of the software that drives devices, by name; and ``kinds of devices``: what
@@ -138,7 +138,7 @@ class TraceAnalysis:
     clock: DeviceClock = field(default_factory=DeviceClock)
     peer_copies: PeerCopies = field(default_factory=PeerCopies)
     used_patterns: frozenset[str] = frozenset()
-    cut: Cut | None = None
+    truncated_step: TruncatedStep | None = None
     set_steps: tuple[int, ...] | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
     untold: Untold = field(default_factory=dict)
@@ -228,7 +228,7 @@ def analyze_trace(
         machine={**trace.machine, **_tell_stacks(trace), **_name_devices(trace)},
         marks=find_marks(trace, timeline.collectives),
         host_steps=find_host_work(trace, contents.steps),
-        cut=find_cut(contents.steps) if contents.is_device else None,
+        truncated_step=find_truncated_step(contents.steps) if contents.is_device else None,
         used_patterns=make_table(patterns).find_used(_name_kernels(trace)) if patterns else frozenset(),
     )
 

@@ -174,6 +174,8 @@ def _read_kept(folder: LaunchFolder) -> LaunchTables:
         table.name: table.tabulate(()) if table.name in lacking else _read_fitting(table, folder) for table in TABLES
     }
     said = tables["overlap"].attrs
+    if said.get("unseen_collectives"):  # a table of an older version does not say in which steps: it may be any
+        tables["overlap"]["is_least"] = tables["overlap"]["is_least"].fillna(value=True)
     try:
         kept = LaunchTables(
             tables=tables,

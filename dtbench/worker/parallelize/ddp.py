@@ -38,7 +38,7 @@ from dtbench.worker.parallelize.buckets import BucketAssignment, carry, keep_ass
 from dtbench.worker.parallelize.ddp_hooks import register_hooks
 from dtbench.worker.parallelize.knobs import require_arguments, require_methods
 from dtbench.worker.parallelize.parallelized import Sync, clip_gradients, plain_fqn, total_norm
-from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model
+from dtbench.worker.parallelize.tensor import TensorEvidence, parallelize_tensor
 from dtbench.worker.parallelize.waited_ddp import WaitedDdp
 from dtbench.worker.recording.recorder import DELAYED, IGNORED, Recorder
 
@@ -196,7 +196,7 @@ def wrap_ddp(
     """
     parallel = scenario.parallel
     assert isinstance(parallel, Ddp)
-    evidence = cut_model(built, mesh, parallel)
+    evidence = parallelize_tensor(built, mesh, parallel)
     built.materialize(built.module)
     module = built.module
     fqns = [name for name, _ in module.named_parameters()]

@@ -37,7 +37,12 @@ from dtbench.worker.dtypes import dtype_name, to_dtype
 from dtbench.worker.models.built import BuiltModel
 from dtbench.worker.parallelize.owners import watch_fsdp1_units
 from dtbench.worker.parallelize.parallelized import Sync, plain_fqn
-from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
+from dtbench.worker.parallelize.tensor import (
+    TensorEvidence,
+    parallelize_tensor,
+    read_inline_overlap,
+    read_tensor_receipts,
+)
 from dtbench.worker.receipts import compare, without_effect
 from dtbench.worker.recording.recorder import Recorder
 
@@ -127,7 +132,7 @@ def _gather_flat(shard: Tensor, handle: Any) -> Tensor:
 
 def wrap_fsdp1(built: BuiltModel, mesh: DeviceMesh, parallel: Fsdp1, plan: Plan) -> FlatModel:
     """Cut along ``tensor`` if asked, then shard each block and the root; sets every knob of ``parallel``."""
-    evidence = cut_model(built, mesh, parallel)
+    evidence = parallelize_tensor(built, mesh, parallel)
     blocks = {built.module.get_submodule(name) for name in built.blocks}
     is_hybrid = "HYBRID" in parallel.sharding_strategy
     axes = (Axis.REPLICATE.value, Axis.SHARD.value) if is_hybrid else (Axis.SHARD.value,)

@@ -30,7 +30,12 @@ from dtbench.worker.parallelize.fsdp2_switches import read_switch_receipts, requ
 from dtbench.worker.parallelize.knobs import require_methods
 from dtbench.worker.parallelize.owners import watch_fsdp2_units
 from dtbench.worker.parallelize.parallelized import Sync, plain_fqn, whole_gradients
-from dtbench.worker.parallelize.tensor import TensorEvidence, cut_model, read_inline_overlap, read_tensor_receipts
+from dtbench.worker.parallelize.tensor import (
+    TensorEvidence,
+    parallelize_tensor,
+    read_inline_overlap,
+    read_tensor_receipts,
+)
 from dtbench.worker.receipts import compare, without_effect
 from dtbench.worker.recording.recorder import Recorder
 
@@ -161,7 +166,7 @@ def wrap_fsdp2(
         PlanError: a unit, or a person's own function, cannot be found.
     """
     require_switches(parallel)
-    evidence = cut_model(built, mesh, parallel)
+    evidence = parallelize_tensor(built, mesh, parallel)
     model: Any = built.module
     blocks = tuple(model.get_submodule(name) for name in built.blocks)
     axes = (Axis.REPLICATE.value, Axis.SHARD.value) if parallel.replicas > 1 else (Axis.SHARD.value,)

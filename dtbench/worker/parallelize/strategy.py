@@ -20,7 +20,7 @@ from dtbench.worker.parallelize.ddp_receipts import read_ddp_overlap, read_ddp_r
 from dtbench.worker.parallelize.fsdp1 import read_fsdp1_overlap, read_fsdp1_receipts, wrap_fsdp1
 from dtbench.worker.parallelize.fsdp2 import read_fsdp2_overlap, read_fsdp2_receipts, wrap_fsdp2
 from dtbench.worker.parallelize.parallelized import Parallelized, clip_gradients, leave_alone
-from dtbench.worker.parallelize.tensor import cut_model
+from dtbench.worker.parallelize.tensor import parallelize_tensor
 from dtbench.worker.probes.parameters import place_of
 from dtbench.worker.recording.recorder import Recorder
 
@@ -87,7 +87,7 @@ def _parallelize_ddp(scenario: Scenario, wrapped: WrappedDdp) -> Parallelized:
 
 def _leave_unwrapped(built: BuiltModel, mesh: DeviceMesh, parallel: Ddp) -> Parallelized:
     """Return the plain model of one rank."""
-    cut_model(built, mesh, parallel)
+    parallelize_tensor(built, mesh, parallel)
     built.materialize(built.module)
     return replace(
         leave_alone(built.module), read_receipts=lambda asked: read_unwrapped_receipts(narrow(asked, Ddp), mesh.size())

@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import parallelize_module
 
 from dtbench.base.vocabulary import Axis, Operation, Purpose
-from dtbench.scenario.schema.scenario import Cut
+from dtbench.scenario.schema.scenario import TensorParallel
 from dtbench.store.records.rank import Receipt
 from dtbench.store.records.traffic import OverlapPossible, Traffic
 from dtbench.worker.models.built import BuiltModel, TensorOptions
@@ -34,7 +34,7 @@ class TensorEvidence:
     model: nn.Module
 
 
-def cut_model(built: BuiltModel, mesh: DeviceMesh, options: Cut) -> TensorEvidence:
+def parallelize_tensor(built: BuiltModel, mesh: DeviceMesh, options: TensorParallel) -> TensorEvidence:
     """Cut the plain module in place along the mesh's ``tensor`` axis, if there is one."""
     if options.tensor > 1:
         assert built.tensor_styles is not None, "plans refuse a tensor axis for a model without a plan for it"
@@ -63,7 +63,9 @@ def _watch_output(module: nn.Module) -> list[tuple[object, ...]]:
     return seen
 
 
-def read_tensor_receipts(evidence: TensorEvidence, options: Cut, *, through: str | None) -> tuple[Receipt, ...]:
+def read_tensor_receipts(
+    evidence: TensorEvidence, options: TensorParallel, *, through: str | None
+) -> tuple[Receipt, ...]:
     """Compare size and sequence parallelism of the tensor axis; loss parallelism shows in the step's output.
 
     Args:
@@ -83,7 +85,7 @@ def read_tensor_receipts(evidence: TensorEvidence, options: Cut, *, through: str
     return tensor, compare("parallel.sequence_parallel", options.sequence_parallel, sequence), gathered
 
 
-def _gather_receipt(model: nn.Module, options: Cut) -> Receipt:
+def _gather_receipt(model: nn.Module, options: TensorParallel) -> Receipt:
     """Compare with how each weight came when it was last used; whether its gradient was awaited a probe tells."""
     seen = sorted(find_gathers(model))
     got = None if not seen else ", ".join(seen)
@@ -91,7 +93,9 @@ def _gather_receipt(model: nn.Module, options: Cut) -> Receipt:
     return compare("parallel.gather_weights", options.gather_weights, got, note=note if got == "async" else "")
 
 
-def read_inline_overlap(options: Cut, traffic: Iterable[Traffic], *, clips: bool) -> tuple[OverlapPossible, ...]:
+def read_inline_overlap(
+    options: TensorParallel, traffic: Iterable[Traffic], *, clips: bool
+) -> tuple[OverlapPossible, ...]:
     """Say why what the tensor axis and clipping communicate cannot be hidden, whatever the strategy.
 
     Args:

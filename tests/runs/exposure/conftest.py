@@ -153,6 +153,8 @@ def make_launch(
     """Return what a launch wrote: exposed communication of its profiled steps and blocks, by rank."""
     return LaunchExposure(
         name=name,
+        index=int(name.removeprefix("launch")),
+        world_size=1 + max((*exposed_ms, *arms), default=-1),
         has_ended=has_ended,
         ranks=[make_record(rank, of_rank) for rank, of_rank in arms.items()],
         overlap=make_overlap(exposed_ms, **overlap),

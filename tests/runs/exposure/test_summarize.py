@@ -120,6 +120,27 @@ def test_the_gain_of_overlapping_is_of_the_slowest_rank(steps_of: Steps, launch_
     assert math.isnan(without.serial_ns)
 
 
+def test_what_overlapping_gained_is_not_known_of_the_ranks_that_are_left(steps_of: Steps, launch_of: Launch) -> None:
+    arms = {rank: steps_of({FULL: 100, REMOVED: 80, SERIAL: 120}, 20.0, order=ABCCBA) for rank in (0, 1)}
+    exposed_ms = {0: [20.0, 20.0], 1: [20.0, 20.0]}
+    whole, lost = launch_of(exposed_ms, arms), launch_of({0: [20.0, 20.0]}, {0: arms[0]})
+    alone = summarize(replace(lost, world_size=2))
+    assert math.isnan(alone.serial_ns)
+    assert math.isnan(alone.gain_error_ns)
+    assert "the steps for ablation and waits are missing on rank 1" in alone.notes
+    assert "what overlapping gained is not told: the slowest rank may be it" in alone.notes
+    assert "the mean over ranks leaves out rank 1, of which an estimate is missing" in alone.notes
+    assert {str(one.part) for one in alone.rows[0].estimates} == {"rank 0 alone, of 2"}
+    assert {one.part for one in alone.rows[1].estimates} == {None}
+    both = summarize(whole, replace(lost, name="launch1", index=1, world_size=2))
+    assert (both.serial_ns, both.overlapped_ns) == (120 * MS, 100 * MS)
+    assert str(both.gain_part) == "launch0 alone, of 2"
+    assert str(both.rows[1].estimates[0].part or "") == ""
+    assert str(both.rows[2].estimates[0].part) == "launch0 alone, of 2"
+    assert whole.world_size == 2
+    assert summarize(whole).gain_part is None
+
+
 def test_an_arm_that_computes_something_else_is_not_subtracted(steps_of: Steps, launch_of: Launch) -> None:
     arms = {
         0: steps_of({FULL: 100, REMOVED: 30}, 20.0, operators={REMOVED: 60}),

@@ -18,7 +18,7 @@ _LOOKS: Final = 10
 
 
 @dataclass
-class Patience:
+class WaitBudget:
     """What is left of the time that a command may wait, over all its launches.
 
     Attributes:
