@@ -5,29 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.base.commands import spell_word
-from dtbench.cli.console import (
-    print_answer,
-    print_aside,
-    print_json,
-    print_line,
-    print_long_json,
-    print_prose,
-    print_table,
-)
+from dtbench.cli.console import print_answer, print_aside, print_json, print_long_json
 from dtbench.cli.page_file import HtmlFile, refuse_page_place, write_page
 from dtbench.cli.report import make_run_document
-from dtbench.report.page.page import Column, Tone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from dtbench.runs.summary import RunSummary
     from dtbench.traces.job.trace_set import TraceSet
     from dtbench.traces.kinds.patterns import KernelPattern
-    from dtbench.traces.rows.launch_tables import LaunchTables
-
-    MadeTables = Mapping[tuple[str, int], LaunchTables]
 
 
 def analyze(
@@ -89,10 +73,13 @@ def analyze(
     publish(data, summary)
     write_page(html, lambda: make_run_document(data, summary))
     if as_json:
-        _print_tables_as_json(run, made, summary)
+        from dtbench.report.documents.tables import RemadeTables, document
+
+        print_json(document(RemadeTables(run, made, summary)))
     else:
-        _print_run(run, made)
-        _print_answers(summary)
+        from dtbench.report.page.remade_page import remade_page
+
+        print_answer(remade_page(run, made, summary))
 
 
 def _refuse_several(others: list[str]) -> str:
@@ -135,68 +122,3 @@ def _load_patterns(path: Path | None) -> "tuple[KernelPattern, ...]":
     from dtbench.traces.kinds.pattern_file import load_patterns
 
     return load_patterns(path)
-
-
-def _print_tables_as_json(run: Path, made: "MadeTables", summary: "RunSummary") -> None:
-    from dtbench.report.documents.tables import RemadeTables, document
-
-    print_json(document(RemadeTables(run, made, summary)))
-
-
-def _print_run(run: Path, made: "MadeTables") -> None:
-    from dtbench.base.units import format_fraction
-    from dtbench.runs.cell.summarize_overlap import fraction
-
-    print_table(
-        [
-            Column("cell"),
-            Column("launch"),
-            Column("ranks", is_number=True),
-            Column("profiled steps", is_number=True),
-            Column("hidden share", is_number=True),
-            Column("exposed share", is_number=True),
-        ],
-        [
-            (
-                cell,
-                str(launch),
-                str(tables.overlap["rank"].nunique()),
-                str(tables.overlap["step"].nunique()),
-                format_fraction(fraction(tables.overlap, "hidden_comm_ns", "comm_ns")),
-                format_fraction(fraction(tables.overlap, "exposed_comm_ns", "step_ns")),
-            )
-            for (cell, launch), tables in made.items()
-        ],
-    )
-    for (cell, launch), tables in made.items():
-        if len(tables.overlap):
-            rows = ", ".join(f"{len(table)} of {name}" for name, table in tables.tables.items())
-            print_line(f"{cell}, launch {launch}: made rows of tables: {rows}")
-        else:
-            print_line(f"{cell}, launch {launch}: no table was made, no step of a trace could be read")
-        _print_remarks(tables.unread_events, tables.unknown_names, tables.notes)
-    print_line(f"The tables are in {run}")
-
-
-def _print_answers(summary: "RunSummary") -> None:
-    """Print each cell's answer, and where all of it is."""
-    from dtbench.report.words.sentences import answer_sentence
-
-    for cell in summary.cells:
-        answer = answer_sentence(cell)
-        if answer is not None:
-            print_prose(f"{cell.name}: exposed {answer}", tone=Tone.STRONG)
-        for index, reason in cell.unreadable.items():
-            print_prose(f"Note: {cell.name}, launch {index} is left out: {reason}")
-    print_line(f"Owners, causes and what would change them: dtbench report {spell_word(summary.path)}")
-
-
-def _print_remarks(unread: int, unknown_names: "Iterable[tuple[str, int]]", notes: "Iterable[str]") -> None:
-    from dtbench.base.units import count_things, is_or_are
-
-    if unread:
-        print_line(f"Note: {count_things(unread, 'event')} could not be read and {is_or_are(unread)} in no number")
-    for name, count in unknown_names:
-        print_line(f"Note: counted as compute, may be communication ({count_things(count, 'time')}): {name}")
-    for note in notes:
-        print_line(f"Note: {note}")

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from dtbench.base.commands import spell_word
-from dtbench.cli.console import print_line, print_table
-from dtbench.report.page.page import Column
+from dtbench.cli.console import print_block, print_line
+from dtbench.report.page.page import Column, Table
 
 _Results = Annotated[Path, typer.Option(help="Folder of all runs and baselines.")]
 
@@ -60,7 +60,8 @@ def list_baselines(results: _Results = Path("results")) -> None:
     headers = ("name", "of", "launches", "step time", "torch", "host")
     columns = [Column(header, is_number=header in ("launches", "step time")) for header in headers]
     told = (("n/a" if row.launches is None else str(row.launches), row) for row in rows)
-    print_table(columns, [(row.name, row.of, count, row.step_time, row.torch, row.host) for count, row in told])
+    shown = [(row.name, row.of, count, row.step_time, row.torch, row.host) for count, row in told]
+    print_block(Table("", columns, shown))
 
 
 def remove(

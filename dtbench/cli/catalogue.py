@@ -281,7 +281,7 @@ def _show(found: "Catalogue", html: Path | None, *, as_json: bool) -> None:
 
 def _sum_up_coverage(runs: "Sequence[Path]") -> str | None:
     """Say how many functions under study these runs' probes saw; None where they had none."""
-    from dtbench.cli.coverage import sum_up
+    from dtbench.report.page.coverage_page import sum_up
     from dtbench.runs.function_coverage import cover, read_evidence
 
     evidence = [one for run in runs for one in read_evidence(run)]

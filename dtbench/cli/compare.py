@@ -6,9 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_answer, print_block, print_json, print_line, print_notes, print_prose
-from dtbench.cli.page_file import HtmlFile, refuse_page_place, write_page
-from dtbench.report.page.page import Tone
+from dtbench.cli.console import (
+    print_answer,
+    print_block,
+    print_facts,
+    print_json,
+    print_line,
+    print_markdown,
+    print_notes,
+    print_prose,
+)
+from dtbench.cli.page_file import AsMarkdown, HtmlFile, refuse_page_place, refuse_two_forms, write_page
 
 if TYPE_CHECKING:
     from dtbench.comparison.comparison import Comparison
@@ -47,7 +55,7 @@ def compare(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document; of several candidates a list.")
     ] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")] = False,
+    as_markdown: AsMarkdown = False,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -91,8 +99,7 @@ def compare(
     from dtbench.traces.garbage import without_collection
 
     refuse_page_place(html)
-    if as_json and as_markdown:
-        raise typer.BadParameter("give --json or --markdown, not both")
+    refuse_two_forms(as_json=as_json, as_markdown=as_markdown)
     bounds = _read_bounds(fail_if or [])
     with without_collection():
         from dtbench.comparison.run import compare_all
@@ -185,13 +192,13 @@ def _make_document(comparisons: "Sequence[Comparison]") -> str:
 def _print_markdown(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
     """Print Markdown with every bound first: what a person looks for in a pull request."""
     from dtbench.report.page.comparison_page import comparisons_page
-    from dtbench.report.render.markdown import answer_markdown, escape_markdown
+    from dtbench.report.render.markdown import escape_markdown
 
     for judgement in judgements:
         print(f"- {escape_markdown(judgement.words)}")
     if judgements:
         print()
-    print(answer_markdown(comparisons_page(comparisons)))
+    print_markdown(comparisons_page(comparisons))
 
 
 def _print_document(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
@@ -202,10 +209,9 @@ def _print_document(comparisons: "Sequence[Comparison]", judgements: "Sequence[J
 
 def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
     """Print what was left out, then comparisons: a few in full, of many one sentence each below a table."""
-    from dtbench.report.page.comparison_page import comparison_page, summary_table
+    from dtbench.report.page.comparison_page import comparison_page, left_out_facts, summary_table
 
-    for words in comparisons[0].left_out:
-        print_prose(f"WARNING: left out: {words}", tone=Tone.WARNING)
+    print_facts(left_out_facts(comparisons))
     if len(comparisons) > 1:
         print_block(summary_table(comparisons))
         print_line()

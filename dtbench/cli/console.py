@@ -7,7 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from dtbench.report.page.page import Block, Column, Line, Page, Row, Table, Tone
+from dtbench.report.page.page import (
+    Block,
+    Chart,
+    Column,
+    Fact,
+    Facts,
+    Line,
+    Page,
+    Picture,
+    Prose,
+    Row,
+    Table,
+    Tiles,
+    Tone,
+    as_line,
+)
 from dtbench.report.words.visible import spell_controls
 
 if TYPE_CHECKING:
@@ -45,9 +60,10 @@ def make_console() -> "Console":
 
 
 def print_answer(page: Page) -> None:
-    """Print a page whose answer stands for itself: the answer, its tables, and what a reader must know."""
-    for line in page.answer:
-        print_prose(line.words, tone=line.tone)
+    """Print a page whose answer stands for itself: its question, the answer, its parts, and what a reader must know."""
+    _print_lines([Line(page.question, Tone.STRONG)] if page.question else [])
+    print_facts(page.facts)
+    _print_lines(page.answer)
     for part in page.parts:
         for block in part.blocks:
             print_block(block)
@@ -56,24 +72,46 @@ def print_answer(page: Page) -> None:
     print_notes(page.notes)
 
 
+def print_markdown(page: Page) -> None:
+    """Print the same as Markdown."""
+    from dtbench.report.render.markdown import answer_markdown
+
+    print(answer_markdown(page))
+
+
+def print_facts(facts: Iterable[Fact]) -> None:
+    """Print what must be known before any number: words that stand without their label."""
+    _print_lines(Line(fact.words, fact.tone) for fact in facts)
+
+
 def print_notes(notes: Iterable[Line]) -> None:
     """Print what a reader must know."""
-    for note in notes:
-        print_prose(note.words if note.tone is Tone.WARNING else f"Note: {note.words}", tone=note.tone)
+    _print_lines(note if note.tone is Tone.WARNING else Line(f"Note: {note.words}", note.tone) for note in notes)
 
 
 def print_block(block: Block) -> None:
-    """Print a titled table and what stands below it, or sentences."""
-    from dtbench.report.page.page import Prose, as_line
+    """Print a table with its title and what stands below it, or sentences; of a chart its table."""
+    match block:
+        case Table():
+            if block.title:
+                print_line(f"\n{block.title}", tone=Tone.STRONG)
+            print_table(block.columns, block.first_rows)
+            _print_lines(map(as_line, block.first_notes))
+        case Prose():
+            _print_lines(block.lines)
+        case Facts():
+            _print_lines([Line(block.title, Tone.QUIET)] if block.title else [])
+            _print_lines(Line(fact.sentence, fact.tone) for fact in block.facts)
+        case Chart():
+            if block.table is not None:
+                print_block(block.table)
+        case Tiles() | Picture():
+            return
 
-    if isinstance(block, Table):
-        print_line(f"\n{block.title}", tone=Tone.STRONG)
-        print_table(block.columns, block.first_rows)
-        for note in map(as_line, block.first_notes):
-            print_prose(note.words, tone=note.tone)
-    elif isinstance(block, Prose):
-        for line in block.lines:
-            print_prose(line.words, tone=line.tone)
+
+def _print_lines(lines: Iterable[Line]) -> None:
+    for line in lines:
+        print_prose(line.words, tone=line.tone)
 
 
 def print_line(text: str = "", *, tone: Tone = Tone.PLAIN) -> None:

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_block, print_json, print_line, print_prose
-from dtbench.report.page.page import Column, Table, Tone
+from dtbench.cli.console import print_answer, print_json
+from dtbench.cli.page_file import HtmlFile, refuse_page_place, write_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dtbench.runs.function_coverage import CoveredFunction, Evidence, FunctionCoverage
+    from dtbench.runs.function_coverage import Evidence, FunctionCoverage
     from dtbench.scenario.load import ScenarioFile
     from dtbench.store.records.run import CellRecord
 
@@ -37,6 +37,7 @@ def coverage(
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
+    html: HtmlFile = None,
 ) -> None:
     """Show for every function of the files under study whether it ran, and what it cost.
 
@@ -44,6 +45,7 @@ def coverage(
     how long. In JSON times are nanoseconds, null where nobody measured. Exit code 4: a scenario of --run failed; 8:
     tracing and probes disagree.
     """
+    refuse_page_place(html)
     from dataclasses import replace
 
     from dtbench.runs.function_coverage import cover
@@ -57,7 +59,7 @@ def coverage(
     left_out: list[str] = []
     found = cover(_read_all(paths, left_out, must_have=targets is not None))
     found = replace(found, notes=(*found.notes, *(f"a run is left out: {reason}" for reason in left_out)))
-    _print_document(found, paths) if as_json else print_coverage(found)
+    _show(found, paths, html, as_json=as_json)
     _refuse(found, failures)
 
 
@@ -138,90 +140,14 @@ def _run_one(
     return folders
 
 
-def _print_document(found: "FunctionCoverage", paths: "Sequence[Path]") -> None:
+def _show(found: "FunctionCoverage", paths: "Sequence[Path]", html: Path | None, *, as_json: bool) -> None:
+    """Print what was found, and write its page where one is asked for."""
     from dtbench.report.documents.coverage import document
+    from dtbench.report.page.coverage_page import coverage_page
 
-    print_json(document(found, paths))
-
-
-def print_coverage(found: "FunctionCoverage") -> None:
-    """Print a table for each file, then what the classes add up to."""
-    for file in dict.fromkeys(row.file for row in found.functions):
-        print_block(_section(file, [row for row in found.functions if row.file == file]))
-    print_line()
-    print_prose(sum_up(found.functions), tone=Tone.STRONG)
-    if found.cost_per_call_ns is not None:
-        added = f"A probe adds at most {found.cost_per_call_ns} ns to a call"
-        print_prose(f"{added}; that is in the times of the functions around it.")
-    for note in found.notes:
-        print_prose(f"Note: {note}")
-
-
-def _section(file: str, rows: "Sequence[CoveredFunction]") -> Table:
-    columns = (
-        Column("function"),
-        Column("class"),
-        Column("seen"),
-        Column("scenario"),
-        Column("calls", is_number=True),
-        Column("total", is_number=True),
-        Column("per call", is_number=True),
-        Column("exposed", is_number=True),
-    )
-    from dtbench.runs.function_coverage import State
-
-    remarks = [f"{row.name}: {remark}" for row in rows for remark in row.remarks]
-    missing: dict[str, list[str]] = {}
-    for row in rows:
-        if row.state is not State.REACHED and row.reason and not row.remarks:
-            seen = State.NOT_REACHED if row.state is State.RAISED else row.state
-            missing.setdefault(f"{seen} ({row.reason})", []).append(row.name)
-    reasons = [f"{why}: {', '.join(names)}" for why, names in missing.items()]
-    return Table(file, columns, [_row(row) for row in rows], (*remarks, *reasons))
-
-
-def _row(row: "CoveredFunction") -> tuple[str, ...]:
-    from dtbench.base.units import format_fraction, format_ns
-
-    branches = "".join(f"\n  {name}: {calls}" for name, calls in row.branches.items())
-    more = f" (+{len(row.scenarios) - 1})" if len(row.scenarios) > 1 else ""
-    per_call = None if row.total_ns is None or not row.calls else row.total_ns / row.calls
-    exposed = None if row.time is None or not row.time.total_ns else row.time.exposed_ns / row.time.total_ns
-    return (
-        row.name + branches,
-        "not listed" if row.reach is None else str(row.reach),
-        str(row.state),
-        f"{row.scenarios[0]}{more}" if row.scenarios else "",
-        str(row.calls) if row.calls else "",
-        "" if row.total_ns is None else format_ns(row.total_ns),
-        "" if per_call is None else format_ns(per_call),
-        "" if exposed is None else format_fraction(exposed),
-    )
-
-
-def sum_up(rows: "Sequence[CoveredFunction]") -> str:
-    """Say how many functions under study were reached, by class."""
-    from dtbench.runs.function_coverage import State
-    from dtbench.seeds.functions import Reach
-
-    counts = {
-        reach: (
-            sum(row.reach is reach and row.state is State.REACHED for row in rows),
-            sum(row.reach is reach and row.state is not State.ABSENT for row in rows),
-        )
-        for reach in Reach
-    }
-    driven, called = counts[Reach.DRIVEN], counts[Reach.CALLED]
-    absent = sum(row.state is State.ABSENT for row in rows)
-    unwatched = sum(row.state is State.NOT_WATCHED and row.reach in (Reach.DRIVEN, Reach.CALLED) for row in rows)
-    others = "" if not absent else f" {absent} of the list {'is' if absent == 1 else 'are'} not in this torch."
-    if unwatched:
-        others += f" Of {unwatched} it is not known: no launch that finished traced or probed them."
-    return (
-        f"Reached: {driven[0]} of {driven[1]} functions that torch's public ones drive, {called[0]} of {called[1]} "
-        f"that must be called; {counts[Reach.ELSEWHERE][1]} run elsewhere and {counts[Reach.UNCALLED][1]} are called "
-        f"by nobody: these do not count.{others}"
-    )
+    page = coverage_page(found)
+    write_answer(html, page)
+    print_json(document(found, paths)) if as_json else print_answer(page)
 
 
 def _refuse(found: "FunctionCoverage", failures: "Sequence[str]") -> None:

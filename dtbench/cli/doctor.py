@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from dtbench.base.commands import spell_word
-from dtbench.cli.console import print_json, print_line, print_table
-from dtbench.report.page.page import Column, Tone
+from dtbench.cli.console import print_answer, print_json, print_markdown
+from dtbench.cli.page_file import AsMarkdown, HtmlFile, refuse_page_place, refuse_two_forms, write_answer
+from dtbench.report.page.page import Column, Fact, Facts, Line, Page, Part, Table, Tone
 
 if TYPE_CHECKING:
     from dtbench.cli.torch_probe import NoTorch, Torch
@@ -39,6 +40,15 @@ class Ability(NamedTuple):
     words: str
 
 
+class LookedAt(NamedTuple):
+    """Everything that was found."""
+
+    findings: list[Finding]
+    abilities: list[Ability]
+    torch: "Torch | NoTorch"
+    machine: "Machine"
+
+
 def doctor(
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -46,18 +56,29 @@ def doctor(
         bool, typer.Option("--torch", help="Say what of this torch is not as dtbench was tested with it.")
     ] = False,
     record: Annotated[bool, typer.Option(help="With --torch: write this torch down as tested.")] = False,
+    as_markdown: AsMarkdown = False,
+    html: HtmlFile = None,
 ) -> None:
     """Say what this machine can run, what is missing, and how to get it."""
+    refuse_page_place(html)
+    refuse_two_forms(as_json=as_json, as_markdown=as_markdown)
     if record and not of_torch:
         raise typer.BadParameter("--record goes with --torch")
     if of_torch:
         from dtbench.cli.doctor_torch import judge_torch, record_torch
 
-        return record_torch() if record else judge_torch(as_json=as_json)
-    return _look_at_machine(results, as_json=as_json)
+        return record_torch() if record else judge_torch(html, as_json=as_json, as_markdown=as_markdown)
+    seen = _look_at_machine(results)
+    page = machine_page(seen)
+    write_answer(html, page)
+    if as_json:
+        from dtbench.cli.doctor_document import document
+
+        return print_json(document(seen))
+    return print_markdown(page) if as_markdown else print_answer(page)
 
 
-def _look_at_machine(results: Path, *, as_json: bool) -> None:
+def _look_at_machine(results: Path) -> LookedAt:
     import psutil
 
     from dtbench.cli.torch_probe import Torch, probe_torch
@@ -71,12 +92,7 @@ def _look_at_machine(results: Path, *, as_json: bool) -> None:
     machine = Machine(cpu_cores=count_cores(), cuda_devices=devices, memory_bytes=memory_bytes, torch=version)
     findings = [*check_software(torch), *check_machine(machine, results)]
     abilities = [judge_scenario(listed, torch, machine) for listed in list_scenarios() if not listed.entry.hidden_by]
-    if as_json:
-        from dtbench.cli.doctor_document import LookedAt, document
-
-        print_json(document(LookedAt(findings, abilities, torch, machine)))
-    else:
-        print_findings(findings, abilities)
+    return LookedAt(findings, abilities, torch, machine)
 
 
 def check_software(torch: "Torch | NoTorch") -> list[Finding]:
@@ -216,14 +232,24 @@ def judge_scenario(listed: "ListedScenario", torch: "Torch | NoTorch", machine: 
     return Ability(name, can_run=True, words=f"{counted} {'rank' if ranks == [1] else 'ranks'} on {backends}")
 
 
-def print_findings(findings: list[Finding], abilities: list[Ability]) -> None:
-    """Print what there is, then what to do, then what can run."""
-    print_table([Column("what"), Column("found")], [(finding.what, finding.found) for finding in findings])
-    for finding in findings:
-        if finding.advice is not None:
-            print_line(f"{finding.what}: {finding.advice}", tone=Tone.WARNING)
-    for ability in abilities:
-        if ability.can_run:
-            print_line(f"can run: {ability.scenario} ({ability.words})", tone=Tone.GOOD)
-        else:
-            print_line(f"cannot run: {ability.scenario}: {ability.words}", tone=Tone.BAD)
+def machine_page(seen: LookedAt) -> Page:
+    """Make the page of this machine: how many scenarios can run, what there is, what to do, and which can run."""
+    from dtbench.base.units import count_things
+
+    runnable = sum(ability.can_run for ability in seen.abilities)
+    answer = f"{runnable} of {count_things(len(seen.abilities), 'scenario')} can run here"
+    advice = tuple(Line(f"{one.what}: {one.advice}", Tone.WARNING) for one in seen.findings if one.advice is not None)
+    rows = [(one.what, one.found) for one in seen.findings]
+    table = Table("This machine", (Column("what"), Column("found")), rows, advice, key="machine")
+    abilities = Facts(tuple(map(_say_ability, seen.abilities)), key="scenarios")
+    return Page(
+        title="dtbench doctor",
+        answer=(Line(answer, Tone.STRONG),),
+        parts=(Part("machine", "", (table,)), Part("scenarios", "Scenarios", (abilities,))),
+    )
+
+
+def _say_ability(ability: Ability) -> Fact:
+    if ability.can_run:
+        return Fact("can run", f"{ability.scenario} ({ability.words})", Tone.GOOD)
+    return Fact("cannot run", f"{ability.scenario}: {ability.words}", Tone.BAD)

@@ -1,24 +1,12 @@
 """What this machine can run as one JSON document."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from dtbench.base.document import BYTES, FLAG, TEXT, Key, Many, OrNull, Schema, Shape, keys_of_fields, make_schema
 from dtbench.base.record_schema import Typed
-from dtbench.cli.doctor import Ability, Finding
+from dtbench.cli.doctor import Ability, Finding, LookedAt
 from dtbench.cli.torch_probe import CudaDevice, NoTorch, Torch
 from dtbench.plan.plan import Machine
-
-
-@dataclass(frozen=True)
-class LookedAt:
-    """Everything that was found."""
-
-    findings: list[Finding]
-    abilities: list[Ability]
-    torch: Torch | NoTorch
-    machine: Machine
-
 
 _FINDING: Final = Shape[Finding](
     "Finding",

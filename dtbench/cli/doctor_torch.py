@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dtbench.cli.console import print_json, print_line
+from dtbench.cli.console import print_answer, print_json, print_line, print_markdown
+from dtbench.cli.page_file import write_answer
 
 if TYPE_CHECKING:
-    from dtbench.worker.torch_facts.compare import TorchReport
     from dtbench.worker.torch_facts.facts import Facts
 
 _LOOK: Final = "dtbench.worker.torch_facts.look"
@@ -33,8 +33,8 @@ def record_torch() -> None:
     print_line(f"torch {facts.torch}: {facts.count():,} names looked at, written to {path}")
 
 
-def judge_torch(*, as_json: bool) -> None:
-    """Print what of this torch differs from the nearest tested one.
+def judge_torch(html: Path | None, *, as_json: bool, as_markdown: bool) -> None:
+    """Print what of this torch differs from the nearest tested one, and write its page where one is asked for.
 
     Raises:
         TorchError: something does.
@@ -42,6 +42,7 @@ def judge_torch(*, as_json: bool) -> None:
     """
     from dtbench.base.errors import MissingError, TorchError
     from dtbench.report.documents.torch_report import document
+    from dtbench.report.page.torch_page import torch_page
     from dtbench.worker.torch_facts import facts
     from dtbench.worker.torch_facts.compare import report_on
     from dtbench.worker.torch_facts.used import read_uses
@@ -49,10 +50,12 @@ def judge_torch(*, as_json: bool) -> None:
     report = report_on(look_at_torch(), read_uses(), facts.TESTED)
     if report is None:
         raise MissingError("what a tested torch has is written down nowhere; `dtbench doctor --torch --record` does it")
+    page = torch_page(report)
+    write_answer(html, page)
     if as_json:
         print_json(document(report))
     else:
-        print_report(report)
+        print_markdown(page) if as_markdown else print_answer(page)
     if report.differences:
         raise TorchError(f"torch {report.torch} is not as {report.tested}, which dtbench was tested with")
 
@@ -82,17 +85,3 @@ def look_at_torch() -> "Facts":
             said = asked.stderr.strip().splitlines() or [f"it ended with {asked.returncode}"]
             raise MissingError(f"torch could not be looked at: {said[-1]}")
         return read_facts(path)
-
-
-def print_report(report: "TorchReport") -> None:
-    """Print how much was looked at, then a line for each thing that differs: what it breaks, and where."""
-    from dtbench.worker.torch_facts.compare import spell_places
-
-    counts = ((report.other_build, "of another build"), (report.unrecorded, "used since it was written down"))
-    left_out = "".join(f", {count} {why} left out" for count, why in counts if count)
-    print_line(
-        f"torch {report.torch} against {report.tested}, which dtbench was tested with: "
-        f"{report.looked_at:,} names looked at{left_out}, {len(report.differences)} differ"
-    )
-    for one in report.differences:
-        print_line(f"{one.kind} {one.name}: {one.change} — {one.breaks} — {spell_places(one.places)}")

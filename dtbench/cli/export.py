@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_aside, print_json, print_line, print_prose, print_table
+from dtbench.cli.console import print_answer, print_aside, print_json
 from dtbench.cli.find_launch import find_launch
-from dtbench.report.page.page import Column, Tone
+from dtbench.report.page.page import Column, Line, Page, Part, Table, Tone, lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dtbench.report.export.perfetto import ArchivePlan
+    from dtbench.report.documents.archive import WrittenArchive
     from dtbench.store.layout import LaunchFolder
     from dtbench.traces.job.trace_set import TraceSet
     from dtbench.traces.reader.source import TraceSource
@@ -62,17 +62,13 @@ def export(
     else:
         run = find_run(None if named == ["latest"] else named[0], results, print_aside)
         traces, sources = _read_launch(find_launch(run, cell=cell, launch=launch), workers)
+    from dtbench.report.documents.archive import WrittenArchive, document
     from dtbench.report.export.perfetto import plan_archive, write_archive
 
     refuse_overwritten_source(perfetto, sources)
     plan = plan_archive(traces, sources)
-    size_bytes = write_archive(plan, perfetto)
-    if as_json:
-        from dtbench.report.documents.archive import WrittenArchive, document
-
-        print_json(document(WrittenArchive(plan, perfetto, size_bytes)))
-    else:
-        _print_archive(plan, perfetto, size_bytes)
+    archive = WrittenArchive(plan, perfetto, write_archive(plan, perfetto))
+    print_json(document(archive)) if as_json else print_answer(archive_page(archive))
 
 
 def refuse_place(path: Path, *, force: bool) -> None:
@@ -128,22 +124,25 @@ def _read_launch(folder: "LaunchFolder", workers: int | None) -> "tuple[TraceSet
     return analyze_job(files, workers=workers, notes=find_absent_traces(folder)), [file.source for file in files]
 
 
-def _print_archive(plan: "ArchivePlan", path: Path, size_bytes: int) -> None:
+def archive_page(archive: "WrittenArchive") -> Page:
+    """Make the page of an archive: where it is, how far each rank's trace was moved, and what is left out."""
     from dtbench.base.units import format_bytes, format_ns
 
-    print_table(
-        [
-            Column("rank", is_number=True),
-            Column("moved later by", is_number=True),
-            Column("in the archive"),
-            Column("trace"),
-        ],
-        [
-            (str(trace.rank), format_ns(trace.offset_ns) if trace.offset_ns else "0", trace.member, trace.source.name)
-            for trace in plan.traces
-        ],
+    columns = (
+        Column("rank", is_number=True),
+        Column("moved later by", is_number=True),
+        Column("in the archive"),
+        Column("trace"),
     )
-    print_line()
-    for note in plan.notes:
-        print_prose(f"Note: {note}")
-    print_prose(f"Wrote {path} ({format_bytes(size_bytes)}); open it at https://ui.perfetto.dev.", tone=Tone.STRONG)
+    rows = [
+        (str(trace.rank), format_ns(trace.offset_ns) if trace.offset_ns else "0", trace.member, trace.source.name)
+        for trace in archive.plan.traces
+    ]
+    size = format_bytes(archive.size_bytes)
+    wrote = Line(f"Wrote {archive.path} ({size}); open it at https://ui.perfetto.dev.", Tone.STRONG)
+    return Page(
+        title=archive.path.name,
+        answer=(wrote,),
+        parts=(Part("traces", "", (Table("Traces", columns, rows, key="traces"),)),),
+        notes=lines(archive.plan.notes),
+    )

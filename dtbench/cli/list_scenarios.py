@@ -1,14 +1,10 @@
 """``dtbench list``: the scenarios that a name can find."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from dtbench.cli.console import print_json, print_line, print_table
-from dtbench.report.page.page import Column, Tone
-
-if TYPE_CHECKING:
-    from dtbench.scenario.catalog import ListedScenario
+from dtbench.cli.console import print_answer, print_json
 
 
 def list_scenarios(
@@ -22,20 +18,7 @@ def list_scenarios(
         from dtbench.report.documents.listed import document
 
         print_json(document(listed))
-        return
-    rows = [(scenario.entry.name, _describe(scenario), scenario.entry.origin.value) for scenario in listed]
-    print_table([Column("scenario"), Column("question"), Column("from")], rows)
-    for scenario in listed:
-        if scenario.error is not None:
-            print_line(f"{scenario.entry.name} cannot run:", tone=Tone.BAD)
-            print_line(scenario.error)
-    print_line("`dtbench check <scenario>` shows what it would do.")
+    else:
+        from dtbench.report.page.scenario_pages import listed_page
 
-
-def _describe(scenario: "ListedScenario") -> str:
-    question = scenario.question or "(no question on line 1)"
-    if scenario.error is not None:
-        return f"{question} (broken, see below)"
-    if scenario.entry.hidden_by is not None:
-        return f"{question} (overridden by {scenario.entry.hidden_by}, which has the same name)"
-    return question
+        print_answer(listed_page(listed))

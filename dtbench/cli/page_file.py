@@ -1,4 +1,4 @@
-"""What ``--html FILE`` writes: where it may lie, and the sentence that says where it does."""
+"""An answer in another form: what ``--html FILE`` writes, where that may lie and what says so, and ``--markdown``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +23,20 @@ HtmlFile = Annotated[
 ]
 """The option of every command that can write one."""
 
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request or an issue.")]
+"""The option of every command that can print it."""
+
 _ENDINGS = (".html", ".htm")
+
+
+def refuse_two_forms(*, as_json: bool, as_markdown: bool) -> None:
+    """Refuse to print an answer twice.
+
+    Raises:
+        BadParameter: both are asked for.
+    """
+    if as_json and as_markdown:
+        raise typer.BadParameter("give --json or --markdown, not both")
 
 
 def refuse_page_place(path: Path | None) -> None:

@@ -95,9 +95,9 @@ def say_same(comparison: Comparison) -> str:
 def _find_ways(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:
     """Return the first launch of each way in which launches of one side, or single steps of them, went."""
     ways: list[MeasuredLaunch] = []
-    for launch in (one for launch in launches for one in vary_steps(launch)):
-        if all(compare_launches(way, launch) for way in ways):
-            ways.append(launch)
+    for varied in (one for launch in launches for one in vary_steps(launch)):
+        if all(compare_launches(way, varied) for way in ways):
+            ways.append(varied)
     return ways
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +10,14 @@ from dtbench.base.errors import ComparisonError
 from dtbench.base.units import count_things
 from dtbench.comparison.changes import MOST_OWNERS, compare_metrics
 from dtbench.comparison.collectives import find_collective_changes
-from dtbench.comparison.comparison import Comparison, EnvironmentChange, MetricChange, Outcome, Side
+from dtbench.comparison.comparison import (
+    CollectiveChange,
+    Comparison,
+    EnvironmentChange,
+    MetricChange,
+    Outcome,
+    Side,
+)
 from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike
 from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
@@ -172,62 +180,43 @@ def compare_sides(
     labels = _tell_apart(baseline, candidate)
     _refuse_nothing(baseline, candidate, labels)
     treatment = find_treatment(baseline.settings, candidate.settings)
-    settings = (baseline.settings, candidate.settings)
     environment = (
-        *find_environment_changes(baseline.environment, candidate.environment, treatment, settings),
+        *find_environment_changes(
+            baseline.environment, candidate.environment, treatment, (baseline.settings, candidate.settings)
+        ),
         *find_machine_changes(baseline.machine, candidate.machine),
     )
-    unlike = [
-        *_spell_unlike(find_unlike(environment)),
-        *(f"within {labels[0]}, {words}" for words in baseline.unlike),
-        *(f"within {labels[1]}, {words}" for words in candidate.unlike),
-    ]
+    unlike = _find_unlike((baseline, candidate), labels, environment)
     if unlike and not force:
         raise ComparisonError(_refuse_unlike(labels, unlike))
     renamed = find_renamed(baseline, candidate)
-    candidate = rename_owners(candidate, renamed)
-    rounds = arrange(baseline.launches, candidate.launches)
-    unseen = name_parts((baseline, candidate), labels)
-    unlike_ranks = find_unlike_ranks((*baseline.launches, *candidate.launches))
-    of_ranks = tuple(say_unlike_ranks((baseline, candidate), labels))
-    parts = (*unseen, *(of_ranks if (EXPOSED, "") in unlike_ranks else ()))
-    is_doubted = bool(baseline.doubts or candidate.doubts)
+    sides = (baseline, rename_owners(candidate, renamed))
+    rounds = arrange(*(side.launches for side in sides))
+    seen = _find_seen(sides, labels)
     metrics = compare_metrics(
         rounds,
         threshold,
         asked,
-        is_doubted=is_doubted,
-        is_part=bool(parts),
-        is_of_other_ranks=are_of_other_ranks(baseline, candidate),
+        is_doubted=any(side.doubts for side in sides),
+        is_part=bool(seen.parts),
+        is_of_other_ranks=are_of_other_ranks(*sides),
     )
-    mechanism = find_mechanism(baseline, candidate, labels, unseen)
-    sides = tuple(
-        Side(
-            label=label,
-            paths=side.paths,
-            launches=len(side.launches),
-            is_interleaved=rounds.are_interleaved,
-        )
-        for side, label in zip((baseline, candidate), labels, strict=True)
-    )
+    mechanism = find_mechanism(*sides, labels, seen.not_seen)
+    first, second = (_describe_side(side, label, rounds) for side, label in zip(sides, labels, strict=True))
     findings = Findings(
-        baseline=sides[0],
-        candidate=sides[1],
-        are_traces=baseline.settings is None and candidate.settings is None,
+        baseline=first,
+        candidate=second,
+        are_traces=all(side.settings is None for side in sides),
         threshold=threshold,
         mechanism=() if mechanism.doubts else mechanism.changes,
         metrics=metrics,
-        parts=parts,
-        doubted=[label for side, label in zip((baseline, candidate), labels, strict=True) if side.doubts],
-        collectives=[
-            one
-            for one in (() if parts else find_collective_changes(baseline.launches, candidate.launches))
-            if (EXPOSED_BY_OWNER, one.owner) not in unlike_ranks
-        ],
+        parts=seen.parts,
+        doubted=[label for side, label in zip(sides, labels, strict=True) if side.doubts],
+        collectives=_compare_collectives(sides, seen),
     )
     return Comparison(
-        baseline=sides[0],
-        candidate=sides[1],
+        baseline=first,
+        candidate=second,
         sentence=write_sentence(findings),
         threshold=threshold,
         noise_floor=_find_noise(metrics),
@@ -237,27 +226,71 @@ def compare_sides(
         collectives=tuple(findings.collectives),
         notes=(
             *_note_unlike(unlike),
-            *say_new_defaults((baseline, candidate)),
-            *_note_unknown((baseline, candidate), labels),
+            *say_new_defaults(sides),
+            *_note_unknown(sides, labels),
             *say_renamed(renamed, labels),
-            *unseen,
-            *of_ranks,
+            *seen.not_seen,
+            *seen.of_ranks,
             *mechanism.notes,
-            *_note_statistics(rounds, (baseline, candidate), metrics),
+            *_note_statistics(rounds, sides, metrics),
             *_note_noise(metrics, rounds),
-            *_label_notes((baseline, candidate), labels),
+            *_label_notes(sides, labels),
         ),
         treatment=treatment,
         is_mechanism_known=mechanism.is_known,
         mechanism_not_known=mechanism.not_known,
         mechanism_doubts=mechanism.doubts,
-        doubts=tuple(
-            f"{label}: {doubt}"
-            for side, label in zip((baseline, candidate), labels, strict=True)
-            for doubt in side.doubts
-        ),
-        not_known=find_not_known((baseline, candidate)),
+        doubts=tuple(f"{label}: {doubt}" for side, label in zip(sides, labels, strict=True) for doubt in side.doubts),
+        not_known=find_not_known(sides),
     )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What keeps numbers of two sides from being of the same thing: parts and ranks that one of them has not.
+
+    Attributes:
+        not_seen: why what their traces tell cannot be compared, a clause each.
+        of_ranks: of which ranks numbers are that are not compared for it, a clause each.
+        unlike_ranks: those numbers, metric and subject.
+    """
+
+    not_seen: tuple[str, ...]
+    of_ranks: tuple[str, ...]
+    unlike_ranks: frozenset[tuple[str, str]]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Why what is exposed cannot be compared; none: it can."""
+        return (*self.not_seen, *(self.of_ranks if (EXPOSED, "") in self.unlike_ranks else ()))
+
+
+def _find_seen(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> _Seen:
+    return _Seen(
+        not_seen=name_parts(sides, labels),
+        of_ranks=tuple(say_unlike_ranks(sides, labels)),
+        unlike_ranks=find_unlike_ranks(launch for side in sides for launch in side.launches),
+    )
+
+
+def _compare_collectives(sides: tuple[MeasuredSide, MeasuredSide], seen: _Seen) -> list[CollectiveChange]:
+    """Return what changed in collectives, of owners that both sides saw on the same ranks."""
+    if seen.parts:
+        return []
+    changes = find_collective_changes(*(side.launches for side in sides))
+    return [one for one in changes if (EXPOSED_BY_OWNER, one.owner) not in seen.unlike_ranks]
+
+
+def _describe_side(side: MeasuredSide, label: str, rounds: Rounds) -> Side:
+    return Side(label=label, paths=side.paths, launches=len(side.launches), is_interleaved=rounds.are_interleaved)
+
+
+def _find_unlike(
+    sides: Sequence[MeasuredSide], labels: Sequence[str], environment: Sequence[EnvironmentChange]
+) -> list[str]:
+    """Say in what environments are unlike, between the sides and inside each."""
+    within = (f"within {label}, {words}" for side, label in zip(sides, labels, strict=True) for words in side.unlike)
+    return [*_spell_unlike(find_unlike(environment)), *within]
 
 
 def _label_notes(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """``dtbench coverage``."""
 
+import html
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dtbench.cli.coverage import sum_up
 from dtbench.cli.main import main
 from dtbench.plan.plan import Machine, make_plan
+from dtbench.report.page.coverage_page import sum_up
 from dtbench.runs.function_coverage import Evidence, State, cover
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.seeds.functions import FUNCTIONS, Reach
@@ -137,6 +138,18 @@ def test_the_table_has_a_row_for_each_function_and_sums_up_by_class(
     assert "not reached (nothing in torch 2.13 calls it): _rewrite_spec_if_needed" in out
     for file in {one.file for one in FUNCTIONS}:
         assert file in out
+
+
+def test_the_page_in_a_file_has_every_function_and_what_the_command_prints_first(
+    results: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    code, out, _ = call(capsys, "small", "--results", str(results), "--html", str(page))
+    assert (code, out.startswith("Reached: 1 of ")) == (0, True)
+    words = page.read_text()
+    assert "Reached: 1 of " in words
+    assert all(html.escape(one.name) in words for one in FUNCTIONS)
+    assert call(capsys, "small", "--results", str(results), "--html", str(tmp_path))[0] == 2
 
 
 def test_a_run_that_was_not_watched_is_refused_with_what_to_do(

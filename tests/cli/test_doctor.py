@@ -1,9 +1,11 @@
 """``dtbench doctor``, with machines that are not this one."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import typer
 
 from dtbench.cli import doctor as room
 from dtbench.cli.doctor import Finding, check_disk, check_interface, check_software, doctor, judge_scenario
@@ -144,9 +146,30 @@ def test_doctor_says_what_can_run_and_what_cannot(
     monkeypatch.setattr("dtbench.cli.torch_probe.probe_torch", lambda: CPU_TORCH)
     doctor(results=tmp_path, as_json=False)
     printed = capsys.readouterr().out
+    assert re.match(r"\d+ of \d+ scenarios can run here\n", printed)
     assert "can run: quickstart (" in printed
     assert "cannot run: eight_gpus: " in printed
     assert "2.13.0+cpu" in printed
+
+
+def test_a_report_of_a_bug_has_the_same_words_as_markdown_and_as_a_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("dtbench.cli.torch_probe.probe_torch", lambda: NoTorch("not installed"))
+    page = tmp_path / "doctor.html"
+    doctor(results=tmp_path, as_markdown=True, html=page)
+    printed = capsys.readouterr().out
+    rows = printed.splitlines()
+    assert re.fullmatch(r"\*\*0 of \d+ scenarios can run here\*\*", rows[0])
+    assert "| torch | not installed |" in rows
+    assert any(row.startswith("torch: install it as your cluster says") for row in rows)
+    assert r"- cannot run: eight\_gpus: torch: not installed" in rows
+    assert all(words in page.read_text() for words in ("eight_gpus: torch: not installed", "install it as your"))
+
+
+def test_json_and_markdown_are_not_printed_together() -> None:
+    with pytest.raises(typer.BadParameter, match="not both"):
+        doctor(as_json=True, as_markdown=True)
 
 
 def test_json_is_one_document(

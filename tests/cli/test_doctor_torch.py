@@ -8,6 +8,7 @@ import pytest
 
 from dtbench.cli import doctor_torch
 from dtbench.cli.main import main
+from dtbench.report.render.markdown import escape_markdown
 from dtbench.worker.torch_facts import compare, facts
 from dtbench.worker.torch_facts.facts import Facts, Kind, read_facts, spell_facts
 from dtbench.worker.torch_facts.used import read_uses
@@ -57,6 +58,17 @@ def test_what_differs_is_listed_and_the_exit_code_says_so(
     assert told.startswith(f"name {NAME}: gone — ")
     assert " — dtbench.worker.parallelize.owners:" in told
     assert printed.err == "torch 2.15.0 is not as 2.13.0, which dtbench was tested with\n"
+
+
+@pytest.mark.usefixtures("tested")
+def test_what_differs_is_in_the_page_and_in_markdown_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "torch.html"
+    assert call(monkeypatch, make("2.15.0", "absent"), "--torch", "--markdown", "--html", str(page)) == 13
+    (difference,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("- "))
+    assert difference.startswith(f"- name {escape_markdown(NAME)}: gone — ")
+    assert all(words in page.read_text() for words in (f"name {NAME}", "2 names looked at, 1 differ"))
 
 
 @pytest.mark.usefixtures("tested")

@@ -193,9 +193,7 @@ def test_what_all_steps_did_differently_is_a_change_and_the_odd_step_is_told(lau
 def test_steps_of_which_no_more_than_half_agree_are_told_of(launch_of: Make, side_of: Make) -> None:
     steps = (*unlike(AB, 2), *unlike((), 2))
     found = compare(launch_of, side_of, {**ALIKE, "order": None, "unlike_steps": steps}, ALIKE)
-    said = (
-        "launch0 of old issued other collectives in some of 4 PROFILED steps of each of ranks 0-3 than in others"
-    )
+    said = "launch0 of old issued other collectives in some of 4 PROFILED steps of each of ranks 0-3 than in others"
     assert found.mechanism_doubts == (said,)
     assert not found.is_mechanism_known
 

@@ -1,7 +1,8 @@
-"""What the ranks of a launch issued in a step, in which order: what most of their PROFILED steps did, and the others."""
+"""What the ranks of a launch issued in a step, in which order: most of their PROFILED steps, and the others."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
 import pandas as pd
 
 from dtbench.base.vocabulary import Operation, Purpose
@@ -41,7 +42,8 @@ def find_orders(collectives: pd.DataFrame, steps: pd.DataFrame) -> Orders:
             if way != order:
                 ranks_of.setdefault((way, count, of), []).append(int(str(rank)))
     unlike = (
-        StepsOrder(ranks=tuple(ranks), order=order, steps=count, of=of) for (order, count, of), ranks in ranks_of.items()
+        StepsOrder(ranks=tuple(ranks), order=order, steps=count, of=of)
+        for (order, count, of), ranks in ranks_of.items()
     )
     return replace(_put_together(by_rank), unlike_steps=tuple(unlike))
 

@@ -431,13 +431,13 @@ _HEAD: Final = Shape[TraceSet](
         Key(
             "not_compared",
             COUNT,
-            "collectives that ranks have in common and that do not tell who waits, clocks aside: in nothing of who waits",
+            "collectives that ranks have in common and that do not tell who waits, clocks aside: not in `waiting`",
             lambda traces: traces.over_ranks.waiting.uncompared,
         ),
         Key(
             "undecided",
             OrNan(COUNT),
-            "collectives of which every rank is compared, and it is not known for whom ranks waited; NaN: none is known",
+            "collectives that every rank tells of, and not for whom ranks waited; NaN: none is compared",
             lambda traces: _find_undecided(traces, traces.over_ranks.waiting.undecided),
         ),
         Key(

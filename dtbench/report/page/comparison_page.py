@@ -42,7 +42,7 @@ def comparisons_page(comparisons: Sequence[Comparison]) -> Page:
     Args:
         comparisons: at least one, of one command.
     """
-    left_out = tuple(Fact("left out", f"WARNING: left out: {words}", Tone.WARNING) for words in comparisons[0].left_out)
+    left_out = left_out_facts(comparisons)
     if len(comparisons) == 1:
         return replace(comparison_page(comparisons[0]), facts=left_out)
     return Page(
@@ -51,6 +51,11 @@ def comparisons_page(comparisons: Sequence[Comparison]) -> Page:
         parts=(Part("summary", "", (summary_table(comparisons),)), *map(_fold, comparisons)),
         facts=left_out,
     )
+
+
+def left_out_facts(comparisons: Sequence[Comparison]) -> tuple[Fact, ...]:
+    """Say what is in none of the comparisons of a command."""
+    return tuple(Fact("left out", f"WARNING: left out: {words}", Tone.WARNING) for words in comparisons[0].left_out)
 
 
 def _fold(comparison: Comparison) -> Part:

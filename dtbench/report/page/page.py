@@ -280,7 +280,6 @@ class Page:
         answer: for who reads nothing else. The parts of a run say it again at their place, those of traces and
             comparisons do not.
         notes: what must be known of the numbers.
-        places: where more is to be found.
     """
 
     title: str

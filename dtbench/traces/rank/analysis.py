@@ -33,12 +33,7 @@ from dtbench.traces.rank.by_purpose import PurposeSources
 from dtbench.traces.rank.contents import Contents
 from dtbench.traces.rank.cpu_contents import find_cpu_contents
 from dtbench.traces.rank.device_contents import find_device_contents
-from dtbench.traces.rank.doubt import (
-    count_lost,
-    doubt_groups,
-    doubt_overlap,
-    leave_comm,
-)
+from dtbench.traces.rank.doubt import Losses, count_lost
 from dtbench.traces.rank.understood import find_left_out, is_of_device
 from dtbench.traces.ranks.skew import CollectiveSkew
 from dtbench.traces.reader.header import PROFILERS
@@ -300,16 +295,8 @@ def _make_timeline(
 def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: Shares) -> TraceAnalysis:
     windows = [*timeline.steps, contents.whole]
     collectives, step_of = timeline.collectives, timeline.step_of
-    unseen = count_lost(collectives, step_of, timeline.unseen, contents.steps)
-    unknown = [*(step.number in contents.lost.steps for step in contents.steps), contents.lost.recorded is not None]
-    lost = [count + is_unknown for count, is_unknown in zip(unseen, unknown, strict=True)]
-    overlaps = [
-        doubt_overlap(overlap) if is_lossy else overlap
-        for overlap, is_lossy in zip(measure_overlaps(windows, contents.kinds, contents.recorded), lost, strict=True)
-    ]
-    overlaps[:-1] = [
-        leave_comm(one) if is_unknown else one for one, is_unknown in zip(overlaps[:-1], unknown[:-1], strict=True)
-    ]
+    losses = _find_losses(contents, timeline)
+    overlaps = losses.doubt_overlaps(measure_overlaps(windows, contents.kinds, contents.recorded))
     is_decided = [one.is_decided for one in overlaps[:-1]]
     stepped_ns = tuple(shares.stepped_exposed_ns(is_decided).tolist())
     timeline = replace(timeline, stepped_exposed_ns=stepped_ns, known_steps=tuple(is_decided))
@@ -317,23 +304,17 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         step_of=step_of,
         shares=shares,
         windows=tuple(windows),
-        is_lossy=tuple(map(bool, lost)),
-        are_kernels_lost=tuple(unknown),
+        is_lossy=tuple(map(bool, losses.counts)),
+        are_kernels_lost=losses.are_kernels_lost,
         compute=timeline.compute,
         waits=None if contents.is_device else contents.waits,
     )
     purposes = sources.account(collectives)
-    raw_ns = sum_unattributed(collectives, shares)
-    whole_ns = None if None in raw_ns else sum(time_ns or 0 for time_ns in raw_ns)
-    of_windows = zip([*raw_ns[:-1], whole_ns], lost, strict=True)
-    *unattributed_ns, whole_ns = (time_ns or None if is_lossy else time_ns for time_ns, is_lossy in of_windows)
-    groups = [
-        doubt_groups(rows) if is_lossy else rows
-        for rows, is_lossy in zip(
-            account_groups(collectives, step_of, shares, describe_groups(trace)), lost, strict=True
-        )
+    *unattributed_ns, whole_ns = losses.doubt_times(_sum_unattributed(collectives, shares))
+    groups = losses.doubt_groups(account_groups(collectives, step_of, shares, describe_groups(trace)))
+    unwatched = [
+        count + any(row.wait_ns is None for row in rows) for count, rows in zip(losses.counts, purposes, strict=True)
     ]
-    unwatched = [count + any(row.wait_ns is None for row in rows) for count, rows in zip(lost, purposes, strict=True)]
     probes = time_probes(trace, [step.host for step in contents.steps], timeline.compute)
     untold = find_untold(collectives, timeline.regions)
     if untold:
@@ -351,7 +332,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
                 purposes[:-1],
                 unattributed_ns,
                 probes,
-                unseen[:-1],
+                losses.unseen[:-1],
                 sources.place(untold),
                 [step.unsure_ns for step in contents.steps],
                 strict=True,
@@ -360,7 +341,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         unread=trace.unread.count,
         unknown_names=contents.unknown_names,
         accounts=make_accounts(
-            replace(contents.sources, lost=unseen),
+            replace(contents.sources, lost=losses.unseen),
             timeline.steps,
             contents.whole,
             groups=groups,
@@ -379,3 +360,18 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         purpose_sources=sources,
         untold=untold,
     )
+
+
+def _find_losses(contents: Contents, timeline: RankTimeline) -> Losses:
+    lost = contents.lost
+    return Losses(
+        unseen=tuple(count_lost(timeline.collectives, timeline.step_of, timeline.unseen, contents.steps)),
+        are_kernels_lost=(*(step.number in lost.steps for step in contents.steps), lost.recorded is not None),
+    )
+
+
+def _sum_unattributed(collectives: Sequence[Collective], shares: Shares) -> list[int | None]:
+    """Return the exposed time of collectives without an owner: of each step and, last, of the whole trace."""
+    of_parts = sum_unattributed(collectives, shares)
+    whole_ns = None if None in of_parts else sum(time_ns or 0 for time_ns in of_parts)
+    return [*of_parts[:-1], whole_ns]

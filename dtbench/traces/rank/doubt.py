@@ -4,7 +4,7 @@ A number above zero stays: so much was seen. Zero becomes None, because what was
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dtbench.traces.account.group_times import GroupTime
 from dtbench.traces.account.purpose_times import PurposeTime
@@ -33,7 +33,39 @@ def count_lost(
     return [*(lost.count(place) for place in range(len(steps))), len(lost)]
 
 
-def doubt_overlap(one: Overlap) -> Overlap:
+@dataclass(frozen=True)
+class Losses:
+    """What was not seen to run in each window: in the steps and, last, in the whole trace.
+
+    Attributes:
+        unseen: how many collectives were issued and not seen to run.
+        are_kernels_lost: whether kernels are lost, of whatever kind.
+    """
+
+    unseen: tuple[int, ...]
+    are_kernels_lost: tuple[bool, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How much is lost of each window; 0: nothing is, and its zeros were seen."""
+        return tuple(count + is_lost for count, is_lost in zip(self.unseen, self.are_kernels_lost, strict=True))
+
+    def doubt_overlaps(self, overlaps: Sequence[Overlap]) -> list[Overlap]:
+        """Return the account of each window with what is lost of it: a bound, or communication that was seen alone."""
+        *steps, whole = (_doubt_overlap(one) if lost else one for one, lost in zip(overlaps, self.counts, strict=True))
+        is_lost = self.are_kernels_lost[:-1]
+        return [*(_leave_comm(one) if lost else one for one, lost in zip(steps, is_lost, strict=True)), whole]
+
+    def doubt_groups(self, groups: Sequence[tuple[GroupTime, ...]]) -> list[tuple[GroupTime, ...]]:
+        """Return the process groups of each window, without zeros where something of it is lost."""
+        return [_doubt_groups(rows) if lost else rows for rows, lost in zip(groups, self.counts, strict=True)]
+
+    def doubt_times(self, times_ns: Sequence[int | None]) -> list[int | None]:
+        """Return a time of each window, none that is zero where something of it is lost."""
+        return [time_ns or None if lost else time_ns for time_ns, lost in zip(times_ns, self.counts, strict=True)]
+
+
+def _doubt_overlap(one: Overlap) -> Overlap:
     """Return an account as a bound: without zeros of communication, and without what is left over where one is gone."""
     exposed_ns = one.exposed_comm_ns or None
     return replace(
@@ -46,7 +78,7 @@ def doubt_overlap(one: Overlap) -> Overlap:
     )
 
 
-def leave_comm(one: Overlap) -> Overlap:
+def _leave_comm(one: Overlap) -> Overlap:
     """Return what is known of a step of which kernels are lost: communication that was seen; not how long it took."""
     return replace(NOT_SEEN, comm_ns=one.comm_ns, is_least=True)
 
@@ -73,7 +105,7 @@ def doubt_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
     )
 
 
-def doubt_groups(rows: Iterable[GroupTime]) -> tuple[GroupTime, ...]:
+def _doubt_groups(rows: Iterable[GroupTime]) -> tuple[GroupTime, ...]:
     """Return the process groups of a window without their zeros."""
     return tuple(
         replace(row, comm_ns=row.comm_ns or None, hidden_ns=row.hidden_ns or None, exposed_ns=row.exposed_ns or None)

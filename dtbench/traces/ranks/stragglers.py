@@ -205,7 +205,9 @@ def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]
         undecided += int(is_undecided.sum())
         undecided_ns += int(waits_ns[is_undecided].sum())
         open_ns += int(waits_ns[~skew.begins_everywhere].sum())
-        open_ns += int(np.minimum(waits_ns, skew.apart_ns[:, None])[is_undecided & (skew.is_late.sum(axis=1) < 2)].sum())
+        open_ns += int(
+            np.minimum(waits_ns, skew.apart_ns[:, None])[is_undecided & (skew.is_late.sum(axis=1) < 2)].sum()
+        )
     return Waiting(
         ranks=tuple(
             _make(rank, row, caused, can_be_last=rank in can_be_last, may_miss=rank in may_miss)

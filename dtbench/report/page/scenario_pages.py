@@ -1,0 +1,156 @@
+"""Scenarios as pages: those that a name can find, and what one of them would do."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dtbench.base.units import format_bytes, format_count
+from dtbench.plan.plan import Plan, count_wire_bytes
+from dtbench.plan.rules.newer_knobs import find_newer
+from dtbench.plan.traffic.planned import wire_bytes
+from dtbench.report.page.page import Cell, Column, Fact, Facts, Line, Page, Part, Prose, Row, Table, Tone, lines
+from dtbench.scenario.catalog import ListedScenario
+from dtbench.scenario.checks.check_words import describe_check
+from dtbench.scenario.load import ScenarioFile
+from dtbench.scenario.schema.repeat import describe_repeat
+from dtbench.scenario.schema.scenario import Scenario
+
+
+def listed_page(listed: Sequence[ListedScenario]) -> Page:
+    """Make the page of all scenarios, what is wrong with broken ones below."""
+    columns = tuple(map(Column, ("scenario", "question", "from")))
+    rows = [(one.entry.name, _describe_listed(one), one.entry.origin.value) for one in listed]
+    mistakes = [
+        line
+        for one in listed
+        if one.error is not None
+        for line in (Line(f"{one.entry.name} cannot run:", Tone.BAD), Line(one.error))
+    ]
+    more = Line("`dtbench check <scenario>` shows what it would do.")
+    return Page(
+        title="Scenarios",
+        answer=(),
+        parts=(Part("scenarios", "", (Table("", columns, rows, key="scenarios"), Prose((*mistakes, more)))),),
+    )
+
+
+def _describe_listed(scenario: ListedScenario) -> str:
+    question = scenario.question or "(no question on line 1)"
+    if scenario.error is not None:
+        return f"{question} (broken, see below)"
+    if scenario.entry.hidden_by is not None:
+        return f"{question} (overridden by {scenario.entry.hidden_by}, which has the same name)"
+    return question
+
+
+def plans_page(file: ScenarioFile, plans: Mapping[str, Plan]) -> Page:
+    """Make the page of what a scenario would do.
+
+    Args:
+        file: the scenario.
+        plans: of each of its cells, by name.
+    """
+    devices = sorted({f"{plan.device.value} ({plan.backend})" for plan in plans.values()})
+    tokens = list(dict.fromkeys(format_count(plan.tokens_per_step) for plan in plans.values()))
+    notes = (note for plan in plans.values() for note in plan.notes)
+    needs = (newer.says for cell in file.cells for newer in find_newer(cell.scenario))
+    parts = (
+        Part("cells", "", (_cells_table(file, plans),)),
+        Part("traffic", "", tuple(_traffic_blocks(plans))),
+        Part("claims", "", (Facts(tuple(_claims(file)), key="claims"),)),
+    )
+    return Page(
+        title=file.name,
+        question=file.question,
+        facts=(Fact("device", f"Device: {', '.join(devices)}; {' or '.join(tokens)} tokens per step"),),
+        answer=(),
+        parts=parts,
+        notes=lines(dict.fromkeys((*notes, *needs))),
+    )
+
+
+def _cells_table(file: ScenarioFile, plans: Mapping[str, Plan]) -> Table:
+    columns = (
+        Column("cell"),
+        Column("ranks", is_number=True),
+        Column("mesh"),
+        Column("parameters", is_number=True),
+        Column("state/rank", is_number=True),
+        Column("wire/device", is_number=True),
+    )
+    scenarios = {cell.name: cell.scenario for cell in file.cells}
+    rows = [_cell_row(name, scenarios[name], plan) for name, plan in plans.items()]
+    note = Line("state: weights, gradients and optimizer; activations and buffers come on top")
+    return Table("", columns, rows, (note,), key="cells")
+
+
+def _cell_row(name: str, scenario: Scenario, plan: Plan) -> Row:
+    return (
+        name,
+        Cell(str(plan.ranks), value=plan.ranks),
+        " x ".join(f"{axis.name.value} {axis.size}" for axis in plan.mesh),
+        "unknown" if plan.parameters is None else Cell(format_count(plan.parameters), value=plan.parameters),
+        _size_or_unknown(plan.state_bytes),
+        _size_or_unknown(count_wire_bytes(scenario, plan)),
+    )
+
+
+def _size_or_unknown(size_bytes: int | None) -> str | Cell:
+    return "unknown" if size_bytes is None else _size(size_bytes)
+
+
+def _size(size_bytes: int) -> Cell:
+    return Cell(format_bytes(size_bytes), value=size_bytes)
+
+
+def _traffic_blocks(plans: Mapping[str, Plan]) -> Iterator[Prose | Table]:
+    """Yield what crosses the wire, and of which cells it is not known yet."""
+    unknown = [name for name, plan in plans.items() if plan.traffic is None]
+    if unknown:
+        what = "what crosses the wire is computed once your model is built, and checked in the report."
+        yield Prose((Line(f"Cell {', '.join(unknown)}: {what}"),))
+    if len(unknown) == len(plans):
+        return
+    if all(plan.ranks == 1 for plan in plans.values()):
+        alone = "Nothing has to cross a wire: every cell is a single rank, its collectives have one member."
+        yield Prose((Line(alone),))
+    elif any(plan.traffic for plan in plans.values()):
+        yield _traffic_table(plans)
+
+
+def _traffic_table(plans: Mapping[str, Plan]) -> Table:
+    columns = (
+        Column("cell"),
+        Column("purpose"),
+        Column("collective"),
+        Column("axis"),
+        Column("count", is_number=True),
+        Column("size", is_number=True),
+        Column("wire", is_number=True),
+    )
+    rows = [row for name, plan in plans.items() for row in _traffic_rows(name, plan)]
+    note = Line("size: bytes as nccl-tests counts them; wire: what each device sends, by ring algorithms")
+    return Table("Planned traffic per device and step", columns, rows, (note,), key="traffic")
+
+
+def _traffic_rows(name: str, plan: Plan) -> Iterator[Row]:
+    sizes = {axis.name: axis.size for axis in plan.mesh}
+    for part in plan.traffic or ():
+        yield (
+            name,
+            part.purpose.value,
+            part.operation.value,
+            part.axis.value,
+            Cell(str(part.count), value=part.count),
+            _size(part.size_bytes),
+            _size(wire_bytes(part, sizes[part.axis])),
+        )
+
+
+def _claims(file: ScenarioFile) -> Iterator[Fact]:
+    """Yield what the file claims, and on how many launches that is judged where a rule finds the number."""
+    functions = file.checklist.functions
+    if functions:
+        yield Fact("Must be called", ", ".join(functions))
+    yield from (Fact("Check", describe_check(check)) for check in file.checklist.checks)
+    repeat = file.cells[0].scenario.repeat
+    if not isinstance(repeat, int):
+        yield Fact("repeat", f"auto takes {describe_repeat(repeat)}.")
