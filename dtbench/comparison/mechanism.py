@@ -65,8 +65,8 @@ def find_mechanism(
     is_certain = all(compare_launches(one, other) for one in ways[0] for other in ways[1])
     unlike = [
         words
-        for side, label in zip(sides, labels, strict=True)
-        for words in (*_say_unlike(side, label), *_say_unlike_steps(side, label))
+        for side, label in zip((baseline, candidate), labels, strict=True)
+        for words in (*_say_unlike(side.launches, label), *_say_unlike_steps(side, label))
     ]
     unstable = [words for side, label in zip(sides, labels, strict=True) for words in _say_unstable(side, label)]
     are_of_steps = baseline.has_steps and candidate.has_steps
@@ -111,13 +111,16 @@ def _say_unlike(launches: Sequence[MeasuredLaunch], label: str) -> Iterator[str]
         yield f"{', '.join(names)} of {label} {words} than {first.name}, which is compared"
 
 
-def _say_unlike_steps(launches: Sequence[MeasuredLaunch], label: str) -> Iterator[str]:
-    """Say in how many PROFILED steps of which ranks launches of a side did otherwise than in most."""
+def _say_unlike_steps(side: MeasuredSide, label: str) -> Iterator[str]:
+    """Say in how many PROFILED steps of which ranks launches of a side did otherwise than in most.
+
+    Nothing where collectives were not seen to run: steps may lack no more than these.
+    """
     named: dict[str, list[str]] = {}
-    for launch in launches:
+    for launch in () if side.unseen else side.launches:
         for words in _spell_unlike_steps(launch):
             named.setdefault(words, []).append(launch.name)
-    are_traces = all(launch.round is None for launch in launches)
+    are_traces = all(launch.round is None for launch in side.launches)
     for words, names in named.items():
         yield f"{label if are_traces else f'{join_words(names)} of {label}'} {words}"
 

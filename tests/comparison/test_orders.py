@@ -202,3 +202,15 @@ def test_steps_that_differ_in_what_is_not_told_of_all_do_not_differ(launch_of: M
     untold = [one.model_copy(update={"dtype": "", "owner": ""}) for one in AB]
     found = compare(launch_of, side_of, {**ALIKE, "unlike_steps": unlike(untold)}, ALIKE)
     assert (found.mechanism, found.mechanism_doubts) == ((), ())
+
+
+def test_steps_of_which_collectives_were_not_seen_are_not_said_to_have_issued_fewer(
+    launch_of: Make, side_of: Make
+) -> None:
+    launches = [launch_of(0, 100.0, order=AB, started=started) for started in (0, 1)]
+    first = launches[0].model_copy(update={**ALIKE, "unlike_steps": unlike(AB[:1])})
+    found = compare_sides(
+        side_of("old", [first]).model_copy(update={"unseen": 1}),
+        side_of("new", [launches[1].model_copy(update=ALIKE)]),
+    )
+    assert found.mechanism_doubts == ("1 collective of old was launched and not seen to run",)

@@ -121,11 +121,11 @@ class Waiting:
 
         None: for none alone, or another may be it.
         """
-        first, *others = sorted(self.ranks, key=lambda one: -(one.caused_wait_ns or 0)) or [None]
-        if first is None or not first.caused_wait_ns:
+        ranked = sorted(self.ranks, key=lambda one: -(one.caused_wait_ns or 0))
+        if not ranked or not ranked[0].caused_wait_ns:
             return None
-        next_ns = max((one.caused_wait_ns or 0 for one in others if one is not None), default=0)
-        return first if first.caused_wait_ns > next_ns + self.open_ns or not self.open_ns else None
+        next_ns = (ranked[1].caused_wait_ns or 0) if len(ranked) > 1 else 0
+        return ranked[0] if ranked[0].caused_wait_ns > next_ns + self.open_ns or not self.open_ns else None
 
     @property
     def uncompared(self) -> int:
