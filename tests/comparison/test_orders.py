@@ -1,7 +1,7 @@
 """What every rank issued, in which order: the lowest rank does not stand for the others where these differ."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -26,7 +26,7 @@ TOLD: dict[str, Any] = {"dtype": "float32", "group_size": 4}
 AB, BA = (gather("a"), gather("b")), (gather("b"), gather("a"))
 
 
-def issue(orders: dict[tuple[int, int], Sequence[str]]) -> pd.DataFrame:
+def issue(orders: Mapping[tuple[int, int], Sequence[str]]) -> pd.DataFrame:
     """Return collectives by (rank, step), 10 ns apart, in this order."""
     rows = [
         {
@@ -48,7 +48,7 @@ def issue(orders: dict[tuple[int, int], Sequence[str]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def find(orders: dict[tuple[int, int], Sequence[str]]) -> Orders:
+def find(orders: Mapping[tuple[int, int], Sequence[str]]) -> Orders:
     """Return the orders of these steps of ranks, also of those that issued nothing."""
     return find_orders(issue(orders), pd.DataFrame([*orders], columns=["rank", "step"]))
 

@@ -157,6 +157,30 @@ def test_a_collective_of_the_cpu_without_a_span_is_no_shorter_communication(tmp_
     check_that_nothing_is_compared(found, "1 collective of lost.json was launched and not seen to run")
 
 
+def test_a_step_without_collectives_is_not_taken_for_the_steps_that_have_some(tmp_path: Path) -> None:
+    """As under ``no_sync``: neither a call, nor an operator, nor work of gloo is in one step of three."""
+    whole = TRACES / "ddp_2ranks_rank0.json.gz"
+    trace = json.loads(gzip.decompress(whole.read_bytes()))
+    first = min(
+        (one for one in trace["traceEvents"] if one.get("name", "").startswith("ProfilerStep")),
+        key=lambda one: one["ts"],
+    )
+    trace["traceEvents"] = [
+        one
+        for one in trace["traceEvents"]
+        if not (
+            one.get("name", "").startswith(("gloo:", "c10d::", "dtbench::collective", "torch.distributed.ddp"))
+            and first["ts"] <= one["ts"] < first["ts"] + first["dur"]
+        )
+    ]
+    path = tmp_path / "without.json"
+    path.write_text(json.dumps({**trace, "traceName": "without"}), encoding="utf-8")
+    found = compare_paths(str(whole), str(path), results=tmp_path)
+    said = "without.json issued other collectives in 1 of 3 PROFILED steps of rank 0 than in most, which are compared"
+    assert found.mechanism_doubts == (said,)
+    assert judge(read_bound("mechanism changed"), found).kept is Kept.UNDECIDED
+
+
 @pytest.mark.parametrize("kept", [0, 1])
 def test_the_step_time_of_the_slowest_rank_is_not_compared_where_that_may_be_missing(tmp_path: Path, kept: int) -> None:
     whole = TRACES / "pipelines" / "1f1b"
