@@ -4,7 +4,7 @@ from typing import Final
 
 from dtbench.base.document import BYTES, FLAG, TEXT, Key, Many, OrNull, Schema, Shape, keys_of_fields, make_schema
 from dtbench.base.record_schema import Typed
-from dtbench.cli.doctor import Ability, Finding, LookedAt
+from dtbench.cli.machine_checks import Ability, Finding, LookedAt
 from dtbench.cli.torch_probe import CudaDevice, NoTorch, Torch
 from dtbench.plan.plan import Machine
 

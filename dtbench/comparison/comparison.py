@@ -180,7 +180,8 @@ class Comparison(Record):
         threshold: relative changes below it do not matter to the person who asks.
         noise_floor: largest relative change of the step time between halves of one side; NaN: too few launches.
         environment: in what machines and software differ.
-        mechanism: what was done differently, most telling first; empty: nothing.
+        mechanism: what was done differently, most telling first; empty: nothing that was seen, which
+            is not to say nothing where there are ``mechanism_doubts`` or something is not known.
         metrics: ``step_time`` first.
         collectives: sorted by the change of ``exposed_ns``, whichever way, largest first.
         notes: what was left out, and why.

@@ -38,11 +38,16 @@ def compare_launches(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[Mec
     return (*issued, *_compare_receipts(before.receipts, after.receipts))
 
 
+def compare_orders(before: Sequence[Issued], after: Sequence[Issued]) -> Iterator[MechanismChange]:
+    """Yield what two steps issued differently, as far as both tell it."""
+    orders = _blur(before, after)
+    for compare in (_compare_order_counts, _compare_sizes, _compare_kinds, _compare_order):
+        yield from compare(*orders)
+
+
 def _compare_other_ranks(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:
     for ranks, old, new in pair_others(before, after):
-        orders = _blur(old, new)
-        compared = (_compare_order_counts, _compare_sizes, _compare_kinds, _compare_order)
-        for change in (one for compare in compared for one in compare(*orders)):
+        for change in compare_orders(old, new):
             yield change.model_copy(update={"subject": f"{change.subject} of {name_ranks(ranks)}", "ranks": ranks})
 
 

@@ -1,7 +1,7 @@
 """What two sides did differently, what of it nobody knows, and whether the launches of each side did the same.
 
-The first launch stands for its side. Where others of the side did otherwise, and not every pair of launches differs,
-it cannot be said whether the sides do.
+The first launch stands for its side, and what most of a rank's PROFILED steps issued for all of them. Where others of
+the side did otherwise, and not every pair differs, it cannot be said whether the sides do.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
+from dtbench.base.units import name_ranks
 from dtbench.comparison.comparison import Comparison, MechanismChange
-from dtbench.comparison.issued import compare_launches
-from dtbench.comparison.reading.orders import have_same_ranks, share_orders
+from dtbench.comparison.issued import compare_launches, compare_orders
+from dtbench.comparison.reading.orders import find_order_of, have_same_ranks, share_orders, vary_steps
 from dtbench.comparison.reading.untold import find_untold_issued
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide
@@ -62,7 +63,11 @@ def find_mechanism(
     launches = [*sides[0], *sides[1]]
     ways = [_find_ways(side) for side in sides]
     is_certain = all(compare_launches(one, other) for one in ways[0] for other in ways[1])
-    unlike = [words for side, label in zip(sides, labels, strict=True) for words in _say_unlike(side, label)]
+    unlike = [
+        words
+        for side, label in zip((baseline, candidate), labels, strict=True)
+        for words in (*_say_unlike(side.launches, label), *_say_unlike_steps(side, label))
+    ]
     unstable = [words for side, label in zip(sides, labels, strict=True) for words in _say_unstable(side, label)]
     are_of_steps = baseline.has_steps and candidate.has_steps
     is_known = all(launch.traffic for launch in launches) or share_orders(launches)
@@ -88,11 +93,11 @@ def say_same(comparison: Comparison) -> str:
 
 
 def _find_ways(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:
-    """Return the first launch of each way in which launches of one side went."""
+    """Return the first launch of each way in which launches of one side, or single steps of them, went."""
     ways: list[MeasuredLaunch] = []
-    for launch in launches:
-        if all(compare_launches(way, launch) for way in ways):
-            ways.append(launch)
+    for varied in (one for launch in launches for one in vary_steps(launch)):
+        if all(compare_launches(way, varied) for way in ways):
+            ways.append(varied)
     return ways
 
 
@@ -104,6 +109,36 @@ def _say_unlike(launches: Sequence[MeasuredLaunch], label: str) -> Iterator[str]
             named.setdefault(words, []).append(launch.name)
     for words, names in named.items():
         yield f"{', '.join(names)} of {label} {words} than {first.name}, which is compared"
+
+
+def _say_unlike_steps(side: MeasuredSide, label: str) -> Iterator[str]:
+    """Say in how many PROFILED steps of which ranks launches of a side did otherwise than in most.
+
+    Nothing where collectives were not seen to run: steps may lack no more than these.
+    """
+    named: dict[str, list[str]] = {}
+    for launch in () if side.unseen else side.launches:
+        for words in _spell_unlike_steps(launch):
+            named.setdefault(words, []).append(launch.name)
+    are_traces = all(launch.round is None for launch in side.launches)
+    for words, names in named.items():
+        yield f"{label if are_traces else f'{join_words(names)} of {label}'} {words}"
+
+
+def _spell_unlike_steps(launch: MeasuredLaunch) -> Iterator[str]:
+    ranks_of: dict[tuple[str, str], list[int]] = {}
+    for rank in sorted({rank for unlike in launch.unlike_steps for rank in unlike.ranks}):
+        own = [unlike for unlike in launch.unlike_steps if rank in unlike.ranks]
+        most = find_order_of(launch, rank)
+        compared = [(one.steps, [*compare_orders(own[0].order if most is None else most, one.order)]) for one in own]
+        changes = [change for _, differing in compared for change in differing]
+        count = sum(steps for steps, differing in compared if differing)
+        for words in _spell_unlike(changes):
+            part = f"some of {own[0].of}" if most is None else f"{count} of {own[0].of}"
+            rest = "in others" if most is None else "in most, which are compared"
+            ranks_of.setdefault((f"{words} in {part} PROFILED steps of", f"than {rest}"), []).append(rank)
+    for (before, after), ranks in ranks_of.items():
+        yield f"{before} {'each of ' if len(ranks) > 1 else ''}{name_ranks(ranks)} {after}"
 
 
 def _say_unstable(launches: Sequence[MeasuredLaunch], label: str) -> Iterator[str]:

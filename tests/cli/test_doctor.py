@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from dtbench.cli import doctor as room
-from dtbench.cli.doctor import Finding, check_disk, check_interface, check_software, doctor, judge_scenario
+from dtbench.cli import machine_checks as room
+from dtbench.cli.doctor import doctor
+from dtbench.cli.machine_checks import Finding, check_disk, check_interface, check_software, judge_scenario
 from dtbench.cli.torch_probe import CudaDevice, NoTorch, Torch, probe_torch
 from dtbench.plan.plan import Machine
 from dtbench.scenario.catalog import ListedScenario, list_scenarios

@@ -13,8 +13,8 @@ import pytest
 
 from dtbench.base.columns import Unit
 from dtbench.base.document import NS, TEXT, Key, Many, OrNan, OrNull, Schema, Shape, make_schema
-from dtbench.cli.doctor import Ability, Finding, LookedAt
 from dtbench.cli.doctor_document import document as doctor_document
+from dtbench.cli.machine_checks import Ability, Finding, LookedAt
 from dtbench.cli.main import main
 from dtbench.cli.schema import DOCUMENTS, find_schema
 from dtbench.cli.torch_probe import CudaDevice, NoTorch, Torch

@@ -1,7 +1,7 @@
 """What every rank issued, in which order: the lowest rank does not stand for the others where these differ."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -9,10 +9,10 @@ import pandas as pd
 from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.gate import Kept, judge, read_bound
-from dtbench.comparison.reading.orders import find_orders
+from dtbench.comparison.reading.orders import Orders, find_orders
 from dtbench.comparison.run import compare_sides
 from dtbench.report.page.comparison_page import comparison_tables
-from dtbench.store.records.baseline import Issued, MeasuredLaunch, RanksOrder
+from dtbench.store.records.baseline import Issued, MeasuredLaunch, RanksOrder, StepsOrder
 from dtbench.traces.rows.collective_table import COLLECTIVES
 
 Make = Callable[..., Any]
@@ -26,7 +26,7 @@ TOLD: dict[str, Any] = {"dtype": "float32", "group_size": 4}
 AB, BA = (gather("a"), gather("b")), (gather("b"), gather("a"))
 
 
-def issue(orders: dict[tuple[int, int], Sequence[str]]) -> pd.DataFrame:
+def issue(orders: Mapping[tuple[int, int], Sequence[str]]) -> pd.DataFrame:
     """Return collectives by (rank, step), 10 ns apart, in this order."""
     rows = [
         {
@@ -48,16 +48,48 @@ def issue(orders: dict[tuple[int, int], Sequence[str]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def find(orders: Mapping[tuple[int, int], Sequence[str]]) -> Orders:
+    """Return the orders of these steps of ranks, also of those that issued nothing."""
+    return find_orders(issue(orders), pd.DataFrame([*orders], columns=["rank", "step"]))
+
+
 def test_ranks_that_issued_the_same_are_told_together_and_the_lowest_first() -> None:
-    found = find_orders(issue({(0, 1): "ab", (1, 1): "ba", (2, 1): "ab", (3, 1): "ba"}))
+    found = find({(0, 1): "ab", (1, 1): "ba", (2, 1): "ab", (3, 1): "ba"})
     assert (found.order, found.order_ranks) == (AB, (0, 2))
     assert found.other_orders == (RanksOrder(ranks=(1, 3), order=BA),)
 
 
 def test_a_rank_whose_steps_do_not_agree_has_no_order() -> None:
-    found = find_orders(issue({(0, 1): "ab", (0, 2): "ab", (1, 1): "ab", (1, 2): "ba"}))
+    found = find({(0, 1): "ab", (0, 2): "ab", (1, 1): "ab", (1, 2): "ba"})
     assert found.other_orders == (RanksOrder(ranks=(1,), order=None),)
-    assert find_orders(issue({(0, 1): "ab"}).head(0)).order is None
+    assert found.unlike_steps == tuple(StepsOrder(ranks=(1,), order=each, steps=1, of=2) for each in (AB, BA))
+    nothing = issue({(0, 1): "ab"}).head(0)
+    assert find_orders(nothing, pd.DataFrame([(0, 1)], columns=["rank", "step"])).order is None
+
+
+def test_a_step_that_issued_nothing_is_a_step_that_did_otherwise() -> None:
+    found = find({(0, 1): "ab", (0, 2): "", (0, 3): "ab", (0, 4): ""})
+    assert (found.order, found.order_ranks) == (None, (0,))
+    assert {one.order: (one.steps, one.of) for one in found.unlike_steps} == {AB: (2, 4), (): (2, 4)}
+
+
+def test_a_step_that_did_otherwise_than_most_is_kept_beside_these() -> None:
+    found = find({(rank, step): "aba" if step == 3 else "ab" for rank in (0, 1) for step in (1, 2, 3)})
+    assert (found.order, found.order_ranks) == (AB, (0, 1))
+    assert found.unlike_steps == (StepsOrder(ranks=(0, 1), order=(*AB, AB[0]), steps=1, of=3),)
+
+
+def test_a_size_that_is_not_the_same_in_all_steps_is_not_told() -> None:
+    steps = {(0, step): "ab" for step in (1, 2, 3)}
+    collectives = issue(steps)
+    is_last = (collectives["step"] == 3) & (collectives["owner"] == "b")
+    found = find_orders(
+        collectives.assign(size_bytes=collectives["size_bytes"].mask(is_last, 512)),
+        pd.DataFrame([*steps], columns=["rank", "step"]),
+    )
+    assert found.unlike_steps == ()
+    assert found.order is not None
+    assert [one.size_bytes for one in found.order] == [1024, None]
 
 
 def compare(launch_of: Make, side_of: Make, before: dict[str, Any], after: dict[str, Any]) -> Comparison:
@@ -132,3 +164,53 @@ def test_orders_of_unlike_ranks_are_not_held_against_each_other(launch_of: Make,
     assert judge(read_bound("mechanism changed"), unshared).kept is Kept.UNDECIDED
     other = compare(launch_of, side_of, both, {**only_other, "order": AB})
     assert [(one.what, one.subject) for one in other.mechanism] == [("order", "collective 1 of a step of rank 1")]
+
+
+def unlike(order: Sequence[Issued], steps: int = 1, of: int = 4) -> tuple[StepsOrder, ...]:
+    return (StepsOrder(ranks=(0, 1, 2, 3), order=tuple(order), steps=steps, of=of),)
+
+
+def test_most_steps_do_not_stand_for_all_of_them(launch_of: Make, side_of: Make) -> None:
+    """One step of four issued one more: neither "nothing" nor as many collectives."""
+    found = compare(launch_of, side_of, {**ALIKE, "unlike_steps": unlike((*AB, gather("c")))}, ALIKE)
+    said = (
+        "launch0 of old issued other collectives in 1 of 4 PROFILED steps of each of ranks 0-3 than in most, "
+        "which are compared"
+    )
+    assert found.mechanism_doubts == (said,)
+    assert said in found.notes
+    (section,) = (one for one in comparison_tables(found) if "differently" in one.title)
+    assert section.words == [("not established", said)]
+    assert judge(read_bound("mechanism changed"), found).kept is Kept.UNDECIDED
+
+
+def test_what_all_steps_did_differently_is_a_change_and_the_odd_step_is_told(launch_of: Make, side_of: Make) -> None:
+    found = compare(launch_of, side_of, {**ALIKE, "unlike_steps": unlike((*AB, gather("c")))}, {**ALIKE, "order": BA})
+    assert (found.mechanism_doubts, [one.what for one in found.mechanism]) == ((), ["order"])
+    assert [one for one in found.notes if "in 1 of 4 PROFILED steps" in one]
+
+
+def test_steps_of_which_no_more_than_half_agree_are_told_of(launch_of: Make, side_of: Make) -> None:
+    steps = (*unlike(AB, 2), *unlike((), 2))
+    found = compare(launch_of, side_of, {**ALIKE, "order": None, "unlike_steps": steps}, ALIKE)
+    said = "launch0 of old issued other collectives in some of 4 PROFILED steps of each of ranks 0-3 than in others"
+    assert found.mechanism_doubts == (said,)
+    assert not found.is_mechanism_known
+
+
+def test_steps_that_differ_in_what_is_not_told_of_all_do_not_differ(launch_of: Make, side_of: Make) -> None:
+    untold = [one.model_copy(update={"dtype": "", "owner": ""}) for one in AB]
+    found = compare(launch_of, side_of, {**ALIKE, "unlike_steps": unlike(untold)}, ALIKE)
+    assert (found.mechanism, found.mechanism_doubts) == ((), ())
+
+
+def test_steps_of_which_collectives_were_not_seen_are_not_said_to_have_issued_fewer(
+    launch_of: Make, side_of: Make
+) -> None:
+    launches = [launch_of(0, 100.0, order=AB, started=started) for started in (0, 1)]
+    first = launches[0].model_copy(update={**ALIKE, "unlike_steps": unlike(AB[:1])})
+    found = compare_sides(
+        side_of("old", [first]).model_copy(update={"unseen": 1}),
+        side_of("new", [launches[1].model_copy(update=ALIKE)]),
+    )
+    assert found.mechanism_doubts == ("1 collective of old was launched and not seen to run",)

@@ -105,6 +105,12 @@ def test_a_step_that_one_rank_does_not_mark_is_left_out(tmp_path: Path) -> None:
     overlap = OVERLAP.tabulate(analyze_traces([whole]).analyses)
     assert steps[0] == overlap.groupby("step")["step_ns"].max().median()
     assert steps[1] == overlap[overlap["step"] != 2].groupby("step")["step_ns"].max().median()
+    assert other.doubts[0] == "PERHAPS NOT REPRESENTATIVE: step 2 is left out on all ranks, as rank 1 lacks it"
+    assert not [note for note in other.notes if "are over the ranks that have it" in note], "they are not"
+    assert {row.cause for row in other.launches[0].owned} == {None}
+    found = compare_paths(str(whole), str(lost), results=tmp_path)
+    assert "and lost may stand for no others, so what follows may not either" in found.sentence
+    assert [one for one in found.doubts if "step 2 is left out on all ranks" in one]
 
 
 def test_sends_named_by_their_stage_are_no_less_of_those_named_by_their_peer(tmp_path: Path) -> None:
@@ -137,6 +143,42 @@ def test_a_collective_that_was_launched_and_not_seen_is_no_collective_less(tmp_p
         lose_kernel(path)
     found = compare_paths(str(whole), str(lost), results=tmp_path)
     check_that_nothing_is_compared(found, "2 collectives of lost were launched and not seen to run")
+
+
+def test_a_collective_of_the_cpu_without_a_span_is_no_shorter_communication(tmp_path: Path) -> None:
+    """Its operator was recorded, its work by gloo was not."""
+    whole = TRACES / "ddp_2ranks_rank0.json.gz"
+    trace = json.loads(gzip.decompress(whole.read_bytes()))
+    lost = [one for one in trace["traceEvents"] if one.get("name") == "gloo:all_reduce"][4]
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if one is not lost]
+    path = tmp_path / "lost.json"
+    path.write_text(json.dumps({**trace, "traceName": "lost"}), encoding="utf-8")
+    found = compare_paths(str(whole), str(path), results=tmp_path)
+    check_that_nothing_is_compared(found, "1 collective of lost.json was launched and not seen to run")
+
+
+def test_a_step_without_collectives_is_not_taken_for_the_steps_that_have_some(tmp_path: Path) -> None:
+    """As under ``no_sync``: neither a call, nor an operator, nor work of gloo is in one step of three."""
+    whole = TRACES / "ddp_2ranks_rank0.json.gz"
+    trace = json.loads(gzip.decompress(whole.read_bytes()))
+    first = min(
+        (one for one in trace["traceEvents"] if one.get("name", "").startswith("ProfilerStep")),
+        key=lambda one: one["ts"],
+    )
+    trace["traceEvents"] = [
+        one
+        for one in trace["traceEvents"]
+        if not (
+            one.get("name", "").startswith(("gloo:", "c10d::", "dtbench::collective", "torch.distributed.ddp"))
+            and first["ts"] <= one["ts"] < first["ts"] + first["dur"]
+        )
+    ]
+    path = tmp_path / "without.json"
+    path.write_text(json.dumps({**trace, "traceName": "without"}), encoding="utf-8")
+    found = compare_paths(str(whole), str(path), results=tmp_path)
+    said = "without.json issued other collectives in 1 of 3 PROFILED steps of rank 0 than in most, which are compared"
+    assert found.mechanism_doubts == (said,)
+    assert judge(read_bound("mechanism changed"), found).kept is Kept.UNDECIDED
 
 
 @pytest.mark.parametrize("kept", [0, 1])

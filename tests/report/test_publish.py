@@ -102,8 +102,8 @@ def test_a_time_that_a_table_of_another_version_lacks_is_left_out(run: RunFolder
     folder = run.launch("cap-1", 0)
     for table in TABLES:
         write_table(folder.derived_table(table.name), table.tabulate(()))
-    row = {"rank": 0, "step": 1, "purpose": "unshard", "count": 1, "size_bytes": 1, "comm_ns": 5, "hidden_ns": 5}
-    write_table(folder.derived_table("purposes"), pd.DataFrame([row]))
+    row = {"step": 1, "purpose": "unshard", "count": 1, "size_bytes": 1, "comm_ns": 5, "hidden_ns": 5}
+    write_table(folder.derived_table("purposes"), pd.DataFrame([{"rank": rank, **row} for rank in range(2)]))
     publish_cell(run.path, "cap-1")
     tags = read_back(run.tensorboard / "cap-1" / "launch0").Tags()["scalars"]
     assert "hidden_ms/unshard" in tags

@@ -13,6 +13,7 @@ import pytest
 from dtbench.base.units import format_ns
 from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.cli.console import print_table
+from dtbench.report.documents.traces import collective_rows, document_head
 from dtbench.report.page.page import Table, words_of
 from dtbench.report.page.trace_page import (
     MOST_OWNERS,
@@ -243,6 +244,21 @@ def test_of_many_ranks_those_that_others_wait_for_longest_are_shown(ddp: TraceSe
     section = waiting_table(replace(ddp, over_ranks=replace(ddp.over_ranks, waiting=waiting)))
     assert [row[0] for row in section.words] == [str(rank) for rank in range(4, MOST_RANKS + 4)]
     assert section.said == (f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}",)
+
+
+def test_where_it_is_not_known_for_whom_ranks_waited_that_is_counted_and_nobody_named() -> None:
+    """Two ranks share a device: who was last is told in 2 of 18, and 68 of the 760 us that they waited are of these."""
+    traces = analyze_traces([RECORDED / "two_ranks_one_gpu" / "graph"])
+    lines = answer_lines(traces)
+    said = "for whom ranks wait is not known in 16 of 18 collectives (692 us of waiting, summed over ranks)"
+    assert f"{said}, so who is waited for longest is not known" in lines
+    assert not [line for line in lines if "is last in" in line or "issued no later" in line]
+    found = document_head(traces)
+    rows = list(collective_rows(traces))
+    unknown = [row for row in rows if row["last_rank"] == "NaN" and row["step"] != "NaN"]
+    assert (found["undecided"], len(unknown)) == (16, 2 * 16)
+    assert (found["undecided_ns"], found["not_compared"]) == (692_312, 0)
+    assert {row[2] for row in waiting_table(traces).words} == {"1 (16 not known)"}
 
 
 def test_long_names_and_causes_fit_a_narrow_terminal(

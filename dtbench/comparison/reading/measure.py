@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from dtbench.base.units import name_ranks, name_steps
 from dtbench.base.vocabulary import Cause, Operation, Purpose
 from dtbench.comparison.metrics import (
     EXPOSED_BY_OWNER,
@@ -74,7 +75,7 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
     summary = summarize_side(alone, device)
     ranks = range(data.cell.plan.ranks)
     owned = _give_causes(total_owned(counted, overlap, ranks), is_doubted=is_doubted)
-    orders = find_orders(collectives[collectives["step"].notna()])
+    orders = find_orders(collectives[collectives["step"].notna()], launch.tables.overlap)
     name = launch.folder.path.name
     measured = MeasuredLaunch(
         name=name,
@@ -92,6 +93,7 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
         order=orders.order,
         order_ranks=orders.order_ranks,
         other_orders=orders.other_orders,
+        unlike_steps=orders.unlike_steps,
         receipts=summary.receipts,
         is_stable=all(record.traffic_is_stable for record in launch.ranks),
         first_start_ns=launch.first_start_ns,
@@ -103,17 +105,23 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
     return measured, doubt and doubt.removeprefix(f"{name}: ")
 
 
-def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[str, ...]]:
+def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[str, ...], tuple[str, ...]]:
     """Return the numbers of someone's traces, which are one launch, and why their steps may not stand for others.
 
-    They are of their steps; where there are none, of the whole traces, and no step time is told.
+    They are of the steps that all ranks have; where there are none, of the whole traces, and no step time is told.
+
+    Returns:
+        The numbers; which steps are left out, and which ranks lack them; what else speaks against the steps that count.
+        Clauses both.
     """
     overlap, collectives = OVERLAP.tabulate(traces.analyses), COLLECTIVES.tabulate(traces.analyses)
     overlap = overlap.dropna(subset="step_ns")
     purposes = PURPOSES.tabulate(traces.analyses)
     slowest_ns: Sequence[float] = ()
+    left_out: tuple[str, ...] = ()
     if len(overlap):
-        overlap = _keep_of_all_ranks(overlap)
+        whole, overlap = overlap, _keep_of_all_ranks(overlap)
+        left_out = tuple(_say_left_out(whole, overlap))
         slowest_ns = [float(time_ns) for time_ns in overlap.groupby("step")["step_ns"].max()]
         purposes = purposes[purposes["step"].isin(overlap["step"])]
         collectives = collectives[collectives["step"].isin(overlap["step"])]
@@ -130,8 +138,8 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
     counted = keep_of_steps(collectives, known)
     doubts = spell_doubts(doubt_steps(read_steps_of_traces(traces.analyses)))
     ranks = [one.rank for one in traces.analyses]
-    owned = _give_causes(total_owned(counted, known, ranks), is_doubted=bool(doubts))
-    orders = find_orders(collectives)
+    owned = _give_causes(total_owned(counted, known, ranks), is_doubted=bool(left_out or doubts))
+    orders = find_orders(collectives, overlap)
     measured = MeasuredLaunch(
         name=name,
         started_unix_ns=None,
@@ -148,14 +156,32 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         order=orders.order,
         order_ranks=orders.order_ranks,
         other_orders=orders.other_orders,
+        unlike_steps=orders.unlike_steps,
     )
-    return measured, doubts
+    return measured, left_out, doubts
 
 
 def _keep_of_all_ranks(overlap: pd.DataFrame) -> pd.DataFrame:
-    """Leave out steps that not all ranks have, where all have some: theirs are means and maxima over others."""
-    ranks = overlap.groupby("step")["rank"].transform("nunique")
-    return overlap[ranks == overlap["rank"].nunique()] if (ranks == overlap["rank"].nunique()).any() else overlap
+    """Leave out steps that not all ranks have, where all have some: theirs are means and maxima over others.
+
+    Args:
+        overlap: columns ``rank`` and ``step``, a row for each.
+    """
+    is_shared = overlap.groupby("step")["rank"].transform("nunique") == overlap["rank"].nunique()
+    return overlap[is_shared] if is_shared.any() else overlap
+
+
+def _say_left_out(overlap: pd.DataFrame, kept: pd.DataFrame) -> Iterator[str]:
+    """Say which steps are in no number, as some ranks lack them: those that are may not stand for them."""
+    ranks = {*overlap["rank"]}
+    steps_of: dict[tuple[int, ...], list[int]] = {}
+    for step, those in overlap[~overlap["step"].isin(kept["step"])].groupby("step"):
+        steps_of.setdefault(tuple(sorted(ranks - {*those["rank"]})), []).append(int(str(step)))
+    for lacking, steps in steps_of.items():
+        are, which = ("is", "it") if len(steps) == 1 else ("are", "them")
+        have = "lacks" if len(lacking) == 1 else "lack"
+        left = f"{name_steps(steps)} {are} left out on all ranks, as {name_ranks(lacking)} {have} {which}"
+        yield f"PERHAPS NOT REPRESENTATIVE: {left}"
 
 
 def _give_causes(owned: tuple[OwnedTime, ...], *, is_doubted: bool) -> tuple[OwnedTime, ...]:

@@ -58,6 +58,7 @@ def _rename(launch: MeasuredLaunch, names: Mapping[str, str]) -> MeasuredLaunch:
             "owned": tuple(one.model_copy(update={"owner": names.get(one.owner, one.owner)}) for one in launch.owned),
             "order": order(launch.order),
             "other_orders": tuple(some.model_copy(update={"order": order(some.order)}) for some in launch.other_orders),
+            "unlike_steps": tuple(some.model_copy(update={"order": order(some.order)}) for some in launch.unlike_steps),
         }
     )
 

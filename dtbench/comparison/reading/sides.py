@@ -35,6 +35,7 @@ from dtbench.store.records.outline import say_unlisted
 from dtbench.store.records.run import tell_reason_in_a_line
 from dtbench.traces.job.foreign import analyze_traces, are_traces
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.job import LacksSteps
 from dtbench.traces.notes.note import say_notes
 
 ONLY: Final = ""
@@ -200,7 +201,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
 
 
 def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
-    launch, doubts = measure_traces(traces, path.name)
+    launch, left_out, doubts = measure_traces(traces, path.name)
     whole = path.resolve()
     return MeasuredSide(
         labels=(path.name or whole.name, *("/".join(whole.parts[-count:]) for count in (2, 3)), str(whole)),
@@ -209,12 +210,12 @@ def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
         environment=None,
         machine=read_machines(traces),
         launches=(launch,),
-        notes=say_notes(traces.notes),
+        notes=say_notes(note for note in traces.notes if not (left_out and isinstance(note, LacksSteps))),
         ranks=tuple(one.rank for one in traces.analyses),
         world_size=traces.world_size,
         has_steps=any(one.metric == STEP_TIME for one in launch.measurements),
-        unseen=sum(len(one.timeline.unseen) for one in traces.analyses),
-        doubts=doubts,
+        unseen=sum(one.unseen for one in traces.analyses),
+        doubts=(*left_out, *doubts),
     )
 
 

@@ -304,6 +304,7 @@ _WAITING: Final = Shape[tuple[RankWaiting, LateRank | None]](
                     comm_ns=NS,
                     skew_wait_ns=OrNan(NS),
                     caused_wait_ns=OrNan(NS),
+                    undecided=COUNT,
                 ),
                 Key(
                     "wait_fraction",
@@ -383,6 +384,11 @@ def _find_handed_on(traces: TraceSet) -> int | None:
     return waiting.handed_on_ns if is_known else None
 
 
+def _find_undecided(traces: TraceSet, number: int) -> int | None:
+    """Return a number of collectives whose skew is known; None where there are none."""
+    return number if traces.over_ranks.waiting.collectives else None
+
+
 def _find_waiting(traces: TraceSet) -> Iterator[tuple[RankWaiting, LateRank | None]]:
     late = {one.rank: one for one in traces.late_ranks}
     return ((one, late.get(one.rank)) for one in traces.over_ranks.waiting.ranks)
@@ -422,6 +428,24 @@ _HEAD: Final = Shape[TraceSet](
             lambda traces: traces.names_on_comm_lanes,
         ),
         Key("owners", Many(_OWNER), "whose communication is exposed and why, most first", lambda traces: traces.owners),
+        Key(
+            "not_compared",
+            COUNT,
+            "collectives that ranks have in common and that do not tell who waits, clocks aside: not in `waiting`",
+            lambda traces: traces.over_ranks.waiting.uncompared,
+        ),
+        Key(
+            "undecided",
+            OrNan(COUNT),
+            "collectives that every rank tells of, and not for whom ranks waited; NaN: none is compared",
+            lambda traces: _find_undecided(traces, traces.over_ranks.waiting.undecided),
+        ),
+        Key(
+            "undecided_ns",
+            OrNan(NS),
+            "how long ranks waited in these, summed over them: in no rank's `caused_wait_ns`; NaN likewise",
+            lambda traces: _find_undecided(traces, traces.over_ranks.waiting.undecided_ns),
+        ),
         Key("waiting", Many(_WAITING), "who waits for whom", _find_waiting),
         Key(
             "handed_on_ns",

@@ -85,7 +85,7 @@ METRICS: Final = Table[Comparison, None, MetricChange](
 
 MECHANISM: Final = Table[Comparison, None, MechanismChange](
     name="mechanism",
-    doc="What was done differently, one row each; no row: nothing.",
+    doc="What was done differently, one row each; no row: nothing that was seen, see mechanism_doubts.",
     find=lambda comparison: ((None, row) for row in comparison.mechanism),
     keys=(),
     columns=(

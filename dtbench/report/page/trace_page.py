@@ -21,6 +21,7 @@ from dtbench.traces.account.overlap_tax import CAVEAT
 from dtbench.traces.job.means import MeanPurpose, Spread, average, average_purposes
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rank.analysis import TraceAnalysis
+from dtbench.traces.ranks.stragglers import RankWaiting
 from dtbench.traces.time.overlap import Overlap
 
 MOST_STEP_ROWS = 12
@@ -325,6 +326,14 @@ def _unknown_ns(gap: GapTime, part: str) -> int:
     return gap.launch_unknown_ns - (0 if part == "comm_wait_ns" else gap.perhaps_comm_ns)
 
 
+def _spell_last(one: RankWaiting) -> str | Cell:
+    """Spell in how many collectives a rank was last, and in how many that is not known."""
+    if one.last is None:
+        return "n/a"
+    open_ = f" ({one.undecided} not known)" if one.undecided else ""
+    return Cell(f"{one.last}{open_}", value=one.last)
+
+
 def waiting_table(traces: TraceSet) -> Table:
     """Return who waits for whom, over all collectives that could be compared over ranks."""
     waiting = traces.over_ranks.waiting
@@ -340,7 +349,7 @@ def waiting_table(traces: TraceSet) -> Table:
             (
                 str(one.rank),
                 _count(one.collectives),
-                "n/a" if one.last is None else _count(one.last),
+                _spell_last(one),
                 Cell(format_ns(one.skew_wait_ns), value=one.skew_wait_ns),
                 Cell(format_fraction(one.wait_fraction), value=one.wait_fraction),
                 Cell(format_ns(one.caused_wait_ns), value=one.caused_wait_ns),

@@ -91,10 +91,19 @@ class Issued(Record):
 
 
 class RanksOrder(Record):
-    """What some ranks issued in a PROFILED step, in this order; None: the steps of each of them do not agree."""
+    """What some ranks issued in most PROFILED steps, in this order; None: no more than half of each one's agree."""
 
     ranks: Annotated[tuple[int, ...], Field(min_length=1)]
     order: tuple[Issued, ...] | None
+
+
+class StepsOrder(Record):
+    """What ``steps`` of the ``of`` PROFILED steps of each of some ranks issued, where that is not what most did."""
+
+    ranks: Annotated[tuple[int, ...], Field(min_length=1)]
+    order: tuple[Issued, ...]
+    steps: int
+    of: int
 
 
 class MeasuredLaunch(Record):
@@ -107,10 +116,12 @@ class MeasuredLaunch(Record):
             traces, or by versions that did not keep it.
         round: of equal text for launches of one run that took turns; None: traces.
         traffic: what the lowest rank issued in a MEASURED step; empty where nobody recorded it.
-        order: what the lowest rank issued in a PROFILED step, in this order; None: its steps do not agree, or no trace.
+        order: what the lowest rank issued in most PROFILED steps, in this order; None: no more than half of them agree,
+            or no trace.
         order_ranks: who issued ``order``, the lowest rank first; empty: what others did is not told (by versions that
             looked at the lowest rank alone).
         other_orders: what ranks that are not among these issued.
+        unlike_steps: what ranks issued in other steps than most; by versions that did not keep it none.
         receipts: one for each knob, the worst of all ranks.
         is_stable: no rank issued different collectives in different MEASURED steps.
     """
@@ -126,6 +137,7 @@ class MeasuredLaunch(Record):
     receipts: tuple[Receipt, ...]
     order_ranks: tuple[int, ...] = ()
     other_orders: tuple[RanksOrder, ...] = ()
+    unlike_steps: tuple[StepsOrder, ...] = ()
     is_stable: bool = True
     first_start_ns: int | None = None
 

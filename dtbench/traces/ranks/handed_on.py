@@ -21,7 +21,7 @@ import numpy as np
 from dtbench.traces.ranks.align import ABSENT
 from dtbench.traces.ranks.elsewhere import Elsewhere
 from dtbench.traces.ranks.skew import GroupSkew
-from dtbench.traces.time.intervals import Intervals, Ints, unite, unite_all
+from dtbench.traces.time.intervals import Bools, Intervals, Ints, unite, unite_all
 
 _LONG_AGO: Final = np.iinfo(np.int64).min // 2
 
@@ -105,6 +105,19 @@ def _place_late(
             late[rows] = places.setdefault(several, len(places))
             together[several] += len(rows)
     return late
+
+
+def find_undecided(skew: GroupSkew, may_hand_on: Set[int]) -> Bools:
+    """Tell in which collectives, of which every rank is compared, some waited and it is not known for whom.
+
+    Returns:
+        Shape ``(m,)``.
+    """
+    meets_elsewhere = np.isin(skew.group.ranks, list(may_hand_on))
+    is_together = (skew.is_late.sum(axis=1) > 1) & ~(skew.is_late & meets_elsewhere).any(axis=1)
+    waits = skew.awaits & skew.begins & (skew.wait_ns > 0)
+    is_told = (skew.last_column != ABSENT) | is_together
+    return np.asarray(skew.is_known & skew.begins_everywhere & waits.any(axis=1) & ~is_told, dtype=np.bool_)
 
 
 def _is_waiting(skew: GroupSkew, column: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:

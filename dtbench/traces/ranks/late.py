@@ -126,7 +126,7 @@ def find_late_ranks(
     waiting = over_ranks.waiting
     caused_ns = {one.rank: one.caused_wait_ns for one in waiting.ranks if one.caused_wait_ns}
     together_ns = (one.caused_wait_ns for one in waiting.together)
-    least_ns = _LEAST_CAUSED * sum((*caused_ns.values(), *together_ns, waiting.untold_ns))
+    least_ns = _LEAST_CAUSED * sum((*caused_ns.values(), *together_ns, waiting.untold_ns, waiting.undecided_ns))
     by_rank = {timeline.rank: timeline for timeline in timelines}
     found = []
     for rank in sorted(caused_ns, key=lambda rank: -caused_ns[rank])[:_MOST_RANKS]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dtbench.base.units import count_things, format_fraction, format_ns, name_ranks
 from dtbench.traces.ranks.align import ABSENT
-from dtbench.traces.ranks.handed_on import Caused, sum_caused
+from dtbench.traces.ranks.handed_on import Caused, find_undecided, sum_caused
 from dtbench.traces.ranks.match import Matches
 from dtbench.traces.ranks.skew import GroupSkew
 from dtbench.traces.time.overlap import divide
@@ -24,6 +24,7 @@ class RankWaiting:
         collectives: number of them, and of those in which it waits for nobody and was last.
         last: how often this rank alone began last, by more than clocks may be off, in groups of which every rank is
             compared; None: it is in no such.
+        undecided: in how many of them, of which every rank is compared, it is not known for whom ranks waited.
         comm_ns: sum of their spans.
         skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this, and
             None where it waited for none that was.
@@ -38,6 +39,7 @@ class RankWaiting:
     comm_ns: int
     skew_wait_ns: int | None
     caused_wait_ns: int | None
+    undecided: int = 0
 
     @property
     def wait_fraction(self) -> float:
@@ -77,6 +79,11 @@ class Waiting:
         handed_on_ns: sum of waits for ranks that had been delayed by waiting themselves, or may have been.
         untold_ns: the part of that of which no trace tells whether they waited so long.
         together: ranks that came last together, those first that were waited for longest.
+        undecided: in how many, of which every rank is compared, it is not known for whom ranks waited: several may have
+            been last, as far as clocks tell.
+        undecided_ns: how long ranks waited in these, summed over them.
+        open_ns: the part of that which they may have waited for one rank alone, and of what they waited, at least, in
+            those that are ``partial``.
         outside: where anything ran in steps, how many whose skew is known ran outside all: of them nothing is said.
     """
 
@@ -92,6 +99,9 @@ class Waiting:
     handed_on_ns: int = 0
     untold_ns: int = 0
     together: tuple[LateTogether, ...] = ()
+    undecided: int = 0
+    undecided_ns: int = 0
+    open_ns: int = 0
     outside: int | None = None
 
     @property
@@ -107,9 +117,20 @@ class Waiting:
 
     @property
     def straggler(self) -> RankWaiting | None:
-        """The rank that the others waited longest for; None: for none alone, or one that was not seen may be it."""
-        worst = max(self.ranks, key=lambda one: one.caused_wait_ns or 0, default=None)
-        return worst if worst is not None and worst.caused_wait_ns else None
+        """The rank that the others waited longest for, whoever caused the waits of which that is not known.
+
+        None: for none alone, or another may be it.
+        """
+        ranked = sorted(self.ranks, key=lambda one: -(one.caused_wait_ns or 0))
+        if not ranked or not ranked[0].caused_wait_ns:
+            return None
+        next_ns = (ranked[1].caused_wait_ns or 0) if len(ranked) > 1 else 0
+        return ranked[0] if ranked[0].caused_wait_ns > next_ns + self.open_ns or not self.open_ns else None
+
+    @property
+    def uncompared(self) -> int:
+        """How many matched collectives say nothing about who waits, clocks aside."""
+        return self.unknown - self.astray
 
 
 def sum_waiting(
@@ -161,7 +182,8 @@ def _count_known(skews: Sequence[GroupSkew]) -> int:
 
 def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]) -> Waiting:
     ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
-    sums = np.zeros((len(ranks), 4), dtype=np.int64)
+    sums = np.zeros((len(ranks), 5), dtype=np.int64)
+    undecided, undecided_ns, open_ns = 0, 0, 0
     caused = sum_caused(skews, may_hand_on)
     may_miss: set[int] = set()
     can_be_last: set[int] = set()
@@ -178,6 +200,14 @@ def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]
         sums[rows, 1] += is_last.sum(axis=0)
         sums[rows, 2] += np.where(known, skew.span_ns, 0).sum(axis=0)
         sums[rows, 3] += waits_ns.sum(axis=0)
+        is_undecided = find_undecided(skew, may_hand_on)
+        sums[rows, 4] += (known & is_undecided[:, None]).sum(axis=0)
+        undecided += int(is_undecided.sum())
+        undecided_ns += int(waits_ns[is_undecided].sum())
+        open_ns += int(waits_ns[~skew.begins_everywhere].sum())
+        open_ns += int(
+            np.minimum(waits_ns, skew.apart_ns[:, None])[is_undecided & (skew.is_late.sum(axis=1) < 2)].sum()
+        )
     return Waiting(
         ranks=tuple(
             _make(rank, row, caused, can_be_last=rank in can_be_last, may_miss=rank in may_miss)
@@ -195,6 +225,9 @@ def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]
         handed_on_ns=caused.handed_on_ns,
         untold_ns=sum(caused.untold_ns.values()),
         together=_rank_together(caused),
+        undecided=undecided,
+        undecided_ns=undecided_ns,
+        open_ns=open_ns,
     )
 
 
@@ -205,7 +238,7 @@ def _rank_together(caused: Caused) -> tuple[LateTogether, ...]:
 
 def _make(rank: int, sums: Sequence[int], caused: Caused, *, can_be_last: bool, may_miss: bool) -> RankWaiting:
     """Put together what is known of one rank; where it cannot be last it is not known who was."""
-    collectives, last, comm_ns, skew_wait_ns = sums
+    collectives, last, comm_ns, skew_wait_ns, undecided = sums
     caused_wait_ns = caused.waited_ns[rank,] or (None if caused.untold_ns[rank] else 0)
     return RankWaiting(
         rank=rank,
@@ -214,6 +247,7 @@ def _make(rank: int, sums: Sequence[int], caused: Caused, *, can_be_last: bool, 
         comm_ns=comm_ns,
         skew_wait_ns=None if may_miss and not skew_wait_ns else skew_wait_ns,
         caused_wait_ns=caused_wait_ns if can_be_last else None,
+        undecided=undecided,
     )
 
 
@@ -225,8 +259,9 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
     without = f", without {waiting.alone} that could not be found in any other trace" if waiting.alone else ""
     without += f", without {waiting.outside} outside all steps" if waiting.outside else ""
     without += f", without {waiting.astray} in which clocks disagree" if waiting.astray else ""
+    without += f", without {waiting.uncompared} that do not tell who waits" if waiting.uncompared else ""
     over = f"({count_things(waiting.collectives, 'collective')}{without})"
-    are_all = not (without or waiting.unknown)
+    are_all = not without
     comm = f"the {'' if are_all else 'compared '}communication of {count_things(len(waiting.ranks), 'rank')}"
     if math.isnan(waiting.wait_fraction):
         sentences = [f"how much of {comm} is waiting for the last rank to begin is not known {over}"]
@@ -234,9 +269,11 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
         share = f"{'at least ' if waiting.partial else ''}{format_fraction(waiting.wait_fraction)}"
         sentences = [f"{share} of {comm} is waiting for the last of them to begin {over}"]
     worst = waiting.straggler
+    sentences += [*_describe_partial(waiting), *_describe_undecided(waiting)]
     if worst is not None:
+        told = f"{worst.collectives - worst.undecided}{' of which that is known' if worst.undecided else ''}"
         sentences.append(
-            f"rank {worst.rank} is last in {worst.last} of {worst.collectives}; the others wait"
+            f"rank {worst.rank} is last in {worst.last} of {told}; the others wait"
             f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks"
         )
     sentences += _describe_together(waiting, least_ns=0 if worst is None else worst.caused_wait_ns or 0)
@@ -245,7 +282,7 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
         whole = f"for {format_ns(waiting.handed_on_ns)}{' more' if is_more else ''}, summed over ranks, they wait"
         before = "may only hand on how long they waited for others before"
         sentences.append(f"{whole} for ranks that {before}: that is counted for none")
-    return (*sentences, *_describe_partial(waiting), *_describe_launched(waiting))
+    return (*sentences, *_describe_launched(waiting))
 
 
 def _describe_together(waiting: Waiting, least_ns: int) -> list[str]:
@@ -255,6 +292,17 @@ def _describe_together(waiting: Waiting, least_ns: int) -> list[str]:
         return []
     who = f"{name_ranks(late.ranks)} come last together in {late.collectives} of {waiting.collectives}"
     return [f"{who}; the others wait {format_ns(late.caused_wait_ns)} for them, summed over ranks"]
+
+
+def _describe_undecided(waiting: Waiting) -> list[str]:
+    """Say in how many it is not known for whom ranks waited, and whether that leaves open for whom they did longest."""
+    is_open = waiting.straggler is None and any(one.caused_wait_ns for one in waiting.ranks)
+    most = "who is waited for longest is not known"
+    if not waiting.undecided:
+        return [most] if is_open else []
+    part = f"{waiting.undecided} of {count_things(waiting.collectives, 'collective')}"
+    waited = f"{format_ns(waiting.undecided_ns)} of waiting, summed over ranks"
+    return [f"for whom ranks wait is not known in {part} ({waited}){f', so {most}' if is_open else ''}"]
 
 
 def _describe_partial(waiting: Waiting) -> list[str]:

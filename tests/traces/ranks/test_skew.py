@@ -14,7 +14,7 @@ from dtbench.traces.notes.clocks import ClockCorrected, ManyClocksCorrected
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.over_ranks import compare_ranks
-from dtbench.traces.ranks.stragglers import Waiting, describe_waiting
+from dtbench.traces.ranks.stragglers import RankWaiting, Waiting, describe_waiting
 from dtbench.traces.time.intervals import Intervals
 from tests.known import known
 
@@ -563,3 +563,77 @@ def test_hundreds_of_ranks_on_hosts_two_milliseconds_apart_name_the_right_stragg
         assert expected.waiting.straggler is not None
         assert compared.waiting.straggler.rank == expected.waiting.straggler.rank
         assert sum(map(len, say_notes(compared.notes))) < 2_000
+
+
+def wait_for(*caused_ns: int, undecided: int = 0, open_ns: int = 0) -> Waiting:
+    """Return what is known of ranks that were waited for so long, each last in one of ten collectives."""
+    ranks = [
+        RankWaiting(
+            rank=rank,
+            collectives=10,
+            last=1,
+            comm_ns=100_000,
+            skew_wait_ns=50_000,
+            caused_wait_ns=waited_ns,
+            undecided=undecided,
+        )
+        for rank, waited_ns in enumerate(caused_ns)
+    ]
+    return Waiting(
+        ranks=tuple(ranks),
+        collectives=10,
+        partial=0,
+        launched=0,
+        unknown=0,
+        undecided=undecided,
+        undecided_ns=60_000,
+        open_ns=open_ns,
+    )
+
+
+def test_a_rank_that_another_may_be_waited_for_longer_than_is_not_named() -> None:
+    """Eight of ten collectives do not tell for whom ranks waited: the rest of them names nobody."""
+    assert describe_waiting(wait_for(9_000, 5_000, undecided=8, open_ns=4_000)) == (
+        "50.0 % of the communication of 2 ranks is waiting for the last of them to begin (10 collectives)",
+        (
+            "for whom ranks wait is not known in 8 of 10 collectives (60.0 us of waiting, summed over ranks), "
+            "so who is waited for longest is not known"
+        ),
+    )
+    named = wait_for(9_001, 5_000, undecided=8, open_ns=4_000)
+    assert named.straggler == named.ranks[0]
+    assert describe_waiting(named)[1:] == (
+        "for whom ranks wait is not known in 8 of 10 collectives (60.0 us of waiting, summed over ranks)",
+        "rank 0 is last in 1 of 2 of which that is known; the others wait 9.00 us for it, summed over ranks",
+    )
+
+
+def test_collectives_that_do_not_tell_who_waits_are_counted() -> None:
+    waiting = replace(wait_for(9_000, 5_000), unknown=5, astray=2)
+    assert describe_waiting(waiting)[0] == (
+        "50.0 % of the compared communication of 2 ranks is waiting for the last of them to begin "
+        "(10 collectives, without 2 in which clocks disagree, without 3 that do not tell who waits)"
+    )
+
+
+def test_collectives_of_which_clocks_do_not_tell_who_was_last_are_undecided(jobs: Any) -> None:
+    """Two machines, whose clocks are known to 20 us: who came 10 us later is not known, who came 2 ms later is."""
+    spans = [(0, 4_000_000), (5_000_000, 9_000_000), (10_000_000, 14_000_000)]
+    late_ns = (2_000_000, 10_000, 2_000_000)
+    jitter_ns = (0, 40_000, 0)
+    timelines = [
+        jobs.timeline(
+            rank,
+            [
+                jobs.collective(start + rank * late, end + rank * jitter, group="0", seq=seq, group_size=2)
+                for seq, ((start, end), late, jitter) in enumerate(zip(spans, late_ns, jitter_ns, strict=True))
+            ],
+            host=f"node{rank}",
+        )
+        for rank in range(2)
+    ]
+    _, described, waiting = analyze(timelines)
+    assert [one.last_rank for one in described[0]] == [1, None, 1]
+    assert (waiting.collectives, waiting.undecided, [one.undecided for one in waiting.ranks]) == (3, 1, [1, 1])
+    assert 0 < waiting.open_ns <= waiting.undecided_ns < 100_000
+    assert waiting.straggler == waiting.ranks[1]
