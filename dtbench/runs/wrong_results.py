@@ -35,7 +35,8 @@ def say_unseen(cell: CellSummary) -> str | None:
 def why_no_total(cell: CellSummary) -> str | None:
     """Say, as a clause, why owners' times do not add up to what was exposed, so that none is a share; None: they do."""
     if cell.unknown_owners:
-        return f"what {count_things(cell.unknown_owners, 'more owner')} left exposed is not known"
+        owner = "more owner" if cell.owners else "owner"
+        return f"what {count_things(cell.unknown_owners, owner)} left exposed is not known"
     if len({row.part for row in cell.owners}) > 1:
         return "what owners left exposed is known of different steps"
     return say_unseen(cell)

@@ -245,7 +245,8 @@ def _by_owner(cell: "CellSummary", collectives: pd.DataFrame, steps: pd.DataFram
     )
     is_untold = not rows and bool(steps["exposed_comm_ns"].sum())
     unknown = "Whose the exposed time is, and why, is not known." if is_untold else None
-    note = _note(cell, marks, unknown, *owner_lines(chosen), sentences.limit_sentence(chosen) if rows else None)
+    of_rows = (*owner_lines(chosen), sentences.limit_sentence(chosen)) if rows else ()
+    note = _note(cell, marks, unknown, *of_rows)
     bars = tuple(_owner_bar(parts, marks) for parts in rows)
     title = "Exposed time by owner and cause, per step and rank"
     return Chart(title=title, parts=cause_parts(), bars=bars, note=note, table=table)
