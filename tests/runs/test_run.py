@@ -323,7 +323,7 @@ def test_where_nothing_was_left_alone_the_report_says_what_is_left(made: MadeRun
     write_table(made.launch.steps, pd.DataFrame(rows, columns=list(STEPS.dtypes)).astype(STEPS.dtypes))
     notes = summarize_run(made.folder.path).cells[0].notes
     left_out = "launch0: 2 MEASURED steps are left out: other virtual machines had 2.0 % of the cores or more in them"
-    assert f"{left_out}, and 50.0 % in those that are kept" in notes
+    assert f"{left_out}; the least disturbed are kept, with 50.0 % there" in notes
 
 
 @pytest.mark.parametrize(

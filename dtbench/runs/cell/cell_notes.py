@@ -310,7 +310,7 @@ def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
         kept = find_disturbance(launch.steps)
         takers = () if launch.record is None else launch.record.takers
         who = name_takers(takers)
-        rest = f", and {format_fraction(kept)} in those that are kept" if kept >= DISTURBED else ""
+        rest = f"; the least disturbed are kept, with {format_fraction(kept)} there" if kept >= DISTURBED else ""
         disturbed = launch.left_out_rows.get(STEPS_NAME, launch.steps)
         by_processes = "taken_fraction" in disturbed and bool((disturbed["taken_fraction"] >= DISTURBED / 2).any())
         others = "others" if who or by_processes else "other virtual machines"
