@@ -349,7 +349,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         unread=trace.unread.count,
         unknown_names=contents.unknown_names,
         accounts=make_accounts(
-            replace(contents.sources, lost=losses.unseen),
+            replace(contents.sources, lost=losses.may_be_more, lost_copies=losses.are_copies_lost),
             timeline.steps,
             contents.whole,
             groups=groups,
