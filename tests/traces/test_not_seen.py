@@ -262,7 +262,7 @@ def test_a_gaps_part_that_is_not_known_takes_no_step_out_of_the_means(
 def test_hidden_and_exposed_are_means_over_the_same_steps_and_owners_add_up_to_them(draw: Callable[..., Path]) -> None:
     drawing = """
         step ProfilerStep#1               @1  |==============              |
-        step ProfilerStep#2               @1  |              =======       |
+        step ProfilerStep#2               @1  |              ========      |
         range nccl:all_reduce             @1  |  =            =    =       |
         call cudaLaunchKernel             @1  |a.b           .c.. d e      |
         kernel gemm                       @7  |  aaaa           d          |
