@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dtbench.base.commands import spell_word
+from dtbench.machine.processes import count_cores
 
 if TYPE_CHECKING:
     from dtbench.cli.torch_probe import NoTorch, Torch
@@ -132,13 +133,6 @@ def check_machine(machine: "Machine", results: Path) -> list[Finding]:
         check_disk(results),
         check_interface(os.environ.get("GLOO_SOCKET_IFNAME"), sorted(psutil.net_if_addrs())),
     ]
-
-
-def count_cores() -> int:
-    """Count the cores that this process may use."""
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_disk(results: Path) -> Finding:

@@ -1,12 +1,11 @@
 """What this machine offers to a plan."""
 
-import os
-
 import psutil
 
 from dtbench.base.errors import MissingError
 from dtbench.base.signals import hold_signals
 from dtbench.base.torch_versions import spell_tested_torch
+from dtbench.machine.processes import count_cores
 from dtbench.plan.plan import Machine
 
 NO_TORCH = (
@@ -24,10 +23,9 @@ def read_machine() -> Machine:
     version = read_torch_version()
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory_bytes = psutil.virtual_memory().total
     cuda_devices = torch.cuda.device_count()
-    return Machine(cpu_cores=cores, cuda_devices=cuda_devices, memory_bytes=memory_bytes, torch=version)
+    return Machine(cpu_cores=count_cores(), cuda_devices=cuda_devices, memory_bytes=memory_bytes, torch=version)
 
 
 def read_torch_version() -> str:

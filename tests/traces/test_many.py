@@ -183,7 +183,7 @@ def test_a_process_with_several_threads_does_not_fork() -> None:
 def test_where_memory_would_not_do_for_two_one_process_reads_all(
     files: list[TraceFile], starts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(many, "count_usable_cores", lambda: 4)
+    monkeypatch.setattr(many, "count_cores", lambda: 4)
     monkeypatch.setattr(many, "_MEMORY_PER_BYTE", 1e12)
     assert len(analyze_files(files)) == 8
     assert starts == []

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from dtbench.base.errors import StoreError
+from dtbench.machine.processes import count_cores
 from dtbench.report.event_files.publish import publish
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_data
-from dtbench.traces.job.many import count_usable_cores
 
 _WORTH: Final = 4
 """Runs; below it, one process is done before others have started."""
@@ -18,7 +18,7 @@ _WORTH: Final = 4
 
 def publish_runs(runs: Sequence[Path]) -> tuple[str, ...]:
     """Put plots and event files into each run's folder; gives a sentence for each run that could not be published."""
-    workers = min(count_usable_cores(), len(runs))
+    workers = min(count_cores(), len(runs))
     if len(runs) < _WORTH or workers < 2:
         found = [_publish(run) for run in runs]
     else:  # a fork would copy locks that this process's threads hold

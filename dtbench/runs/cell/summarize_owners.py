@@ -19,7 +19,6 @@ _COLUMNS: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 _KEY: Final = ["owner", "operation", "purpose"]
 _OPERATIONS: Final = {str(operation): operation for operation in Operation}
 _NUMBERS: Final = (
-    "rank",
     "start_ns",
     "end_ns",
     "exposed_ns",
@@ -51,7 +50,6 @@ class _Collective(NamedTuple):
     """Launch, where there are several, rank and step."""
     place: int
     """Among those of its owner in that step of that rank."""
-    rank: int
     start_ns: int | None
     end_ns: int | None
     exposed_ns: int | None
@@ -69,6 +67,11 @@ class _Collective(NamedTuple):
         """What all ranks' parts of one collective have in common, and no other collective of the owner has."""
         *launch, _, step = self.step
         return (*launch, step, self.place)
+
+    @property
+    def rank(self) -> int:
+        """Whose part of it this is."""
+        return self.step[-2]
 
     @property
     def took_ns(self) -> int | None:

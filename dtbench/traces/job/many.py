@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from dtbench.machine.processes import count_cores
 from dtbench.traces.garbage import without_collection
 from dtbench.traces.rank.file import Answer, TraceFile, Unusable, analyze_file, serve
 
@@ -46,16 +47,11 @@ def analyze_files(files: Sequence[TraceFile], *, workers: int | None = None) -> 
     expected = [_estimate_bytes(file.path) for file in files]
     if len(files) < 2 or sum(expected) < _WORTH_BYTES or os.name == "nt":  # Windows cannot wait for several pipes
         return [answer for file in files for answer in analyze_file(file)]
-    wanted = min(count_usable_cores(), _count_that_fit(max(expected))) if workers is None else workers
+    wanted = min(count_cores(), _count_that_fit(max(expected))) if workers is None else workers
     count = min(wanted, len(files))
     if count < 2:
         return [answer for file in files for answer in analyze_file(file)]
     return _analyze_in_processes(files, expected, count)
-
-
-def count_usable_cores() -> int:
-    """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _estimate_bytes(path: Path) -> int:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from dtbench.base.redaction import redact_value, redact_variables
 from dtbench.base.torch_versions import is_tested_torch, spell_tested_torch
-from dtbench.machine.processes import die_with_parent
+from dtbench.machine.processes import count_cores, die_with_parent
 from dtbench.scenario.schema.scenario import VARIABLE_PREFIXES, Scenario
 from dtbench.store.layout import LAUNCHER_VARIABLE
 from dtbench.store.records.rank import Receipt
@@ -34,7 +34,7 @@ def read_environment() -> Environment:
         host=platform.node(),
         system=platform.platform(),
         processor=_processor(),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=count_cores(),
         memory_bytes=psutil.virtual_memory().total,
         python=sys.version.split()[0],
         torch=torch.__version__,
