@@ -54,7 +54,7 @@ FAULTS: Final = (
     ),
     Fault(
         "the fastest rank's steps beside a save",
-        "runs/cell/summarize_state_steps.py",
+        "runs/cell/summarize_extras.py",
         "[max(one) for one in zip",
         "[min(one) for one in zip",
         f"{RUNS}summarize_state_steps.py::test_the_slowest_rank_of_each_step_counts_and_wrong_keys_of_all",
@@ -348,7 +348,7 @@ FAULTS: Final = (
     ),
     Fault(
         "the most calls of a rank for the fewest",
-        "runs/cell/summarize_probes.py",
+        "runs/cell/summarize_extras.py",
         "calls=min(function.calls",
         "calls=max(function.calls",
         f"{RUNS}summarize_probes.py::test_of_ranks_that_differ_the_fewest_and_the_most_calls_are_told_and_the_mean_time",

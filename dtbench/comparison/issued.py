@@ -12,8 +12,11 @@ from dtbench.comparison.reading.orders import pair_lowest, pair_others
 from dtbench.comparison.reading.untold import find_untold_issued
 from dtbench.store.records.baseline import Issued, MeasuredLaunch
 from dtbench.store.records.rank import Receipt, ReceiptOutcome
+from dtbench.store.records.traffic import Traffic
 
 _Kind = tuple[Purpose | None, Operation | None]
+
+_Traffic = tuple[Traffic, ...]
 
 _NONE = "none"
 _RANKS: Final = {"count": 0, "size_bytes": 1, "dtype": 2, "group_size": 3, "async": 4, "algorithm": 5, "order": 6}
@@ -33,7 +36,7 @@ def compare_launches(before: MeasuredLaunch, after: MeasuredLaunch) -> tuple[Mec
         sized = {change.subject for change in issued if change.what == "size_bytes"}
         issued += [change for change in _compare_sizes(*orders) if change.subject not in sized]
         issued += _compare_order(*orders)
-    issued = issued or [*_compare_other_ranks(before, after)]
+    issued = issued or [*_compare_other_traffic(before, after)] or [*_compare_other_ranks(before, after)]
     issued.sort(key=lambda change: _RANKS[change.what])
     return (*issued, *_compare_receipts(before.receipts, after.receipts))
 
@@ -49,6 +52,21 @@ def _compare_other_ranks(before: MeasuredLaunch, after: MeasuredLaunch) -> Itera
     for ranks, old, new in pair_others(before, after):
         for change in compare_orders(old, new):
             yield change.model_copy(update={"subject": f"{change.subject} of {name_ranks(ranks)}", "ranks": ranks})
+
+
+def _compare_other_traffic(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:
+    """Compare what was recorded of ranks other than the lowest, as far as both sides tell it."""
+    if before.other_traffic is None or after.other_traffic is None or not (before.traffic and after.traffic):
+        return
+    sides = [{rank: one.traffic for one in side.other_traffic or () for rank in one.ranks} for side in (before, after)]
+    pairs: dict[tuple[_Traffic, _Traffic], list[int]] = {}
+    for rank in sorted({*sides[0], *sides[1]}):
+        pair = sides[0].get(rank, before.traffic), sides[1].get(rank, after.traffic)
+        pairs.setdefault(pair, []).append(rank)
+    for (old, new), ranks in pairs.items():
+        for change in _compare_traffic(old, new):
+            subject = f"{change.subject} of {name_ranks(ranks)}"
+            yield change.model_copy(update={"subject": subject, "ranks": tuple(ranks)})
 
 
 def name_issued(purpose: Purpose | None, operation: Operation | None) -> str:
@@ -92,15 +110,14 @@ def _without(orders: Sequence[Sequence[Issued]], untold: Mapping[str, object]) -
 
 def _compare_counts(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:
     if before.traffic and after.traffic:
-        yield from _compare_traffic(before, after)
+        yield from _compare_traffic(before.traffic, after.traffic)
     elif (lowest := pair_lowest(before, after)) is not None:
         yield from _compare_order_counts(*_blur(*lowest))
 
 
-def _compare_traffic(before: MeasuredLaunch, after: MeasuredLaunch) -> Iterator[MechanismChange]:
+def _compare_traffic(before: _Traffic, after: _Traffic) -> Iterator[MechanismChange]:
     """Compare what was recorded as it was issued."""
-    old = {(one.purpose, one.operation, one.axis): one for one in before.traffic}
-    new = {(one.purpose, one.operation, one.axis): one for one in after.traffic}
+    old, new = ({(one.purpose, one.operation, one.axis): one for one in side} for side in (before, after))
     axes = Counter(key[:2] for key in dict.fromkeys((*old, *new)))
     for key in dict.fromkeys((*old, *new)):
         purpose, operation, axis = key

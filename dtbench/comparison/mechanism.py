@@ -68,6 +68,11 @@ def find_mechanism(
         for side, label in zip((baseline, candidate), labels, strict=True)
         for words in (*_say_unlike(side.launches, label), *_say_unlike_steps(side, label))
     ]
+    lost = [
+        f"what {', '.join(side.left_out)} of {label} issued is not known: left out"
+        for side, label in zip((baseline, candidate), labels, strict=True)
+        if side.left_out
+    ]
     unstable = [words for side, label in zip(sides, labels, strict=True) for words in _say_unstable(side, label)]
     are_of_steps = baseline.has_steps and candidate.has_steps
     is_known = all(launch.traffic for launch in launches) or share_orders(launches)
@@ -76,7 +81,7 @@ def find_mechanism(
         changes=compare_launches(sides[0][0], sides[1][0]) if are_of_steps else (),
         is_known=is_known,
         not_known=tuple(_find_not_known(launches)),
-        doubts=(*parts, *unstable, *(() if is_certain else unlike)),
+        doubts=(*parts, *unstable, *(() if is_certain else (*unlike, *lost))),
         notes=(*unlike, *silent),
     )
 

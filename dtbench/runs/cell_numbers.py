@@ -1,11 +1,11 @@
 """A number of a cell's summary by its name (``dtbench.scenario.checks.values``); NaN where nobody knows it."""
 
 import math
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Final
 
 from dtbench.base.vocabulary import Cause, Estimate, Purpose
-from dtbench.machine.disturbance import DISTURBED
 from dtbench.runs.summary import CellSummary
 from dtbench.scenario.checks.values import Quantity, ValueName
 from dtbench.traces.known_part import KnownPart
@@ -22,7 +22,7 @@ def find_number(cell: CellSummary, name: ValueName) -> float:
     """
     is_timed = name.quantity is Quantity.TIME and name.path[-1] != "link_ns"  # which is what a formula says
     is_of_state = is_timed and name.path[0] in _OF_STATE
-    return math.nan if is_of_state and (cell.state_taken_fraction or 0) >= DISTURBED else _find(cell, name)
+    return math.nan if is_of_state and cell.is_state_disturbed else _find(cell, name)
 
 
 def _find(cell: CellSummary, name: ValueName) -> float:
@@ -52,6 +52,8 @@ def find_part(cell: CellSummary, name: ValueName) -> KnownPart | None:
         case ["exposure", estimate, *_]:
             rows = cell.exposure.rows[:1] if cell.exposure is not None else ()
             return next((one.part for row in rows for one in row.estimates if one.estimate == estimate), None)
+        case ["stages" | "state_steps", *path]:
+            return _find_part_of_state(cell, path)
         case ["purposes" | "owners" | "ranks" as group, member, field]:
             return _find_part_of_member(cell, group, member, field)
         case _:
@@ -88,6 +90,11 @@ def _find_part_of_field(cell: CellSummary, field: str) -> KnownPart | None:
             return cell.records_part
         case _:
             return None
+
+
+def _find_part_of_state(cell: CellSummary, path: Sequence[str]) -> KnownPart | None:
+    rows = [row for row in cell.stages if [row.part, row.stage] == path[:2]] if len(path) > 1 else [cell.state_steps]
+    return next((row.known_part for row in rows if row is not None), None)
 
 
 def find_part_of_causes(cell: CellSummary, purpose: Purpose | None) -> KnownPart | None:

@@ -8,6 +8,7 @@ knows whether that ran. Where lines and probes of one scenario disagree, the row
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -183,21 +184,37 @@ def _read_whole_launch(place: Place, folder: LaunchFolder, cell: CellRecord, sce
         message = tell_reason_in_a_line(launch.reason or "nobody said why")
         return Evidence(scenario, finished=False, message=message, lines=lines)
     probes = {record.rank: seen for record in read_rank_records(folder) if (seen := record.extras.probes) is not None}
-    times = _sum_times(read_launch_data(place, folder, cell.plan.ranks)) if probes else {}
+    times, untimed = (
+        sum_probe_times(read_launch_data(place, folder, cell.plan.ranks), set(probes)) if probes else ({}, ())
+    )
     asked, everyone = cell.scenario.measure, set(range(cell.plan.ranks))
     left = {
         "traced lines": everyone - {one.rank for one in lines} if asked.line_coverage else set(),
         "probes": everyone - set(probes) if asked.probes else set(),
     }
-    lost = tuple(f"{name_ranks(ranks)} left no {what}" for what, ranks in left.items() if ranks)
+    of_others = "calls, and what was not reached, are of the other ranks"
+    lost = (*(f"{name_ranks(ranks)} left no {what}: {of_others}" for what, ranks in left.items() if ranks), *untimed)
     return Evidence(scenario, finished=True, lines=lines, probes=tuple(probes.values()), times=times, lost=lost)
 
 
-def _sum_times(launch: LaunchData) -> dict[str, ProbeTime]:
-    """Sum the probes of a launch over ranks and PROFILED steps, by label; a trace that cannot be read is left out."""
+def sum_probe_times(launch: LaunchData, probed: AbstractSet[int]) -> tuple[dict[str, ProbeTime], tuple[str, ...]]:
+    """Sum the probes of a launch over ranks and PROFILED steps, by label.
+
+    Of no label where the traces of some ranks tell none: a share of the others is none of all.
+
+    Args:
+        launch: whose traces tell them.
+        probed: ranks that had probes.
+
+    Returns:
+        The sums, and why there are none, a clause.
+    """
     rows = launch.find_table(PROBES.name)
+    if len(rows) and (silent := set(probed) - set(rows["rank"])):
+        return {}, (f"the traces of {name_ranks(silent)} tell no time of a probe: how much was exposed is not known",)
     sums = rows.groupby("function")[["calls", "total_ns", "exposed_ns"]].sum()
-    return {str(label): ProbeTime(*map(int, times)) for label, times in zip(sums.index, sums.to_numpy(), strict=True)}
+    labelled = zip(sums.index, sums.to_numpy(), strict=True)
+    return {str(label): ProbeTime(*map(int, times)) for label, times in labelled}, ()
 
 
 def cover(evidence: Sequence[Evidence]) -> FunctionCoverage:
@@ -251,7 +268,7 @@ def _note(evidence: Sequence[Evidence], rows: Sequence[CoveredFunction]) -> Iter
         if not one.finished:
             yield f"a launch of {one.scenario} did not finish: {one.message}"
         for words in one.lost:
-            yield f"in {one.scenario} {words}: calls, and what was not reached, are of the other ranks"
+            yield f"in {one.scenario} {words}"
 
 
 def _cover_one(

@@ -392,7 +392,10 @@ def _judge_functions(labels: Sequence[str], cells: Sequence[CellSummary]) -> Che
             calls[probe.label] = max(calls.get(probe.label, 0), probe.most_calls)
     uncalled = [f"{label} never called" for label in labels if calls.get(label) == 0]
     unprobed = [f"{label} not in this torch" for label in labels if label not in calls]
-    if len(unprobed) == len(labels):
+    doubts = [doubt for cell in cells for doubt in cell.rank_doubts]
+    if doubts:
+        outcome, missing = NOT_JUDGED, doubts[:1]
+    elif len(unprobed) == len(labels):
         outcome, missing = NOT_JUDGED, ["no function was probed"]
     elif any(map(_is_unreliable, cells)):
         outcome, missing = NOT_JUDGED, [*uncalled, *unprobed]

@@ -3,6 +3,7 @@
 from dtbench.base.record import FloatOrNan, IntOrNan, Record
 from dtbench.base.vocabulary import Stage, StageOutcome, StatePart
 from dtbench.plan.traffic.state import StageTraffic
+from dtbench.traces.known_part import KnownPart
 
 
 class WrongKey(Record):
@@ -64,8 +65,10 @@ class StageSummary(Record):
         memory_curve: host memory over time in one round, (ns from its start, bytes above its start), of the rank where
             it rose most; a peak may lie between two points.
         mismatched: keys that came out other than they went in, summed over ranks; ``mismatches``: the first of them.
-            None where nothing was compared.
+            None where not every rank compared, unless one that did found some.
         raised: on each rank that torch raised on.
+        is_steady: every rank sent the same in each of its rounds.
+        known_part: the launches that these are of, where in others some rank tells nothing of the stage; None: of all.
     """
 
     part: StatePart
@@ -92,6 +95,8 @@ class StageSummary(Record):
     mismatches: tuple[WrongKey, ...]
     memory_curve: tuple[tuple[int, int], ...] = ()
     raised: tuple[RaisedOnRank, ...] = ()
+    is_steady: bool = True
+    known_part: KnownPart | None = None
 
 
 class StateStepsSummary(Record):
@@ -113,6 +118,7 @@ class StateStepsSummary(Record):
         file_bytes: of one save, all ranks' files together.
         cost_ns_per_mib: ``cost_ns`` over MiB of ``file_bytes``.
         mismatched: keys that were saved other than they were at the call, over all ranks.
+        known_part: the launches that these are of, where in others some rank tells nothing of them; None: of all.
     """
 
     before_ns: FloatOrNan
@@ -131,3 +137,4 @@ class StateStepsSummary(Record):
     file_bytes: int
     cost_ns_per_mib: FloatOrNan
     mismatched: int
+    known_part: KnownPart | None = None

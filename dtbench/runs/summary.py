@@ -8,6 +8,7 @@ from typing import Literal
 
 from dtbench.base.record import FloatOrNan, IntOrNan, Record
 from dtbench.base.vocabulary import Cause, Estimate, Operation, Phase, Purpose, Runtime
+from dtbench.machine.disturbance import DISTURBED
 from dtbench.plan.plan import Plan
 from dtbench.runs.representative import Doubt
 from dtbench.runs.stage_summary import StageSummary, StateStepsSummary
@@ -514,6 +515,11 @@ class CellSummary(Record):
     def is_least(self) -> bool:
         """Whether what communication took, hid and exposed is at least this, copies and idle time at most."""
         return self.unseen_collectives > 0
+
+    @property
+    def is_state_disturbed(self) -> bool:
+        """Whether others had cores while the training state went through stages: no time of them is judged."""
+        return (self.state_taken_fraction or 0) >= DISTURBED
 
 
 class RunSummary(Record):

@@ -52,11 +52,14 @@ def slower_by(launch_of: Make, side_of: Make, gather_of: Make) -> Callable[..., 
         ]
         return side_of(label, launches)
 
-    def make(factor: float, launches: int = 5, *, traffic: int = 1, has_order: bool = True) -> Comparison:
-        times = list(TIMES[:launches])
+    def make(
+        factor: float, launches: int = 5, *, traffic: int = 1, has_order: bool = True, left_out: tuple[str, ...] = ()
+    ) -> Comparison:
+        times = [factor * time for time in TIMES[:launches]]
+        new = side("new", times, exposed_ms=4.0, turn=1, count=traffic, has_order=has_order)
         return compare_sides(
-            side("old", times, exposed_ms=2.0, turn=0, count=1, has_order=True),
-            side("new", [factor * time for time in times], exposed_ms=4.0, turn=1, count=traffic, has_order=has_order),
+            side("old", list(TIMES[:launches]), exposed_ms=2.0, turn=0, count=1, has_order=True),
+            new.model_copy(update={"left_out": left_out}),
         )
 
     return make
@@ -164,6 +167,10 @@ def test_what_was_done_differently_exceeds_the_bound_on_it(slower_by: Callable[.
     assert "count of unshard all-gather: 2 against 1" in judged.words
     unknown = slower_by(1.0).model_copy(update={"is_mechanism_known": False})
     assert judge(read_bound("mechanism changed"), unknown).kept is Kept.UNDECIDED
+    told = slower_by(1.0, left_out=("launch2",))
+    lost = judge(read_bound("mechanism changed"), told)
+    assert lost.kept is Kept.UNDECIDED
+    assert "undecided, what launch2 of new issued is not known: left out" in lost.words
     unordered = judge(read_bound("mechanism changed"), slower_by(1.0, has_order=False))
     assert unordered.kept is Kept.NOT_ESTABLISHED
     said = (

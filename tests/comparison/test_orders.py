@@ -5,14 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import pytest
 
-from dtbench.base.vocabulary import Operation, Purpose
+from dtbench.base.units import MIB
+from dtbench.base.vocabulary import Axis, Operation, Purpose
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.reading.orders import Orders, find_orders
 from dtbench.comparison.run import compare_sides
 from dtbench.report.page.comparison_page import comparison_tables
-from dtbench.store.records.baseline import Issued, MeasuredLaunch, RanksOrder, StepsOrder
+from dtbench.store.records.baseline import Issued, MeasuredLaunch, RanksOrder, RanksTraffic, StepsOrder
+from dtbench.store.records.traffic import Traffic
 from dtbench.traces.rows.collective_table import COLLECTIVES
 
 Make = Callable[..., Any]
@@ -214,3 +217,35 @@ def test_steps_of_which_collectives_were_not_seen_are_not_said_to_have_issued_fe
         side_of("new", [launches[1].model_copy(update=ALIKE)]),
     )
     assert found.mechanism_doubts == ("1 collective of old was launched and not seen to run",)
+
+
+def record(count: int, count_async: int) -> Traffic:
+    return Traffic(
+        purpose=Purpose.GRAD_REDUCE,
+        axis=Axis.REPLICATE,
+        operation=Operation.ALL_REDUCE,
+        count=count,
+        size_bytes=count * MIB,
+        count_async=count_async,
+    )
+
+
+@pytest.mark.parametrize(
+    ("of_rank_1", "said"),
+    [
+        (record(8, 8), None),
+        (record(8, 0), ("async", "8 of 8", "0 of 8")),
+        (record(9, 9), ("count", "8", "9")),
+    ],
+)
+def test_what_ranks_other_than_the_lowest_recorded_is_compared_too(
+    launch_of: Make, side_of: Make, of_rank_1: Traffic, said: tuple[str, str, str] | None
+) -> None:
+    plain = [launch_of(index, 100, traffic=[record(8, 8)]) for index in range(2)]
+    whole = [one.model_copy(update={"other_traffic": ()}) for one in plain]
+    other = [RanksTraffic(ranks=(1,), traffic=(of_rank_1,))]
+    candidate = [one.model_copy(update={"other_traffic": tuple(other) if said else ()}) for one in whole]
+    found = compare_sides(side_of("old", whole), side_of("new", candidate)).mechanism
+    told = [(one.what, one.baseline, one.candidate, one.subject, one.ranks) for one in found]
+    assert told[:1] == ([] if said is None else [(*said, "grad_reduce all-reduce of rank 1", (1,))])
+    assert not compare_sides(side_of("old", plain), side_of("new", candidate)).mechanism, "it was not kept then"

@@ -18,6 +18,7 @@ from dtbench.base.vocabulary import Cause, Operation, Purpose
 from dtbench.report.event_files.dashboards import write_cell, write_tensorboard
 from dtbench.report.event_files.files import replace_folder, scalar, text, write_events
 from dtbench.runs.summary import CellSummary, OwnerSummary, RunSummary
+from dtbench.traces.known_part import KnownPart
 
 
 def read_back(folder: Path) -> EventAccumulator:
@@ -319,6 +320,44 @@ def test_losses_stand_at_the_steps_that_they_were_recorded_in(
     every = pd.concat([warmup, others])
     write_tensorboard(make_run(cell), tmp_path / "tb", steps=every, purposes=purposes, environment=None)
     assert scalars_of(tmp_path / "tb" / "ddp")["loss"] == {0: 9, 1: 8, 2: 7, 3: 6, 4: 5, 8: 4, 10: 2}
+
+
+def test_losses_have_no_steps_where_one_is_lost(
+    make_run: Callable[..., RunSummary],
+    make_ddp: Callable[..., CellSummary],
+    steps: pd.DataFrame,
+    purposes: pd.DataFrame,
+    tmp_path: Path,
+) -> None:
+    cell = make_ddp(update={"losses": (9.0, 8.0, 7.0, 6.0)})
+    left = steps[steps["step"] != 1]
+    write_tensorboard(make_run(cell), tmp_path / "tb", steps=left, purposes=purposes, environment=None)
+    assert "loss" not in scalars_of(tmp_path / "tb" / "ddp")
+
+
+def test_what_records_of_some_ranks_tell_is_no_number_of_the_cell(
+    make_run: Callable[..., RunSummary],
+    make_ddp: Callable[..., CellSummary],
+    steps: pd.DataFrame,
+    purposes: pd.DataFrame,
+    tmp_path: Path,
+) -> None:
+    part = KnownPart(ranks=(0,), of_ranks=2, steps=1, of_steps=1, counted="rank records")
+    tags = {"loss", "summary/peak_host_mib", "summary/time_to_first_step_ms", "correctness/loss_error"}
+    for number, known in enumerate((None, part)):
+        folder = tmp_path / str(number)
+        cell = make_ddp(update={"losses": (9.0, 8.0, 7.0, 6.0), "records_part": known})
+        write_tensorboard(make_run(cell), folder, steps=steps, purposes=purposes, environment=None)
+        assert tags & set(scalars_of(folder / "ddp")) == (tags if known is None else set())
+
+
+def test_a_step_in_which_a_ranks_row_is_lost_has_no_time_of_that_purpose(
+    make_run: Callable[..., RunSummary], steps: pd.DataFrame, purposes: pd.DataFrame, tmp_path: Path
+) -> None:
+    later = purposes[purposes["rank"] == 0].assign(step=4)
+    every = pd.concat([purposes, later])
+    write_tensorboard(make_run(), tmp_path / "tb", steps=steps, purposes=every, environment=None)
+    assert set(scalars_of(tmp_path / "tb" / "ddp")["exposed_ms/grad_reduce"]) == {3}
 
 
 def test_cpu_time_is_the_median_of_the_ranks(

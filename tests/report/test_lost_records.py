@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from dtbench.report.page.page import Tone
 from dtbench.report.words.doubts import NOT_WHOLE
 from dtbench.report.words.sentences import (
     advice_sentences,
@@ -79,3 +80,13 @@ def test_a_warm_up_that_no_record_tells_of_is_not_known(run: RunSummary) -> None
     facts = (*facts_of(board_cell(run), "checks"), *facts_of(board_cell(run), "step"))
     (fact,) = (fact for fact in facts if fact.label == "warm-up")
     assert fact.words == "n/a: no record says that it ended"
+
+
+@pytest.mark.parametrize("run", [lose_one], indirect=True)
+def test_what_the_records_that_are_left_tell_is_said_to_be_of_them(run: RunSummary) -> None:
+    of_one = "of rank 0 alone, of 2: "
+    assert correctness_words(run.cells[0]).startswith(f"passed against a single process: {of_one}")
+    assert agreeing_words(run.cells[0]).startswith(of_one)
+    facts = {fact.label: fact for fact in facts_of(board_cell(run), "checks")}
+    assert facts["canary"].words.startswith(of_one)
+    assert {facts[name].tone for name in ("canary", "correctness")} == {Tone.WARNING}

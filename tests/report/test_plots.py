@@ -258,9 +258,17 @@ def test_what_is_left_out_is_counted_and_cells_not_to_be_trusted_or_without_step
     table = pd.concat([died.assign(is_left_out=False), disturbed])
     axes = plot_step_distribution(table, {"ddp": "cores taken"}, ["ddp", "fsdp2"]).axes[0]
     assert {line.get_gid(): np.size(line.get_xdata()) for line in axes.lines} == {
-        "steps launch 0": 1, "steps launch 1": 1,
+        "steps ddp, launch 0": 1, "steps ddp, launch 1": 1,
     }  # fmt: skip
     assert axes.get_title(loc="left").endswith("; 2 steps left out; not to be trusted: ddp (cores taken)")
+    assert axes.get_xlabel().endswith("; nothing to draw of fsdp2")
+
+
+def test_a_cell_whose_steps_are_all_left_out_is_not_drawn_and_named(steps: pd.DataFrame) -> None:
+    other = steps[steps["phase"] != "MEASURED"].assign(cell="fsdp2")
+    axes = plot_step_distribution(pd.concat([steps, other]), {}, ["ddp", "fsdp2"]).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["ddp"]
+    assert "in ddp" in axes.get_title(loc="left")
     assert axes.get_xlabel().endswith("; nothing to draw of fsdp2")
 
 

@@ -104,6 +104,17 @@ def test_memory_runs_on_from_stage_to_stage_and_the_highest_is_named(cell: Calla
     assert "read of the optimizer needs most host memory, 9.00 MiB" in figure.axes[0].get_title(loc="left")
 
 
+def test_no_time_of_a_stage_is_a_finding_where_others_had_the_cores_or_a_rank_does_not_tell(make_ddp: Make) -> None:
+    disturbed = make_ddp(update={"stages": (GATHER,), "state_taken_fraction": 0.273})
+    assert plot_stages([disturbed]).axes[0].get_title(loc="left") == (
+        "ddp: others had 27.3 % of the cores; no time is judged"
+    )
+    doubt = "launch0: rank 1 says nothing of the gather of the model"
+    lost = make_ddp(update={"stages": (GATHER,), "rank_doubts": (doubt,)})
+    for figure in (plot_stages([lost]), plot_stage_memory([lost])):
+        assert figure.axes[0].get_title(loc="left") == f"ddp: not judged: {doubt}"
+
+
 def test_runs_without_stages_say_so_in_place_of_a_picture(make_ddp: Make, cell: Callable[..., CellSummary]) -> None:
     for figure in (plot_stages([make_ddp()]), plot_stage_memory([make_ddp(), cell(RAISED)])):
         assert "in this run" in "".join(words(figure))

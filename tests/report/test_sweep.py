@@ -359,6 +359,17 @@ def test_a_cell_whose_profiled_step_is_not_known_has_a_word_and_no_bar(
     assert axes.get_xlabel().endswith("n/a: where the PROFILED step went is not known")
 
 
+def test_a_cell_without_a_measured_step_is_named_beside_the_picture_that_lacks_it(
+    make_run: Callable[..., RunSummary], make_sweep: Sweep
+) -> None:
+    for coordinates in ([{"a": "1"}, {"a": "2"}, {"a": "3"}], [{"a": "x"}, {"a": "y"}, {"a": "z"}]):
+        first, *others = make_sweep(coordinates).cells
+        time = first.step_time.model_copy(update={"median": math.nan, "low": math.nan, "high": math.nan})
+        lost = first.model_copy(update={"name": "lost", "step_time": time})
+        heading = plot_sweep(make_run(lost, *others)).get_suptitle()
+        assert heading.endswith("; no MEASURED step, so nothing drawn, of lost")
+
+
 def test_a_run_without_a_measured_step_says_so(make_run: Callable[..., RunSummary], make_sweep: Sweep) -> None:
     cells = make_sweep(CAPS).cells
     nan = dict.fromkeys(("median", "low", "high"), float("nan"))

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from dtbench.plan.plan import Machine, make_plan
-from dtbench.runs.function_coverage import CoveredFunction, Evidence, State, cover, read_evidence
+from dtbench.runs.function_coverage import CoveredFunction, Evidence, State, cover, read_evidence, sum_probe_times
 from dtbench.runs.reading.copies import mark
+from dtbench.runs.reading.run_data import read_launch_data
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.seeds.functions import DDP, FUNCTIONS, GRADIENT_HOOKS, Reach
 from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.read import read_run
+from dtbench.store.records.place import Place
 from dtbench.store.records.probes import LineRecord, ProbedBranch, ProbedFunction, Probes, TracedFunction, Unprobed
 from dtbench.store.records.run import CellRecord, LaunchRecord, RunRecord, RunStatus
 from dtbench.store.write import write_record
@@ -308,3 +312,17 @@ def test_a_launch_that_never_ended_has_its_lines_and_no_more(made: RunFolder) ->
     made.launch("fine", 0).launch.unlink()
     assert read_evidence(made.path)[0].message == "the launch did not end"
     assert row(read_evidence(made.path), FORWARD).state is State.RAISED
+
+
+def test_where_the_traces_of_a_rank_tell_no_probe_no_share_is_of_all() -> None:
+    rows = pd.DataFrame(
+        {"rank": [0, 1], "step": [3, 3], "function": ["ddp.f"] * 2, "calls": [1, 1], "total_ns": [8, 9]}
+    ).assign(exposed_ns=[4, 0])
+    example = Path(__file__).parents[2] / "results" / "example"
+    launch = read_launch_data(Place(read_run(example).run_id, "ddp", 0), RunFolder(example).launch("ddp", 0), 2)
+    for kept, told in ((rows, {"ddp.f": ProbeTime(2, 17, 4)}), (rows[:1], {})):
+        tables = replace(launch.tables, tables={**launch.tables.tables, "probes": kept})
+        times, lost = sum_probe_times(replace(launch, tables=tables), {0, 1})
+        assert times == told
+        said = "the traces of rank 1 tell no time of a probe: how much was exposed is not known"
+        assert lost == (() if told else (said,))

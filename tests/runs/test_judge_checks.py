@@ -8,7 +8,7 @@ import pytest
 from dtbench.base.vocabulary import Cause, DeviceKind, Estimate, Operation, Phase, Purpose
 from dtbench.report.page.checklist import answer_line
 from dtbench.runs.cell.cell_notes import describe_disturbed, say_taken
-from dtbench.runs.cell.summarize_probes import summarize_probes
+from dtbench.runs.cell.summarize_extras import summarize_probes
 from dtbench.runs.judge_checks import judge_checklist
 from dtbench.runs.summary import (
     BranchSummary,
@@ -399,9 +399,11 @@ def test_checks_are_of_the_launches_that_the_cell_with_fewest_has() -> None:
     assert summarize(bound("hidden_fraction", at_most=1), *cells).launches == 2
 
 
+UNCALLED = ProbeSummary(label="ddp._localize_dtensor", calls=0, most_calls=0, raised=0, total_ns=0, per_call_ns=NAN)
+
+
 def judge_functions(*labels: str) -> ChecksSummary:
-    uncalled = ProbeSummary(label="ddp._localize_dtensor", calls=0, most_calls=0, raised=0, total_ns=0, per_call_ns=NAN)
-    cells = [PLAIN, ASYNC.model_copy(update={"probes": (uncalled,)})]
+    cells = [PLAIN, ASYNC.model_copy(update={"probes": (UNCALLED,)})]
     found = judge_checklist(Checklist(functions=labels), cells, ())
     assert found is not None
     return found
@@ -411,6 +413,15 @@ def test_each_function_must_be_called_in_some_cell() -> None:
     assert judge_functions(HOOK).outcome is PASSED
     found = judge_functions(HOOK, "ddp._localize_dtensor")
     assert (found.outcome, found.results[0].got) == (FAILED, "ddp._localize_dtensor never called")
+
+
+def test_a_function_is_not_judged_where_the_probes_of_a_cell_are_lost() -> None:
+    lost = change(probes=(), rank_doubts=("launch0: ranks 0-1 say nothing of the functions under study",))
+    cells = [lost, ASYNC.model_copy(update={"probes": (UNCALLED,)})]
+    found = judge_checklist(Checklist(functions=(UNCALLED.label,)), cells, ())
+    assert found is not None
+    (result,) = (one for one in found.results if one.kind == "functions")
+    assert (result.outcome, result.got) == (NOT_JUDGED, "launch0: ranks 0-1 say nothing of the functions under study")
 
 
 def test_a_function_that_the_installed_torch_does_not_have_is_told_and_fails_nothing() -> None:

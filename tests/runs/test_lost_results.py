@@ -28,6 +28,9 @@ from dtbench.store.records.run import RunStatus
 from dtbench.store.write import write_table
 from tests.known import known
 
+MEMORY = dict.fromkeys(("host_before_bytes", "host_peak_bytes", "samples", "sampling_cpu_ns"), 1) | dict.fromkeys(
+    ("device_before_bytes", "device_peak_bytes")
+)
 RESULTS = Path(__file__).parents[2] / "results"
 
 
@@ -51,6 +54,36 @@ def test_a_rank_without_the_canarys_result_is_missed(copy: Callable[[str], RunFo
     assert answer is not None
     assert answer.endswith("; not judged: launch0: rank 1 says nothing of the canary")
     assert "launch0: rank 1 says nothing of the canary" in cell_notes(cell)
+
+
+STAGE = {"stage": "gather", "part": "model", "duration_ns": [9], "wait_ns": [4], "memory": MEMORY, "mismatched": 0}
+STEPS: dict[str, Any] = {
+    **dict.fromkeys(("load_ns", "first_ns", "in_flight", "file_bytes", "mismatched"), 1),
+    **dict.fromkeys(("before_ns", "after_ns", "alone_ns", "blocked_ns", "beside_ns", "saved_ns"), (1,)),
+}
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ({"stages": []}, "stages of the training state"),
+        ({"stages": [{**STAGE, "part": "optimizer"}, STAGE | {"stage": "read"}]}, "the gather of the model"),
+        ({"stages": [{**STAGE, "memory": None}]}, "the gather of the model: host memory"),
+        ({"stages": [{**STAGE, "mismatched": "NaN"}]}, "the gather of the model: whether bits are equal"),
+        ({"stages": [{**STAGE, "wait_ns": []}]}, "the gather of the model: how long it was stalled"),
+        ({"state_steps": None}, "steps around a load and beside saves"),
+    ],
+)
+def test_what_a_rank_does_not_tell_of_the_training_state_is_missed(
+    copy: Callable[[str], RunFolder], lost: dict[str, Any], said: str
+) -> None:
+    run = copy("example")
+    whole = {"stages": [STAGE], "state_steps": STEPS}
+    ranks = run.launch("ddp", 0).path / "ranks"
+    edit(ranks / "rank0.json", lambda record: record.update(whole))
+    edit(ranks / "rank1.json", lambda record: record.update({**whole, **lost}))
+    cell = summarize_run(run.path).cells[0]
+    assert f"launch0: rank 1 says nothing of {said}" in cell.rank_doubts
 
 
 def test_launches_that_were_not_held_against_a_single_process_are_named(copy: Callable[[str], RunFolder]) -> None:

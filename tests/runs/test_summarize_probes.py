@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from dtbench.runs.cell.summarize_probes import summarize_probes
+from dtbench.runs.cell.summarize_extras import summarize_probes
 from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes
 
 

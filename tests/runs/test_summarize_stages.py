@@ -1,15 +1,18 @@
 """A stage's time is that of the slowest rank in each round; a wrong key of any rank is counted and named with it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dtbench.base.vocabulary import Axis, DeviceKind, Operation, Purpose, Stage, StageOutcome, StatePart
 from dtbench.plan.plan import MeshAxis
+from dtbench.runs.cell import summarize_stages as stages
 from dtbench.runs.cell.stage_plan import StagePlan
-from dtbench.runs.cell.summarize_stages import MOST_WRONG_KEYS, summarize_stages
+from dtbench.runs.cell.summarize_stages import MOST_WRONG_KEYS
+from dtbench.runs.stage_summary import StageSummary
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.extras import RankExtras
 from dtbench.store.records.rank import RankRecord
@@ -29,7 +32,7 @@ GATHER = Traffic(
 )
 
 
-NOTHING = StagePlan(None, ())
+NOTHING = StagePlan(None, (), 1)
 
 
 def make_stage(*duration_ns: int, wrong: int = 0, state_bytes: int = 40) -> StageRecord:
@@ -55,6 +58,11 @@ def make_rank(rank: int, *stages: StageRecord) -> RankRecord:
     return RankRecord.model_construct(**fields)
 
 
+def summarize_stages(launches: Sequence[Sequence[RankRecord]], plan: StagePlan) -> tuple[StageSummary, ...]:
+    """Summarise launches that have as many ranks as the first."""
+    return stages.summarize_stages(dict(enumerate(launches)), replace(plan, ranks=len(launches[0])))
+
+
 def test_the_slowest_rank_of_each_round_counts() -> None:
     ranks = [make_rank(0, make_stage(10, 50, 30)), make_rank(1, make_stage(20, 40, 10, state_bytes=60))]
     (row,) = summarize_stages([ranks], NOTHING)
@@ -66,9 +74,28 @@ def test_the_slowest_rank_of_each_round_counts() -> None:
 
 
 def test_rounds_of_all_launches_count_and_bytes_are_those_of_one() -> None:
-    launches = [[make_rank(0, make_stage(10)), make_rank(1, make_stage(10))], [make_rank(0, make_stage(30))]]
+    launches = [[make_rank(rank, make_stage(duration_ns)) for rank in (0, 1)] for duration_ns in (10, 30)]
     (row,) = summarize_stages(launches, NOTHING)
-    assert (row.duration_ns, row.rounds, row.all_ranks_bytes) == (20, 2, 80)
+    assert (row.duration_ns, row.rounds, row.all_ranks_bytes, row.known_part) == (20, 2, 80, None)
+
+
+def test_a_launch_of_which_a_rank_does_not_tell_is_in_no_number_but_its_wrong_keys_are_counted() -> None:
+    whole = [make_rank(0, make_stage(10)), make_rank(1, make_stage(10))]
+    (row,) = summarize_stages([whole, [make_rank(0, make_stage(30, wrong=1)), make_rank(1)]], NOTHING)
+    assert (row.duration_ns, row.rounds, row.all_ranks_bytes, row.mismatched) == (10, 1, 80, 1)
+    assert str(row.known_part) == "launch0 alone, of 2"
+    (row,) = summarize_stages([[make_rank(0, make_stage(10)), make_rank(1)]], NOTHING)
+    assert (row.rounds, row.all_ranks_bytes, row.host_peak_bytes, row.mismatched) == (0, None, None, None)
+    assert row.outcome is StageOutcome.NOT_COMPARED
+    assert math.isnan(row.duration_ns)
+
+
+def test_bits_are_equal_only_where_every_rank_compared_them_and_memory_is_of_all_ranks() -> None:
+    silent = make_stage(10).model_copy(update={"mismatched": None, "memory": None})
+    (row,) = summarize_stages([[make_rank(0, make_stage(10)), make_rank(1, silent)]], NOTHING)
+    assert (row.outcome, row.mismatched, row.host_peak_bytes) == (StageOutcome.NOT_COMPARED, None, None)
+    (row,) = summarize_stages([[make_rank(0, make_stage(10, wrong=2)), make_rank(1, silent)]], NOTHING)
+    assert (row.outcome, row.mismatched) == (StageOutcome.WRONG, 2)
 
 
 def test_wrong_keys_are_all_counted_and_the_first_named_with_their_rank() -> None:
@@ -114,7 +141,7 @@ def test_what_became_of_a_stage_is_judged_beside_what_is_known_of_it(
     else:
         unfinished = StageRecord(stage=Stage.GATHER, part=StatePart.MODEL)
         ranks = [make_rank(0, unfinished), make_rank(1, unfinished.model_copy(update={"raised": raised}))]
-    plan = NOTHING if asked is None else StagePlan(scenario(state_dict=asked), ())
+    plan = NOTHING if asked is None else StagePlan(scenario(state_dict=asked), (), 1)
     (row,) = summarize_stages([ranks], plan)
     assert row.outcome is outcome
     assert [(one.rank, one.words) for one in row.raised] == ([] if raised is None else [(1, raised)])
@@ -134,7 +161,7 @@ def test_a_stage_may_work_in_a_torch_older_than_the_first_that_breaks_it(
     scenario: Callable[..., Scenario], torch: str | None, outcome: StageOutcome
 ) -> None:
     asked = {**KNOWN, "broken": [{**KNOWN["broken"][0], "since": "2.13"}]}
-    plan = StagePlan(scenario(state_dict=asked), (), torch=torch)
+    plan = StagePlan(scenario(state_dict=asked), (), 1, torch=torch)
     (row,) = summarize_stages([[make_rank(0, make_stage(1)), make_rank(1, make_stage(1))]], plan)
     assert row.outcome is outcome
     raised = StageRecord(stage=Stage.GATHER, part=StatePart.MODEL, raised="RuntimeError: out of bounds")
@@ -155,7 +182,7 @@ def test_a_stage_must_work_from_the_first_torch_on_that_mends_it(
     scenario: Callable[..., Scenario], torch: str | None, works: StageOutcome, raises: StageOutcome
 ) -> None:
     asked = {**KNOWN, "broken": [{**KNOWN["broken"][0], "until": "2.14"}]}
-    plan = StagePlan(scenario(state_dict=asked), (), torch=torch)
+    plan = StagePlan(scenario(state_dict=asked), (), 1, torch=torch)
     (row,) = summarize_stages([[make_rank(0, make_stage(1)), make_rank(1, make_stage(1))]], plan)
     assert row.outcome is works
     raised = StageRecord(stage=Stage.GATHER, part=StatePart.MODEL, raised="RuntimeError: out of bounds")
@@ -172,7 +199,7 @@ def test_what_a_link_of_known_cost_takes_is_alpha_and_beta_for_tensors_and_objec
 ) -> None:
     """Three gathers of 100 B and two objects of 8 B; a byte takes 1 us, a message 20 ms."""
     asked = scenario(parallel={"kind": "fsdp2", "shards": 2}, network=LINK, state_dict={"stages": ["gather"]})
-    (row,) = summarize_stages([[make_rank(0, make_stage(1)), make_rank(1, make_stage(1))]], StagePlan(asked, MESH))
+    (row,) = summarize_stages([[make_rank(0, make_stage(1)), make_rank(1, make_stage(1))]], StagePlan(asked, MESH, 1))
     assert row.link_ns == 5 * 20_000_000 + (3 * 100 + 2 * 8) * 1_000
     assert math.isnan(summarize_stages([[make_rank(0, make_stage(1))]], NOTHING)[0].link_ns)
 
@@ -184,10 +211,11 @@ def test_a_rank_or_a_round_that_sends_other_than_its_formula_is_told(scenario: C
         update={"traffic": (GATHER.model_copy(update={"count": 4, "size_bytes": 4 * 256}),)}
     )
     unstable = right.model_copy(update={"traffic_is_stable": False})
-    for stages, matches in (((right, right), True), ((right, make_stage(1)), False), ((right, unstable), False)):
-        ranks = [make_rank(rank, stage) for rank, stage in enumerate(stages)]
-        (row,) = summarize_stages([ranks], StagePlan(asked, MESH))
+    for seen, matches in (((right, right), True), ((right, make_stage(1)), False), ((right, unstable), False)):
+        ranks = [make_rank(rank, stage) for rank, stage in enumerate(seen)]
+        (row,) = summarize_stages([ranks], StagePlan(asked, MESH, 1))
         assert row.matches_plan is matches
+        assert row.is_steady is (unstable not in seen)
     assert summarize_stages([[make_rank(0, right)]], NOTHING)[0].matches_plan is None
 
 
@@ -196,15 +224,15 @@ def test_over_nccl_without_a_link_nobody_sees_collectives_and_no_difference_is_c
 ) -> None:
     asked = scenario(parallel={"kind": "fsdp2", "shards": 2}, state_dict={"stages": ["gather"]}, device="cuda")
     silent = make_stage(1).model_copy(update={"traffic": (), "object_collectives": 0})
-    (row,) = summarize_stages([[make_rank(0, silent)]], StagePlan(asked, (), DeviceKind.CUDA))
+    (row,) = summarize_stages([[make_rank(0, silent)]], StagePlan(asked, (), 1, DeviceKind.CUDA))
     assert (row.collectives, row.sent_bytes, row.object_collectives, row.matches_plan) == (None, None, None, None)
-    (seen,) = summarize_stages([[make_rank(0, silent)]], StagePlan(asked, ()))
+    (seen,) = summarize_stages([[make_rank(0, silent)]], StagePlan(asked, (), 1))
     assert (seen.collectives, seen.matches_plan) == (0, False)
 
 
 def test_of_a_stage_that_raised_nothing_is_told_to_be_zero(scenario: Callable[..., Scenario]) -> None:
     ranks = [make_rank(rank, RAISED) for rank in (0, 1)]
-    (row,) = summarize_stages([ranks], StagePlan(scenario(state_dict=KNOWN), ()))
+    (row,) = summarize_stages([ranks], StagePlan(scenario(state_dict=KNOWN), (), 1))
     told = (row.state_bytes, row.all_ranks_bytes, row.collectives, row.sent_bytes, row.object_collectives)
     assert (*told, row.host_peak_bytes, row.mismatched) == (None,) * 7
     assert '"sent_bytes":"NaN"' in row.model_dump_json()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dtbench.base.units import MIB
-from dtbench.runs.cell.summarize_state_steps import summarize_state_steps
+from dtbench.runs.cell.summarize_extras import summarize_state_steps
 from dtbench.store.records.extras import RankExtras
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.state import StateDictRecord, StateStepsRecord
@@ -32,7 +32,7 @@ def make_rank(rank: int, **changes: Any) -> RankRecord:
 
 
 def test_a_save_costs_what_it_blocks_and_by_how_much_its_steps_are_longer() -> None:
-    found = summarize_state_steps([[make_rank(0), make_rank(1)]])
+    found = summarize_state_steps({0: [make_rank(0), make_rank(1)]}, 2)
     assert found is not None
     assert (found.before_ns, found.load_ns, found.first_ns, found.after_ns) == (10, 500, 40, 11)
     assert (found.alone_ns, found.beside_ns, found.blocked_ns, found.saved_ns) == (10, 15, 100, 130)
@@ -44,7 +44,7 @@ def test_a_save_costs_what_it_blocks_and_by_how_much_its_steps_are_longer() -> N
 def test_steps_beside_a_save_that_are_those_alone_cost_nothing_more_than_it_blocks() -> None:
     """A burst in every second step, with or without a save: a mean held against a median would be 45 of 90."""
     steps = (10, 100) * 3
-    found = summarize_state_steps([[make_rank(0, alone_ns=steps, beside_ns=steps, blocked_ns=(7, 7, 7))]])
+    found = summarize_state_steps({0: [make_rank(0, alone_ns=steps, beside_ns=steps, blocked_ns=(7, 7, 7))]}, 1)
     assert found is not None
     assert (found.cost_ns, found.cost_low_ns, found.cost_high_ns) == pytest.approx((7, 7, 7))
 
@@ -54,7 +54,7 @@ def test_a_cost_whose_interval_holds_zero_or_that_has_none_is_not_told(
     alone_ns: tuple[int, ...], blocked_ns: tuple[int, ...]
 ) -> None:
     rank = make_rank(0, alone_ns=alone_ns, beside_ns=alone_ns[::-1], blocked_ns=blocked_ns)
-    found = summarize_state_steps([[rank]])
+    found = summarize_state_steps({0: [rank]}, 1)
     assert found is not None
     assert math.isnan(found.cost_ns)
     assert math.isnan(found.cost_ns_per_mib)
@@ -63,7 +63,7 @@ def test_a_cost_whose_interval_holds_zero_or_that_has_none_is_not_told(
 
 def test_the_slowest_rank_of_each_step_counts_and_wrong_keys_of_all() -> None:
     slow = make_rank(1, first_ns=90, beside_ns=(10, 50, 20, 10), blocked_ns=(300, 50), mismatched=3)
-    found = summarize_state_steps([[make_rank(0), slow]])
+    found = summarize_state_steps({0: [make_rank(0), slow]}, 2)
     assert found is not None
     assert (found.first_ns, found.blocked_ns, found.mismatched) == (90, 200, 3)
     assert found.cost_ns == 200 + (10 + 40 + 10 + 0) / 2
@@ -71,4 +71,13 @@ def test_the_slowest_rank_of_each_step_counts_and_wrong_keys_of_all() -> None:
 
 def test_ranks_that_trained_around_nothing_tell_nothing() -> None:
     fields: dict[str, Any] = {"rank": 0}
-    assert summarize_state_steps([[RankRecord.model_construct(**fields)], []]) is None
+    assert summarize_state_steps({0: [RankRecord.model_construct(**fields)], 1: []}, 1) is None
+
+
+def test_a_launch_of_which_a_rank_does_not_tell_has_no_part_in_them() -> None:
+    fields: dict[str, Any] = {"rank": 1}
+    silent = RankRecord.model_construct(**fields)
+    assert summarize_state_steps({0: [make_rank(0), silent]}, 2) is None
+    found = summarize_state_steps({0: [make_rank(0, load_ns=9), silent], 1: [make_rank(0), make_rank(1)]}, 2)
+    assert found is not None
+    assert (found.load_ns, str(found.known_part)) == (500, "launch1 alone, of 2")

@@ -42,7 +42,7 @@ def test_every_stage_gives_back_the_bits_that_it_was_given(
 ) -> None:
     asked = scenario(parallel=parallel, state_dict={"stages": stages, "rounds": 2})
     launched = launch(asked)
-    rows = summarize_stages([[launched.rank(0), launched.rank(1)]], StagePlan(asked, ()))
+    rows = summarize_stages({0: [launched.rank(0), launched.rank(1)]}, StagePlan(asked, (), 2))
     assert [(one.part, one.stage, one.planned) for one in rows if one.matches_plan is False] == []
     assert any(one.planned for one in rows), "a formula that says nothing holds always"
     for rank in (0, 1):
@@ -140,7 +140,7 @@ def test_a_stage_that_raises_on_two_ranks_of_four_is_the_last_and_the_launch_end
     said = [stages[0].raised for stages in found]
     assert said[:2] == [None, None]
     assert all(words is not None and known["says"] in words and torch.__version__ in words for words in said[2:])
-    (row,) = summarize_stages([[launched.rank(rank) for rank in range(4)]], StagePlan(asked, ()))
+    (row,) = summarize_stages({0: [launched.rank(rank) for rank in range(4)]}, StagePlan(asked, (), 4))
     assert row.outcome is StageOutcome.BROKEN
     calls = {one.name: one.calls for one in launched.rank(0).extras.probes.functions}
     assert calls["DTensorExtensions.chunk_tensor"] == calls["_get_dt_pg"] == 2, "one of each matrix"
@@ -190,7 +190,7 @@ def test_a_stage_that_kills_a_rank_is_a_row_and_the_launch_ends_well(
     launched = launch(asked, fault=fault)
     assert launched.record.status is RunStatus.COMPLETE
     assert (1, says) in {(one.rank, one.what) for one in launched.record.failures}
-    shard, gather = summarize_stages([[launched.rank(rank) for rank in (0, 1)]], StagePlan(asked, ()))
+    shard, gather = summarize_stages({0: [launched.rank(rank) for rank in (0, 1)]}, StagePlan(asked, (), 2))
     assert (shard.stage, shard.outcome, shard.rounds) == (Stage.SHARD, StageOutcome.EQUAL, 1), "of the first pass"
     assert (gather.stage, gather.outcome) == (Stage.GATHER, StageOutcome.BROKEN)
     said = {one.rank: one.words for one in gather.raised}

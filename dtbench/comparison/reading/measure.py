@@ -30,9 +30,10 @@ from dtbench.runs.reading.cell_data import CellData
 from dtbench.runs.representative import Doubt, doubt_steps, read_steps_of_traces
 from dtbench.runs.summary import CellSummary
 from dtbench.runs.wrong_results import find_wrong_results
-from dtbench.store.records.baseline import MeasuredLaunch, Measurement, OwnedTime, PlacedTime
-from dtbench.store.records.rank import ReceiptOutcome
+from dtbench.store.records.baseline import MeasuredLaunch, Measurement, OwnedTime, PlacedTime, RanksTraffic
+from dtbench.store.records.rank import RankRecord, ReceiptOutcome
 from dtbench.store.records.run import RunStatus
+from dtbench.store.records.traffic import Traffic
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.rows.tables import OVERLAP, PURPOSES, WHOLE
@@ -90,6 +91,7 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
         owned=owned,
         placed=total_placed(counted, len(overlap)),
         traffic=launch.ranks[0].traffic if launch.ranks else (),
+        other_traffic=_find_other_traffic(launch.ranks),
         order=orders.order,
         order_ranks=orders.order_ranks,
         other_orders=orders.other_orders,
@@ -103,6 +105,15 @@ def measure_launch(data: CellData, place: int, device: str, *, is_doubted: bool)
     is_open = launch.record is not None and launch.record.status is not RunStatus.COMPLETE
     doubt = _find_doubt(summary) or lost or ("it did not end" if is_open else None)
     return measured, doubt and doubt.removeprefix(f"{name}: ")
+
+
+def _find_other_traffic(ranks: Sequence[RankRecord]) -> tuple[RanksTraffic, ...]:
+    """Group ranks that issued other than the lowest by what they issued."""
+    by_traffic: dict[tuple[Traffic, ...], list[int]] = {}
+    for record in ranks:
+        by_traffic.setdefault(record.traffic, []).append(record.rank)
+    others = [one for one in by_traffic.items() if one[0] != ranks[0].traffic]
+    return tuple(RanksTraffic(ranks=tuple(of), traffic=traffic) for traffic, of in others)
 
 
 def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[str, ...], tuple[str, ...]]:

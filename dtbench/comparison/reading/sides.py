@@ -179,6 +179,10 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
         environment=next(iter(written.values()), run.environment),
         unlike=tuple(name_unlike(written, settings)),
         launches=tuple(launch for launch, doubt in measured if doubt is None),
+        left_out=(
+            *(f"launch{index}" for index in data.unreadable),
+            *(launch.name for launch, doubt in measured if doubt is not None),
+        ),
         unseen=sum(one.tables.unseen_collectives for one in counted),
         notes=(
             *(

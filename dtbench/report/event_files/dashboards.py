@@ -163,7 +163,7 @@ def _cell_numbers(cell: CellSummary) -> dict[str, float]:
         "summary/tokens_per_second": cell.tokens_per_second,
         **({} if cell.is_least else _communication_numbers(cell)),
         "summary/profiler_cost": cell.profiler_cost.median,
-        "summary/time_to_first_step_ms": cell.time_to_first_step_ns / NS_PER_MS,
+        "summary/time_to_first_step_ms": math.nan if cell.records_part else cell.time_to_first_step_ns / NS_PER_MS,
         "summary/cpu_ms": cell.cpu_ns_per_step / NS_PER_MS,
         "summary/model_flops_utilization": cell.model_flops_utilization,
         **estimate_numbers(cell),
@@ -188,7 +188,7 @@ def _communication_numbers(cell: CellSummary) -> dict[str, float]:
 
 
 def _memory_numbers(cell: CellSummary) -> dict[str, float]:
-    if cell.memory is None:
+    if cell.memory is None or cell.records_part is not None:
         return {}
     peaks = {
         "summary/peak_host_mib": cell.memory.rss_peak_bytes,
@@ -200,7 +200,7 @@ def _memory_numbers(cell: CellSummary) -> dict[str, float]:
 
 def _correctness_numbers(cell: CellSummary) -> dict[str, float]:
     """Return how far results are from the single process's, relative."""
-    if cell.correctness is None:
+    if cell.correctness is None or cell.records_part is not None:
         return {}
     return {
         "correctness/loss_error": cell.correctness.loss_error,
@@ -225,8 +225,14 @@ def _owner_numbers(cell: CellSummary) -> dict[str, float]:
 
 
 def _loss_values(cell: CellSummary, steps: pd.DataFrame) -> Iterator[Tagged]:
-    """Yield the losses at the steps that they were recorded in, see ``RankRecord.losses``."""
+    """Yield the losses at the steps that they were recorded in, see ``RankRecord.losses``.
+
+    None where they are not of all ranks, or a step is lost: which of them it had is not known.
+    """
     first = steps[steps["launch"] == steps["launch"].min()]
+    every = first["step"].unique()
+    if cell.records_part is not None or len(every) != 1 + first["step"].max():
+        return
     numbers = {phase: sorted(first.loc[first["phase"] == phase.value, "step"].unique()) for phase in Phase}
     recorded = [*numbers[Phase.WARMUP][:_WARMUP_LOSSES], *numbers[Phase.MEASURED], *numbers[Phase.PROFILED]]
     for step, loss in zip(recorded, cell.losses, strict=False):  # a rank that died has fewer
@@ -270,9 +276,11 @@ def _purpose_values(purposes: pd.DataFrame) -> Iterator[Tagged]:
     None where it is not known of some rank, or the wait is at least that: of the other ranks it may be another.
     """
     key = [purposes["purpose"], purposes["step"]]
+    ranks = purposes.groupby(key)["rank"].transform("nunique")
+    is_lost = ranks < ranks.groupby(purposes["purpose"]).transform("max")
     is_least = purposes["is_wait_least"].astype("boolean").fillna(value=False).astype("bool")
     for column, tag in (("hidden_ns", "hidden_ms"), ("exposed_ns", "exposed_ms"), ("wait_ns", "wait_ms")):
-        is_unsure = purposes[column].isna() | (is_least & (column == "wait_ns"))
+        is_unsure = purposes[column].isna() | is_lost | (is_least & (column == "wait_ns"))
         rows = purposes[~is_unsure.groupby(key).transform("any")]
         medians = rows.groupby(["purpose", "step"], as_index=False)[column].median()
         for purpose, step, time_ns in zip(medians["purpose"], medians["step"], medians[column], strict=True):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns
 from dtbench.base.vocabulary import Purpose
@@ -349,19 +349,22 @@ def _check_facts(cell: CellSummary) -> Iterator[Fact]:
     words = sentences.plan_words(cell)
     if words is not None:
         yield Fact("plan", words)
-    yield Fact(
-        "correctness",
-        sentences.correctness_words(cell),
-        _OUTCOMES[None if cell.correctness is None else cell.correctness.passed],
-    )
+    is_right = None if cell.correctness is None else cell.correctness.passed
+    yield Fact("correctness", sentences.correctness_words(cell), _tone_of(cell, is_right))
     if cell.canary is not None:
-        yield Fact("canary", canary_words(cell.canary), _OUTCOMES[cell.canary.passed])
+        words = f"{name_part(cell.records_part)}{canary_words(cell.canary)}"
+        yield Fact("canary", words, _tone_of(cell, cell.canary.passed))
     if cell.prediction is not None:
         yield Fact("prediction", cell.prediction.sentence, _OUTCOMES[cell.prediction.is_inside])
     yield from _receipt_facts(cell)
     yield _warmup_fact(cell)
     yield from _unread_facts(cell)
     yield from (Fact("note", note) for note in sentences.cell_notes(cell))
+
+
+def _tone_of(cell: CellSummary, outcome: Literal[True, False, None]) -> Tone:
+    """Return the tone of an outcome: what passed on some ranks alone is not good yet."""
+    return _OUTCOMES[None if outcome and cell.records_part is not None else outcome]
 
 
 def _receipt_facts(cell: CellSummary) -> Iterator[Fact]:

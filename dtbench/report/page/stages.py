@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dtbench.base.units import format_bytes, format_ns, list_numbers
 from dtbench.base.vocabulary import StageOutcome
 from dtbench.report.page.page import Block, Cell, Column, Line, Prose, Table, Tone, lines
+from dtbench.report.words.marks import Marks
 from dtbench.runs.stage_summary import StageSummary, StateStepsSummary
 from dtbench.runs.summary import CellSummary
+from dtbench.traces.known_part import name_part
 
 TITLE = "What became of the training state (medians; collectives: of tensors + objects)"
 
@@ -39,7 +41,9 @@ def stage_blocks(cell: CellSummary) -> Iterator[Block]:
     """Yield stages in the order in which they ran, then what came out wrong and what a load and a save cost."""
     if not cell.stages:
         return
-    yield Table(TITLE, _COLUMNS, [_words(row) for row in cell.stages], key="stages")
+    marks = Marks.of(row.known_part for row in cell.stages)
+    rows = [_words(row, marks) for row in cell.stages]
+    yield Table(TITLE, _COLUMNS, rows, key="stages", notes=lines(marks.lines, Tone.WARNING))
     yield Prose(tuple(_lines(cell)), key="stages:sentences")
 
 
@@ -53,11 +57,12 @@ def _lines(cell: CellSummary) -> Iterator[Line]:
     yield from lines(step_sentences(cell.state_steps))
 
 
-def _words(row: StageSummary) -> tuple[str | Cell, ...]:
+def _words(row: StageSummary, marks: Marks) -> tuple[str | Cell, ...]:
     peak_bytes = row.host_peak_bytes
-    name, outcome = f"{row.part}: {row.stage}", Cell(row.outcome.value, _TONES[row.outcome])
+    name = marks.mark(f"{row.part}: {row.stage}", row.known_part)
+    outcome = Cell(row.outcome.value, _TONES[row.outcome])
     if not row.rounds:
-        return (name, *("-" for _ in _COLUMNS[1:-1]), outcome)
+        return (name, *("-" if row.raised else "n/a" for _ in _COLUMNS[1:-1]), outcome)
     return (
         name,
         Cell(format_ns(row.duration_ns), value=row.duration_ns),
@@ -108,7 +113,8 @@ def traffic_sentence(row: StageSummary) -> str | None:
     if row.matches_plan is not False or row.planned is None:
         return None
     planned = ", ".join(f"{line.count} {line.operation} of {line.size_bytes} bytes" for line in row.planned)
-    return f"{row.stage} of the {row.part}: sent other than its formula says: {planned or 'nothing'}"
+    sent = "sent other than its formula says" if row.is_steady else "did not send the same in each round; its formula"
+    return f"{row.stage} of the {row.part}: {sent}: {planned or 'nothing'}"
 
 
 def step_sentences(steps: StateStepsSummary | None) -> Iterator[str]:
@@ -116,7 +122,8 @@ def step_sentences(steps: StateStepsSummary | None) -> Iterator[str]:
     if steps is None:
         return
     yield (
-        f"a step takes {format_ns(steps.before_ns)} before a load, {format_ns(steps.first_ns)} right after it and "
+        f"{name_part(steps.known_part)}a step takes {format_ns(steps.before_ns)} before a load, "
+        f"{format_ns(steps.first_ns)} right after it and "
         f"{format_ns(steps.after_ns)} from then on; the load takes {format_ns(steps.load_ns)}"
     )
     yield (

@@ -7,7 +7,7 @@ from typing import Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtbench.base.units import MIB, NS_PER_MS, format_bytes, format_ns
+from dtbench.base.units import MIB, NS_PER_MS, format_bytes, format_fraction, format_ns
 from dtbench.base.vocabulary import StageOutcome, StatePart
 from dtbench.report.plots.drawing import (
     LINE_COLOURS,
@@ -84,6 +84,12 @@ def _stage_finding(cell: CellSummary) -> str:
     ran = [row for row in cell.stages if row.rounds]
     if not ran:
         return f"{cell.name}: no stage came to its end"
+    if cell.is_state_disturbed:
+        return (
+            f"{cell.name}: others had {format_fraction(cell.state_taken_fraction or 0)} of the cores; no time is judged"
+        )
+    if cell.rank_doubts:
+        return f"{cell.name}: not judged: {cell.rank_doubts[0]}"
     longest = max(ran, key=lambda row: row.duration_ns)
     words = f"{cell.name}: {longest.stage} of the {longest.part} takes longest, {format_ns(longest.duration_ns)}"
     return f"{words}, {longest.link_ns / longest.duration_ns:.0%} of it the link" if longest.link_ns > 0 else words
@@ -159,5 +165,7 @@ def _memory_finding(lines: Sequence[tuple[CellSummary, StatePart]]) -> str:
         ((cell, row) for cell, part in lines for row, _ in _curves(cell, part)),
         key=lambda one: one[1].host_peak_bytes or 0,
     )
+    if doubted := next((one for one, _ in lines if one.rank_doubts), None):
+        return f"{doubted.name}: not judged: {doubted.rank_doubts[0]}"
     grown = format_bytes(row.host_peak_bytes or 0)
     return f"{cell.name}: {row.stage} of the {row.part} needs most host memory, {grown} above what was there"

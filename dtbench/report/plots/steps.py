@@ -142,7 +142,7 @@ def plot_step_distribution(
         mistrusted: by cell, what speaks against its numbers.
         cells: of the run, of which some may have nothing in the table.
     """
-    kept, groups = _measured_groups(steps)
+    kept, groups = _measured_groups(steps, of_cells=len(cells))
     left_out = _count_steps(steps[steps["phase"] == Phase.MEASURED.value]) - kept
     if not groups:
         figure = new_figure(2.0)
@@ -160,7 +160,7 @@ def plot_step_distribution(
     more = f"; the first {MOST_GROUPS} of {len(groups)} rows" if len(groups) > MOST_GROUPS else ""
     aside = f"; {count_things(left_out, 'step')} left out" if left_out else ""
     doubts = ", ".join(f"{cell} ({why})" for cell, why in (mistrusted or {}).items())
-    absent = absent_words([cell for cell in cells if cell not in set(steps["cell"])])
+    absent = absent_words([cell for cell in cells if cell not in {group.cell for group in groups}]) if cells else ""
     what = "ms per MEASURED step, slowest rank; box: middle half, thick line: median"
     axes.set_xlabel(f"{what}{absent}", fontsize=8)
     set_finding(axes, _spread_finding(groups) + more + aside + (f"; not to be trusted: {doubts}" if doubts else ""))
@@ -185,15 +185,18 @@ def _count_steps(steps: pd.DataFrame) -> int:
     return len(steps[[name for name in (*_NAMING, "step") if name in steps]].drop_duplicates())
 
 
-def _measured_groups(steps: pd.DataFrame) -> tuple[int, list[_Group]]:
-    """Return how many MEASURED steps there are to go by, and the rows that are drawn of them."""
+def _measured_groups(steps: pd.DataFrame, of_cells: int) -> tuple[int, list[_Group]]:
+    """Return how many MEASURED steps there are to go by, and the rows that are drawn of them.
+
+    Where there are several cells, rows are named by theirs, although only one of them has steps.
+    """
     measured = keep_steps(steps[steps["phase"] == Phase.MEASURED.value])
     if measured.empty:
         return 0, []
     known = [name for name in _NAMING if name in measured]
     of_launch = list(measured.groupby(known, observed=True, sort=False)) if known else [((), measured)]
     measured = pd.concat([keep_finished(mine, mine["rank"].nunique()) for _, mine in of_launch])
-    telling = [name for name in known if measured[name].nunique() > 1]
+    telling = [name for name in known if measured[name].nunique() > 1 or (name == "cell" and of_cells > 1)]
     if measured[known].drop_duplicates().shape[0] > MOST_GROUPS and "launch" in telling:
         telling.remove("launch")
     whole = [name for name in known if name != "launch"]

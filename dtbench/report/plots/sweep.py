@@ -20,6 +20,7 @@ from dtbench.report.plots.drawing import (
     LINE_COLOURS,
     LINE_STYLES,
     Part,
+    absent_words,
     add_axes,
     left_out_words,
     literal,
@@ -161,7 +162,7 @@ def _plot_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
         axes.set_ylim(0, top if top > 0 else 1)
     rest = len(lines) - MOST_LINES
     hidden = f"; {count_things(rest, 'more line')} {is_or_are(rest)} not drawn" if rest > 0 else ""
-    set_heading(figure, sweep.finding(summary) + hidden)
+    set_heading(figure, sweep.finding(summary) + hidden + _name_unmeasured(summary))
     if others:
         names = literal(",\n".join(axis.name for axis in others))
         handles = [drawn for drawn in left.lines if str(drawn.get_gid()).startswith("line ")]
@@ -288,7 +289,7 @@ def _plot_bars(summary: RunSummary, known: Sequence[CellSummary]) -> Figure:
     limits = _say_limits(summary).removeprefix("; ")
     axes.set_xlabel(f"{words}\n{literal(limits)}" if limits else words, fontsize=8)
     more = f"; the first {MOST_BARS} of {len(known)} cells" if len(known) > MOST_BARS else ""
-    set_heading(figure, sweep.finding(summary) + more)
+    set_heading(figure, sweep.finding(summary) + more + _name_unmeasured(summary))
     patches = [
         Patch(facecolor=part.colour, hatch=part.hatch, edgecolor="#333333", linewidth=0.5, label=part.name)
         for part in dict.fromkeys(used)
@@ -324,6 +325,12 @@ def _draw_cell(axes: Axes, cell: CellSummary, position: int) -> list[Part]:
         bars.patches[0].set_gid(part.field)
         left_ns += length_ns
     return [part for part, _ in lengths] + [_REST]
+
+
+def _name_unmeasured(summary: RunSummary) -> str:
+    """Name the cells that are not drawn since no step of theirs was measured; empty: there are none."""
+    absent = [cell.name for cell in summary.cells if math.isnan(cell.step_time.median)]
+    return absent_words(absent, "no MEASURED step, so nothing drawn, of")
 
 
 def _footnote(summary: RunSummary) -> str:

@@ -1,7 +1,7 @@
 """From a request's words to a document: one method per route; everything heavy is imported inside it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from msgspec import MsgspecError, Raw
@@ -105,7 +105,10 @@ class Answers:
         from dtbench.report.tb_plugin.collectives import group_collectives, list_collectives
 
         _, table = self._launch_table(run, state, words)
-        query = _query(words)
+        cell = find_cell(self.loader.summarize(run, state), _word(words, "cell"))
+        launch = f"launch{_number(words, 'launch')}: "
+        doubts = [doubt for doubt in cell.rank_doubts if doubt.startswith(launch)]
+        query = replace(_query(words), doubt=next(iter(doubts), ""))
         return group_collectives(table, query) if words.get("grouped") == "owner" else list_collectives(table, query)
 
     def _collective(self, run: FoundRun, state: str, words: Words) -> object:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pandas as pd
 
 from dtbench.base.columns import Unit
-from dtbench.base.units import format_bandwidth, format_bytes, format_ns
+from dtbench.base.units import count_things, format_bandwidth, format_bytes, format_ns
 from dtbench.base.vocabulary import Cause
 from dtbench.report.tb_plugin.refusal import NOT_ASKED_WELL, Refusal
 from dtbench.report.tb_plugin.rows import Row, plain_rows
@@ -66,7 +66,12 @@ class CollectivesDocument:
 
 @dataclass(frozen=True)
 class Query:
-    """What a person asked of the table; ``text`` is looked for in owners and parameters."""
+    """What a person asked of the table.
+
+    Attributes:
+        text: is looked for in owners and parameters.
+        doubt: why the table may not be all that there was; empty: nothing speaks against it.
+    """
 
     chosen: Mapping[str, str]
     text: str
@@ -74,6 +79,7 @@ class Query:
     sort: str
     descending: bool
     offset: int
+    doubt: str = ""
 
 
 _DURATION: Final = "duration_ns"
@@ -183,10 +189,10 @@ def _document(
     *,
     total: int,
 ) -> CollectivesDocument:
-    what = "collectives" if columns is _SINGLE else "owners' collectives"
+    what = count_things(total, "collective") if columns is _SINGLE else f"collectives of {count_things(total, 'owner')}"
     shares = _spell_shares(known, kept, query)
     return CollectivesDocument(
-        sentence=f"{total} {what}; {shares}" if len(known) else "No collective was seen in this launch's traces.",
+        sentence=f"{what}; {shares}" if len(known) else "No collective was seen in this launch's traces.",
         columns=columns,
         rows=rows,
         total=total,
@@ -203,6 +209,8 @@ def _spell_shares(known: pd.DataFrame, kept: pd.DataFrame, query: Query) -> str:
     counted = _counted(known, query)
     left_out = len(known) - len(counted)
     shown = _spell_exposed(kept["exposed_ns"], counted["exposed_ns"])
+    if query.doubt:
+        return f"{shown} of what is there; not all is: {query.doubt}"
     if query.chosen.get("step") == NONE:
         return f"{shown} outside the profiled steps, over all ranks"
     aside = f"; {left_out} more are of no profiled step, choose step {NONE} to see them" if left_out else ""

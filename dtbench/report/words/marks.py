@@ -28,19 +28,20 @@ def format_least(time_ns: float, unknown_ns: float) -> str:
 class Marks:
     """The marks of one table: ``*``, ``**`` and so on by what a number is known of, or by the words for that."""
 
-    by_part: Mapping[KnownPart | str, str]
+    by_words: Mapping[str, str]
 
     @classmethod
     def of(cls, parts: Iterable[KnownPart | str | None]) -> Self:
         """Assign each of these parts a mark, in their order."""
-        known = dict.fromkeys(part for part in parts if part is not None)
-        return cls({part: "*" * (place + 1) for place, part in enumerate(known)})
+        known = dict.fromkeys(str(part) for part in parts if part is not None)
+        return cls({words: "*" * (place + 1) for place, words in enumerate(known)})
 
     def mark(self, words: str, part: KnownPart | str | None) -> str:
         """Return a number with its mark; as it is where it is known of all, or of nothing."""
-        return words if part is None or words == "none" or words.startswith("n/a") else f"{words}{self.by_part[part]}"
+        is_marked = part is not None and words != "none" and not words.startswith("n/a")
+        return f"{words}{self.by_words[str(part)]}" if is_marked else words
 
     @property
     def lines(self) -> tuple[str, ...]:
         """What each mark says."""
-        return tuple(f"{mark} of {part}: not known of the others" for part, mark in self.by_part.items())
+        return tuple(f"{mark} of {words}: not known of the others" for words, mark in self.by_words.items())

@@ -567,7 +567,7 @@ def correctness_words(cell: CellSummary) -> str:
         f"gradient error {_exponent(result.gradient_error)} (tolerance {_exponent(result.gradient_tolerance)})"
     )
     if result.passed:
-        return f"passed against a single process: {errors}"
+        return f"passed against a single process: {name_part(cell.records_part)}{errors}"
     return f"FAILED, differs from a single process: {errors}, worst parameter {result.worst_parameter}"
 
 
@@ -586,7 +586,7 @@ def agreeing_words(cell: CellSummary) -> str:
     if not cell.receipts and (cell.rank_doubts or cell.memory is None):
         return _NO_RECORDS
     agreeing = sum(receipt.outcome is ReceiptOutcome.AGREES for receipt in cell.receipts)
-    return f"{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}"
+    return f"{name_part(cell.records_part)}{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}"
 
 
 DISTURBED_WORD = "cores taken"

@@ -23,12 +23,14 @@ class StagePlan:
     Attributes:
         scenario: None for a person's own loop, which has no stages.
         mesh: of the plan, outermost axis first.
+        ranks: of the plan: so many tell of a stage, where no record is lost.
         device: of the plan.
         torch: version that the ranks ran; None: not known.
     """
 
     scenario: Scenario | None
     mesh: tuple[MeshAxis, ...]
+    ranks: int
     device: DeviceKind = DeviceKind.CPU
     torch: str | None = None
 

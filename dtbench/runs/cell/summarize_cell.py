@@ -23,6 +23,7 @@ from dtbench.runs.cell.summarize_extras import summarize_extras
 from dtbench.runs.cell.summarize_overlap import (
     complete,
     find_part,
+    find_part_of_records,
     fraction,
     keep_known,
     mean_known,
@@ -214,11 +215,10 @@ def _find_timed(data: CellData, measured: Sequence[Sequence[float]]) -> KnownPar
 
 def _find_recorded(launches: Sequence[LaunchData], ranks: int) -> KnownPart | None:
     """Return whose records are there; None where those of all ranks of all launches are, or none."""
-    every = [(launch.place.launch, rank, 0) for launch in launches for rank in range(ranks)]
-    told = [(launch.place.launch, record.rank, 0) for launch in launches for record in launch.ranks]
-    known_table, every_table = (pd.DataFrame(rows, columns=["launch", "rank", "step"]) for rows in (told, every))
-    part = find_part(known_table, every_table)
-    return None if part is None else replace(part, counted="rank records")
+    every = [(launch.place.launch, rank) for launch in launches for rank in range(ranks)]
+    return find_part_of_records(
+        [(launch.place.launch, record.rank) for launch in launches for record in launch.ranks], every
+    )
 
 
 def _pool(launches: Sequence[Sequence[float]]) -> list[float]:

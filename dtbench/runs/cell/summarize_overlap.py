@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -175,6 +175,23 @@ def find_part(known: pd.DataFrame, every: pd.DataFrame) -> KnownPart | None:
         of_steps=len(among),
         has_every_rank=pairs[0] == pairs[1],
     )
+
+
+def find_part_of_records(told: Sequence[tuple[int, int]], every: Sequence[tuple[int, int]]) -> KnownPart | None:
+    """Return of which ranks' records a number is known, each a launch and a rank; None where that is all, or nothing.
+
+    Args:
+        told: those that have part in it.
+        every: those that should have.
+    """
+    tables = (pd.DataFrame(pairs, columns=["launch", "rank"]).assign(step=0) for pairs in (told, every))
+    part = find_part(*tables)
+    return None if part is None else replace(part, counted="rank records")
+
+
+def find_launches_part(told: Sequence[int], every: Sequence[int]) -> KnownPart | None:
+    """Return of which launches a number is known; None where that is all, or nothing."""
+    return find_part_of_records(*([(launch, 0) for launch in launches] for launches in (told, every)))
 
 
 def summarize_purposes(

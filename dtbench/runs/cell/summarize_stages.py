@@ -2,12 +2,13 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dtbench.base.vocabulary import Operation, Stage, StageOutcome, StatePart
 from dtbench.plan.traffic.state import StageTraffic
 from dtbench.runs.cell.stage_plan import StagePlan
 from dtbench.runs.cell.statistics import summarize
+from dtbench.runs.cell.summarize_overlap import find_launches_part
 from dtbench.runs.stage_summary import RaisedOnRank, StageSummary, WrongKey
 from dtbench.scenario.schema.state_dict import BrokenStage
 from dtbench.store.records.rank import RankRecord
@@ -20,21 +21,20 @@ Ranked = tuple[int, StageRecord]
 """A rank, and what it saw."""
 
 
-def summarize_stages(launches: Sequence[Sequence[RankRecord]], plan: StagePlan) -> tuple[StageSummary, ...]:
+def summarize_stages(launches: Mapping[int, Sequence[RankRecord]], plan: StagePlan) -> tuple[StageSummary, ...]:
     """Return one row per part and stage, in the order in which they ran.
 
+    Numbers are of the launches in which every rank tells of the stage: who does not may be the slowest.
+
     Args:
-        launches: the records of each launch's ranks.
+        launches: the records of each launch's ranks, by the number of the launch.
         plan: what is known of stages beforehand.
     """
-    found: dict[tuple[StatePart, Stage], list[list[Ranked]]] = defaultdict(list)
-    for ranks in launches:
-        seen: dict[tuple[StatePart, Stage], list[Ranked]] = defaultdict(list)
+    found: dict[tuple[StatePart, Stage], dict[int, list[Ranked]]] = defaultdict(lambda: {one: [] for one in launches})
+    for launch, ranks in launches.items():
         for record in ranks:
             for stage in record.extras.stages:
-                seen[stage.part, stage.stage].append((record.rank, stage))
-        for key, rows in seen.items():
-            found[key].append(rows)
+                found[stage.part, stage.stage][launch].append((record.rank, stage))
     summaries = {key: _summarize(*key, rows, plan) for key, rows in found.items()}
     return tuple(_judge_save(row, summaries.get((row.part, Stage.READ))) for row in summaries.values())
 
@@ -48,22 +48,27 @@ def _judge_save(row: StageSummary, read: StageSummary | None) -> StageSummary:
     return row.model_copy(update={"outcome": read.outcome}) if read.outcome is StageOutcome.WRONG else row
 
 
-def _summarize(part: StatePart, stage: Stage, launches: Sequence[Sequence[Ranked]], plan: StagePlan) -> StageSummary:
-    ranks = [ranked for rows in launches for ranked in rows]
-    ended = [[one for _, one in rows if one.duration_ns] for rows in launches]
+def _summarize(
+    part: StatePart, stage: Stage, launches: Mapping[int, Sequence[Ranked]], plan: StagePlan
+) -> StageSummary:
+    ranks = [ranked for rows in launches.values() for ranked in rows]
+    whole = [rows for rows in launches.values() if len(rows) == plan.ranks]
+    ended = [[one for _, one in rows if one.duration_ns] for rows in whole]
     records = [one for ones in ended for one in ones]
-    compared = [] if stage is Stage.SAVE else [one.mismatched for one in records if one.mismatched is not None]
-    rounds = [max(times) for rows in launches for times in zip(*(one.duration_ns for _, one in rows), strict=True)]
+    mismatched = [None if stage is Stage.SAVE else one.mismatched for _, one in ranks if one.duration_ns]
+    compared = [count for count in mismatched if count is not None]
+    is_compared = bool(whole) and len(compared) == len(mismatched) > 0
+    rounds = [max(times) for rows in whole for times in zip(*(one.duration_ns for _, one in rows), strict=True)]
     wrong = [WrongKey(rank=rank, key=one.key, words=one.words) for rank, record in ranks for one in record.mismatches]
     raised = [RaisedOnRank(rank=rank, words=record.raised) for rank, record in ranks if record.raised is not None]
     times = summarize([float(duration_ns) for duration_ns in rounds])
-    waits = summarize([float(wait_ns) for rows in launches for wait_ns in _waits_of_slowest([one for _, one in rows])])
-    memories = [record.memory for record in records if record.memory is not None]
+    waits = summarize([float(wait_ns) for rows in whole for wait_ns in _waits_of_slowest([one for _, one in rows])])
+    memories = [memory for ones in ended for memory in _find_memories(ones)]
     planned, seen = plan.find_traffic(part, stage), records if plan.sees_collectives else []
     return StageSummary(
         part=part,
         stage=stage,
-        outcome=_judge(wrong, raised, plan.find_broken(part, stage), plan, is_compared=bool(compared)),
+        outcome=_judge(wrong, raised, plan.find_broken(part, stage), plan, is_compared=is_compared),
         duration_ns=times.median,
         quartile1_ns=times.quartile1,
         quartile3_ns=times.quartile3,
@@ -77,14 +82,18 @@ def _summarize(part: StatePart, stage: Stage, launches: Sequence[Sequence[Ranked
         planned=planned,
         matches_plan=_matches(records, planned) if planned is not None and seen and not raised else None,
         object_collectives=max((record.object_collectives for record in seen), default=None),
-        link_ns=max((plan.find_link_ns(rank, record) for rank, record in ranks), default=math.nan),
+        link_ns=max((plan.find_link_ns(*ranked) for rows in whole for ranked in rows), default=math.nan),
         file_bytes=max((record.file_bytes for record in records if record.file_bytes is not None), default=None),
         host_peak_bytes=max((one.host_peak_bytes - one.host_before_bytes for one in memories), default=None),
         device_peak_bytes=_device_peak(memories),
-        mismatched=sum(compared) if compared else None,
+        mismatched=sum(compared) if is_compared or any(compared) else None,
         mismatches=tuple(wrong[:MOST_WRONG_KEYS]),
         memory_curve=_find_curve(memories),
         raised=tuple(raised),
+        is_steady=all(one.traffic_is_stable for one in records),
+        known_part=find_launches_part(
+            [launch for launch, rows in launches.items() if len(rows) == plan.ranks], list(launches)
+        ),
     )
 
 
@@ -130,6 +139,12 @@ def _judge(
     if known is not None and not plan.is_mended_here(known) and any(known.says in words for words in said):
         return StageOutcome.BROKEN
     return StageOutcome.RAISED if raised else StageOutcome.WRONG
+
+
+def _find_memories(records: Sequence[StageRecord]) -> list[StageMemory]:
+    """Return what each rank of a launch needed; of none where one does not tell, which may be the one with most."""
+    found = [record.memory for record in records if record.memory is not None]
+    return found if len(found) == len(records) else []
 
 
 def _find_curve(memories: Sequence[StageMemory]) -> tuple[tuple[int, int], ...]:

@@ -36,11 +36,11 @@ class Agreement(StrEnum):
 def compare(one: Estimated, other: Estimated) -> Agreement:
     """Hold two estimates against each other.
 
-    ``UNKNOWN`` where one is not known, and where they lie further apart than 10 % and 2 ms while nobody knows how sure
-    one of them is: that is neither agreement nor dispute.
+    ``UNKNOWN`` where one is not known, where they are not of the same launches and ranks, and where they lie further
+    apart than 10 % and 2 ms while nobody knows how sure one of them is: that is neither agreement nor dispute.
     """
     apart_ns = abs(one.mean_ns - other.mean_ns)
-    if math.isnan(apart_ns):
+    if math.isnan(apart_ns) or one.part != other.part:
         return Agreement.UNKNOWN
     if apart_ns <= allowed_ns(one, other):
         return Agreement.AGREE
@@ -85,7 +85,8 @@ def find_doubts(row: ExposureRow, *, sure_ns: float, sure_share: float) -> list[
         f"{format_ns(other.mean_ns)} agree only because "
         f"they are known to within {format_ns(allowed_ns(one, other))}"
         for one, other in combinations(known_votes(row), 2)
-        if _always_allowed_ns(one, other) < abs(one.mean_ns - other.mean_ns) <= allowed_ns(one, other)
+        if compare(one, other) is Agreement.AGREE
+        and abs(one.mean_ns - other.mean_ns) > _always_allowed_ns(one, other)
         and allowed_ns(one, other) > max(sure_ns, sure_share * max(abs(one.mean_ns), abs(other.mean_ns)))
     ]
 

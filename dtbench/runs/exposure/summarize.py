@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dtbench.base.vocabulary import Arm, DeviceKind, Estimate, Purpose
-from dtbench.runs.cell.summarize_overlap import find_part
+from dtbench.runs.cell.summarize_overlap import find_launches_part, find_part_of_records
 from dtbench.runs.exposure.counts import find_unlike_arms
 from dtbench.runs.exposure.disputes import Surroundings, find_disputes
 from dtbench.runs.exposure.estimates import (
@@ -92,7 +92,7 @@ class _Found:
 def summarize_exposure(
     asked: Sequence[str], launches: Sequence[LaunchExposure], device: DeviceKind, profiler_low: float = math.nan
 ) -> ExposureSummary | None:
-    """Return what a cell's launches say about exposed communication; None where only the trace was asked.
+    """Return what a cell's launches say about exposed communication; None where only the trace was asked, or none is.
 
     Args:
         asked: ``measure.exposure`` of the scenario.
@@ -101,7 +101,7 @@ def summarize_exposure(
         profiler_low: low end of the interval of PROFILED over MEASURED step times; NaN: not known.
     """
     kinds = [one for one in Estimate if one in asked]
-    if set(kinds) <= {Estimate.TRACE}:
+    if set(kinds) <= {Estimate.TRACE} or not launches:
         return None
     read = [_read_launch(launch, device) for launch in launches]
     if Estimate.WAIT in kinds and any(len(logged_ns) for one in read for logged_ns in one.logged_ns.values()):
@@ -201,27 +201,23 @@ def _estimate(
 ) -> _Found:
     """Estimate over launches, in each of the mean over these ranks, of all that it should be of."""
     parts = [_estimate_launch(launch, ranks) for launch in launches]
-    estimates = {kind: combine_launches([part.estimates[kind] for part in parts]) for kind in kinds}
     of_all = [(launch.index, rank) for launch in launches for rank in every]
-    for kind, one in estimates.items():
-        known = [not math.isnan(part.estimates[kind].mean_ns) for part in parts]
-        told = [launch.index for launch, is_known in zip(launches, known, strict=True) if is_known]
-        part = _find_part([(index, rank) for index in told for rank in ranks], of_all)
-        estimates[kind] = one.model_copy(update={"part": part})
-    return _Found(estimates, gradient_wait=combine_launches([part.gradient_wait for part in parts]))
 
+    def combine(of_launches: Sequence[Estimated]) -> Estimated:
+        told = [launch.index for launch, one in zip(launches, of_launches, strict=True) if not math.isnan(one.mean_ns)]
+        part = find_part_of_records([(index, rank) for index in told for rank in ranks], of_all)
+        return combine_launches(of_launches).model_copy(update={"part": part})
 
-def _find_part(known: Sequence[tuple[int, int]], every: Sequence[tuple[int, int]]) -> KnownPart | None:
-    """Return of what a number is known, of launches and ranks; None where that is all, or nothing."""
-    key = ["launch", "rank"]
-    part = find_part(*(pd.DataFrame(pairs, columns=key).assign(step=0) for pairs in (known, every)))
-    return None if part is None else replace(part, counted="rank records")
+    return _Found(
+        {kind: combine([part.estimates[kind] for part in parts]) for kind in kinds},
+        gradient_wait=combine([part.gradient_wait for part in parts]),
+    )
 
 
 def _find_gain_part(launches: Sequence[_Read], slowest: Sequence[Sequence[Block]]) -> KnownPart | None:
     """Return of which launches it is known what overlapping gained; None where that is all, or none."""
     known = [launch.index for launch, blocks in zip(launches, slowest, strict=True) if blocks]
-    return _find_part([(index, 0) for index in known], [(launch.index, 0) for launch in launches])
+    return find_launches_part(known, [launch.index for launch in launches])
 
 
 def _estimate_launch(launch: _Read, ranks: Sequence[int]) -> _Found:

@@ -3,7 +3,8 @@
 What all ranks lack is missed as what one lacks: the plan and the scenario say what must be there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Final
 
 from dtbench.base.units import name_ranks
 from dtbench.base.vocabulary import DeviceKind, Phase
@@ -53,36 +54,64 @@ def _lost_accounts(launch: LaunchData) -> Iterator[str]:
         yield f"where the time went is told of {told} of {timed} PROFILED steps: the table of accounts lost the others"
 
 
+_Told = tuple[str, ...]
+"""What a rank tells, below what it is a part of: who does not tell the whole is not asked for its parts."""
+
+_ISSUES: Final[_Told] = ("the collectives issued",)
+_CANARY: Final[_Told] = ("the canary",)
+_STAGES: Final[_Told] = ("stages of the training state",)
+_KNOBS: Final[_Told] = ("the knobs",)
+_ARMS: Final[_Told] = ("steps without communication",)
+_FUNCTIONS: Final[_Told] = ("the functions under study",)
+
+
 def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:
-    """Say which ranks say nothing of what every rank tells: others of the launch do, or its scenario has all tell."""
-    plan, ranks, scenario = data.cell.plan, launch.ranks, data.cell.scenario
+    """Say which ranks say nothing of what every rank tells: others of the cell do, or its scenario has all tell."""
+    plan, scenario = data.cell.plan, data.cell.scenario
     is_recorded = scenario is not None and plan.device is DeviceKind.CPU and isinstance(plan, Plan) and plan.traffic
-    told = {
-        "the knobs": [record.rank for record in ranks if not record.receipts],
-        "the collectives issued": [record.rank for record in ranks if not record.traffic],
-        "the canary": [record.rank for record in ranks if record.extras.canary is None],
-        "steps without communication": [record.rank for record in ranks if record.extras.exposure is None],
-        "the functions under study": [record.rank for record in ranks if record.extras.probes is None],
-        "stages of the training state": [record.rank for record in ranks if not record.extras.stages],
-    }
-    must_tell = {"the collectives issued"} if is_recorded else set()
-    must_tell |= set() if scenario is None else set(_find_asked(scenario, ranks))
-    for what, silent in told.items():
-        if silent and (what in must_tell or len(silent) < len(ranks)):
-            yield f"{name_ranks(silent)} {'says' if len(silent) == 1 else 'say'} nothing of {what}"
+    asked = [*([_ISSUES] if is_recorded else []), *([] if scenario is None else _find_asked(scenario))]
+    every = dict.fromkeys([*asked, *(one for other in data.launches for rank in other.ranks for one in _tell(rank))])
+    has_raised = any(stage.raised is not None for record in launch.ranks for stage in record.extras.stages)
+    told = {record.rank: set(_tell(record)) for record in launch.ranks}
+    for what in every:
+        if has_raised and (what == _CANARY or what[:1] == _STAGES != what):
+            continue  # nothing is done after a stage of the training state that raised
+        silent = [
+            rank for rank, of_rank in told.items() if what not in of_rank and (not what[:-1] or what[:-1] in of_rank)
+        ]
+        if silent:
+            yield f"{name_ranks(silent)} {'says' if len(silent) == 1 else 'say'} nothing of {what[-1]}"
 
 
-def _find_asked(scenario: Scenario, ranks: Sequence[RankRecord]) -> Iterator[str]:
-    """Name what a scenario has every rank tell; nothing is done after a stage of the training state that raised."""
-    yield "the knobs"
+def _tell(record: RankRecord) -> Iterator[_Told]:
+    """Yield what a rank tells."""
+    extras = record.extras
+    parts = {_KNOBS: record.receipts, _ISSUES: record.traffic, _STAGES: extras.stages}
+    yield from (what for what, found in parts.items() if found)
+    whole = {_CANARY: extras.canary, _ARMS: extras.exposure, _FUNCTIONS: extras.probes}
+    yield from (what for what, found in whole.items() if found is not None)
+    yield from ((*_FUNCTIONS, one.name) for one in (extras.probes.functions if extras.probes is not None else ()))
+    for stage in extras.stages:
+        of_stage = (*_STAGES, f"the {stage.stage} of the {stage.part}")
+        yield of_stage
+        found = {"host memory": stage.memory is not None, "whether bits are equal": stage.mismatched is not None}
+        found["how long it was stalled"] = bool(stage.wait_ns)
+        yield from ((*of_stage, f"{of_stage[-1]}: {what}") for what, is_told in found.items() if is_told)
+    if extras.state_dict is not None and extras.state_dict.steps is not None:
+        yield (*_STAGES, "steps around a load and beside saves")
+
+
+def _find_asked(scenario: Scenario) -> Iterator[_Told]:
+    """Yield what a scenario has every rank tell."""
+    yield _KNOBS
     if not set(scenario.measure.exposure) <= {"trace"}:
-        yield "steps without communication"
+        yield _ARMS
     if scenario.measure.probes:
-        yield "the functions under study"
+        yield _FUNCTIONS
     if scenario.state_dict is not None:
-        yield "stages of the training state"
-    if scenario.wants_canary and all(stage.raised is None for record in ranks for stage in record.extras.stages):
-        yield "the canary"
+        yield _STAGES
+    if scenario.wants_canary:
+        yield _CANARY
 
 
 def find_unchecked(data: CellData) -> list[str]:

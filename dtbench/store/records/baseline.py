@@ -106,6 +106,13 @@ class StepsOrder(Record):
     of: int
 
 
+class RanksTraffic(Record):
+    """What ranks issued in a MEASURED step, where it is other than what the lowest did."""
+
+    ranks: tuple[int, ...]
+    traffic: tuple[Traffic, ...]
+
+
 class MeasuredLaunch(Record):
     """One launch, or the traces of one job.
 
@@ -116,6 +123,8 @@ class MeasuredLaunch(Record):
             traces, or by versions that did not keep it.
         round: of equal text for launches of one run that took turns; None: traces.
         traffic: what the lowest rank issued in a MEASURED step; empty where nobody recorded it.
+        other_traffic: of ranks that issued other; None: not told, by traces and by versions that looked at the lowest
+            rank alone.
         order: what the lowest rank issued in most PROFILED steps, in this order; None: no more than half of them agree,
             or no trace.
         order_ranks: who issued ``order``, the lowest rank first; empty: what others did is not told (by versions that
@@ -140,6 +149,7 @@ class MeasuredLaunch(Record):
     unlike_steps: tuple[StepsOrder, ...] = ()
     is_stable: bool = True
     first_start_ns: int | None = None
+    other_traffic: tuple[RanksTraffic, ...] | None = None
 
 
 class MeasuredSide(Record):
@@ -159,6 +169,7 @@ class MeasuredSide(Record):
         has_steps: of traces: they tell steps; else all numbers are of whole traces, however long these are.
         unseen: collectives that were launched and not seen to run, over launches and ranks: what traces tell is "at
             least" then. Baselines of cells that were saved before this was kept have 0.
+        left_out: names of launches that do not count; what they issued is not known.
         doubts: why its PROFILED steps may not stand for others, clauses; where there are any, no row has a cause.
     """
 
@@ -171,6 +182,7 @@ class MeasuredSide(Record):
     launches: tuple[MeasuredLaunch, ...]
     notes: tuple[str, ...]
     unlike: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     plan_notes: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None

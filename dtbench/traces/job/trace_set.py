@@ -6,17 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from dtbench.base.vocabulary import Purpose
+from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.traces.causes.exposed_owners import ExposedOwner
 from dtbench.traces.job.explain import explain
-from dtbench.traces.job.lone_rank import find_lone
 from dtbench.traces.job.shared_owners import find_shared_owners
 from dtbench.traces.job.step_rounds import find_part_rounds
 from dtbench.traces.job.unlike_profilers import find_unlike_profilers
 from dtbench.traces.kinds.unknown import UnknownName, sum_names
 from dtbench.traces.notes.clocks import Misfit, OfAnotherSize
 from dtbench.traces.notes.files import ComesTwice, CutShort, LeftOut, NumberedByName, NumberedByPlace, SeveralParts
-from dtbench.traces.notes.job import PatternUnused, UnknownWords
+from dtbench.traces.notes.job import LoneRank, PatternUnused, UnknownWords
 from dtbench.traces.notes.lacking import (
     ClockSet,
     ComputeNotRecorded,
@@ -42,6 +41,7 @@ from dtbench.traces.ranks.late import LateRank
 from dtbench.traces.ranks.misfits import find_mistaken
 from dtbench.traces.ranks.over_ranks import OverRanks
 from dtbench.traces.time.intervals import subtract, unite, unite_all
+from dtbench.traces.timeline import RankTimeline
 from dtbench.traces.trace import Unread
 from dtbench.traces.who.buckets import find_shifted_buckets, find_uneven_buckets
 
@@ -302,3 +302,24 @@ def _find_outside(one: TraceAnalysis) -> Iterator[OutsideSteps]:
     outside = [span for span in found if span.length_ns]
     if outside:
         yield OutsideSteps((one.rank,), len(outside), unite_all(*outside).length_ns)
+
+
+def find_lone(timelines: Sequence[RankTimeline], owners: Sequence[ExposedOwner]) -> tuple[LoneRank, ...]:
+    """Return that one rank of several does not tell its waiting for the others apart from its causes, where it has any.
+
+    What it queued behind may have waited, and what nothing hides may be long for that alone. A size that no trace tells
+    is not one: the job may have other ranks.
+
+    Args:
+        timelines: of the ranks that are there; of several nothing is said here.
+        owners: whose communication is exposed and why, over these.
+    """
+    if len(timelines) != 1 or all(row.cause is Cause.UNKNOWN for row in owners):
+        return ()
+    (one,) = timelines
+    size = one.told_size or 1
+    if size > 1:
+        return (LoneRank(one.rank, size, is_least=not one.world_size),)
+    if one.world_size or all(found.group_size or found.group_ranks for found in one.collectives):
+        return ()  # alone in its job, or in all groups that are told
+    return (LoneRank(one.rank, None, is_least=False),)

@@ -1,10 +1,11 @@
 """Collectives taken together: sums of times, medians of what is no sum."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from dtbench.report.tb_plugin.collectives import Query, group_collectives
+from dtbench.report.tb_plugin.collectives import Query, group_collectives, list_collectives
 from dtbench.traces.rows.collective_table import COLLECTIVES
 
 EXAMPLE = Path(__file__).parents[3] / "results" / "example" / "cells" / "ddp" / "launch0" / "collectives.parquet"
@@ -23,3 +24,11 @@ def test_of_collectives_taken_together_times_add_up_and_size_and_speed_are_the_m
     shown = dict(zip((column.key for column in page.columns), row.words, strict=True))
     assert (shown["busbw"], shown["duration_ns"], shown["count"]) == ("2.00 GB/s", "12.0 ms", "3")
     assert shown["size_bytes"] == "1.95 KiB"
+
+
+def test_of_a_table_that_lost_rows_no_sum_is_said_to_be_of_all() -> None:
+    table = pd.read_parquet(EXAMPLE).reindex(columns=list(COLLECTIVES.dtypes))
+    asked = Query(chosen={}, text="", owner=None, sort="exposed_ns", descending=True, offset=0)
+    assert "over all ranks and steps" in list_collectives(table, asked).sentence
+    doubted = list_collectives(table, replace(asked, doubt="launch0: tables of rank 1 do not belong together"))
+    assert doubted.sentence.endswith("of what is there; not all is: launch0: tables of rank 1 do not belong together")

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from dtbench.base.vocabulary import Arm, DeviceKind, Estimate, Operation, Purpose
+from dtbench.runs.exposure.agreement import Agreement, judge
 from dtbench.runs.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.runs.summary import Estimated, ExposureRow, ExposureSummary
 from dtbench.store.records.arms import ArmSteps
@@ -279,3 +280,20 @@ def test_a_step_that_communicated_nothing_waited_for_nothing(steps_of: Steps, la
     found = summarize_exposure(("trace", "wait"), [launch], DeviceKind.CUDA)
     assert found is not None
     assert (means_ms(found.rows[0])["wait"], found.notes) == (12.0, ())
+
+
+@pytest.mark.parametrize(("traced_ms", "apart"), [(30.0, "further apart than would pass"), (20.0, "alike")])
+def test_estimates_of_other_launches_are_neither_agreement_nor_dispute(
+    steps_of: Steps, launch_of: Launch, traced_ms: float, apart: str
+) -> None:
+    """The trace of one launch, ablation and waits of both: what differs may be the launches."""
+    arms = {0: steps_of({FULL: 100, REMOVED: 80}, 20.0)}
+    launches = [launch_of({0: [traced_ms] * 3}, arms), launch_of({}, arms, name="launch1")]
+    found = summarize(*launches)
+    assert str(of(found.rows[0], Estimate.TRACE).part) == "launch0 alone, of 2", apart
+    assert [row.disputes for row in found.rows] == [(), ()]
+    assert judge(found.rows[0]) is Agreement.UNKNOWN
+
+
+def test_of_no_launch_nothing_is_estimated() -> None:
+    assert summarize_exposure(ALL, [], DeviceKind.CPU) is None
