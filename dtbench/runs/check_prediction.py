@@ -10,6 +10,7 @@ from dtbench.base.units import format_ns
 from dtbench.plan.plan import Plan
 from dtbench.prediction.bounds import Bounds, bound_step
 from dtbench.runs.summary import CellSummary, PredictionSummary
+from dtbench.runs.wrong_results import why_unreliable
 from dtbench.scenario.schema.model import Timed
 from dtbench.scenario.schema.network import EmulatedNetwork
 
@@ -48,6 +49,14 @@ def bound_cell(cell: CellSummary, cores: int | None) -> PredictionSummary | None
         is_inside=bounds.holds(step_ns),
         sentence=_describe(bounds, step_ns),
     )
+
+
+def leave_unjudged_prediction(cell: CellSummary, held: PredictionSummary | None) -> PredictionSummary | None:
+    """Return what came of it; undecided where nothing may be judged by the cell's step time."""
+    why = why_unreliable(cell) or next(iter(cell.rank_doubts), None)
+    if held is None or held.is_inside is None or why is None:
+        return held
+    return held.model_copy(update={"is_inside": None, "sentence": f"not judged, since {why}: {held.sentence}"})
 
 
 def _unknown(sentence: str) -> PredictionSummary:

@@ -22,7 +22,7 @@ from dtbench.runs.cell_numbers import (
     leaves_out_unseen,
     why_least,
 )
-from dtbench.runs.exposure.agreement import Agreement, judge
+from dtbench.runs.exposure.agreement import VOTES, Agreement, judge
 from dtbench.runs.representative import UNSURE, DoubtKind
 from dtbench.runs.summary import CellSummary
 from dtbench.runs.told_apart import tell_apart
@@ -304,6 +304,8 @@ def _judge_losses(check: EqualLosses, cells: Cells) -> _Finding:
     recorded = [losses[:FIRST_LOSSES] for name in check.cells or cells for losses in _losses_of(cells[name])]
     if not all(len(losses) == FIRST_LOSSES and all(map(math.isfinite, losses)) for losses in recorded):
         return NOT_JUDGED, "losses are not known"
+    if len(recorded) < 2:
+        return NOT_JUDGED, "there is one launch alone: nothing to compare its losses with"
     largest = max((_differ(of_step) for of_step in zip(*recorded, strict=True)), default=0.0)
     outcome = PASSED if largest <= check.tolerance else FAILED
     return outcome, f"largest relative difference {format_quantity(largest, Quantity.ERROR)}"
@@ -377,8 +379,11 @@ def _judge_estimates(cell: CellSummary) -> _Finding:
         return NOT_JUDGED, unseen
     mean = cell.exposure.rows[0]
     known = [one for one in mean.estimates if not math.isnan(one.mean_ns)]
-    got = ", ".join(f"{one.estimate} {format_ns(one.mean_ns)}" for one in known) or "none is known"
-    return _AGREEMENT[judge(mean)], got
+    lacking = [one.estimate for one in mean.estimates if one.estimate in VOTES and one not in known]
+    told = [f"{one.estimate} {format_ns(one.mean_ns)}" for one in known]
+    got = ", ".join([*told, *(f"{estimate} n/a" for estimate in lacking)]) if known else "none is known"
+    outcome = _AGREEMENT[judge(mean)]
+    return NOT_JUDGED if lacking and outcome is PASSED else outcome, got
 
 
 _AGREEMENT = {Agreement.AGREE: PASSED, Agreement.DISPUTED: FAILED, Agreement.UNKNOWN: NOT_JUDGED}

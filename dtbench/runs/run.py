@@ -7,7 +7,7 @@ from pathlib import Path
 from dtbench.base.errors import StoreError, TraceError
 from dtbench.base.units import count_things
 from dtbench.runs.cell.summarize_cell import summarize_cell
-from dtbench.runs.check_prediction import bound_cell
+from dtbench.runs.check_prediction import bound_cell, leave_unjudged_prediction
 from dtbench.runs.exposure.unjudged import leave_unjudged
 from dtbench.runs.judge_checks import judge_checklist
 from dtbench.runs.reading.cell_data import CellData, RunData
@@ -80,7 +80,7 @@ def summarize_only_cell(data: RunData) -> CellSummary:
 def _summarize(data: CellData, device: str, environment: Environment | None) -> CellSummary:
     """Return the numbers of a cell, and what depends on the machine that it ran on."""
     cell = summarize_cell(data, device)
-    prediction = bound_cell(cell, None if environment is None else environment.cores)
+    prediction = leave_unjudged_prediction(cell, bound_cell(cell, None if environment is None else environment.cores))
     notes = (*cell.notes, *_name_elsewhere(data, environment))
     exposure = leave_unjudged(cell)
     return cell.model_copy(update={"prediction": prediction, "notes": notes, "exposure": exposure})

@@ -142,7 +142,7 @@ def _find_leaders(counted: pd.DataFrame) -> Iterator[tuple[str, float, float]]:
             yield f"{who}'s {operation.replace('_', '-')}", least_ns, most_ns
     if largest["least_ns"].max() < LARGE * owners["most_ns"].sum():
         for cause, least_ns, most_ns in causing.itertuples():
-            yield f"{CAUSE_PHRASES[cause]}; the largest part", least_ns, most_ns
+            yield f"{CAUSE_PHRASES[cause]}; the largest part of that", least_ns, most_ns
 
 
 def _check_leader(line: str, leaders: Sequence[tuple[str, float, float]], *, windows: int) -> None:

@@ -268,4 +268,4 @@ def test_a_step_that_is_known_of_fewer_ranks_is_no_bar_beside_the_others() -> No
     whole, part = (replace(report, overlap=one).plot_overlap() for one in (table, some))
     bars = [sum(bar.get_gid() == "exposed_comm_ns" for bar in one.axes[0].patches) for one in (whole, part)]
     assert bars == [3, 2]
-    assert "2 steps of a rank are not drawn: not known" in part.axes[-1].get_xlabel()
+    assert "1 step is not drawn: not known of every rank" in part.axes[-1].get_xlabel()

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,11 +21,13 @@ from dtbench.report.plots.names import (
     plot_step_times,
     save_figure,
 )
+from dtbench.report.words.sentences import doubts_of_cells
 from dtbench.runs.cell.statistics import summarize_ratio
 from dtbench.runs.representative import Doubt, DoubtKind
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.scenario.schema.scenario import Ddp
+from dtbench.store.records.run import RunStatus
 
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 
@@ -36,6 +39,29 @@ def bars_of(figure: Figure, field: str) -> list[Rectangle]:
 def words_of(figure: Figure) -> str:
     axes = figure.axes[0]
     return "\n".join([axes.get_title(loc="left"), *(text.get_text() for text in axes.texts)])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"status": RunStatus.FAILED}, "run failed"), ({"status": RunStatus.RUNNING}, "incomplete")],
+)
+def test_a_finding_of_a_cell_that_did_not_end_well_says_so(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary], change: dict[str, Any], said: str
+) -> None:
+    cell = make_ddp(update=change)
+    assert doubts_of_cells([cell]) == {"ddp": said}
+    assert said in words_of(plot_step_breakdown(make_run(cell)))
+    both = make_run(cell, make_ddp(update={"name": "other", "exposed_step_fraction": 0.5}))
+    assert "in ddp" not in plot_step_breakdown(both).axes[0].get_title(loc="left")
+
+
+def test_a_part_that_is_not_known_is_named_at_the_end_of_its_bar(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    first, second = make_ddp().ranks
+    lost = first.model_copy(update={"exposed_copy_ns": None, "idle_ns": None})
+    ends = words_of(plot_step_breakdown(make_run(make_ddp(update={"ranks": (lost, second)}))))
+    assert ends.count("exposed copy and idle n/a") == 1
 
 
 def test_each_bar_is_as_wide_as_the_tables_number(make_run: Callable[..., RunSummary]) -> None:

@@ -153,7 +153,8 @@ def test_communication_of_which_it_is_not_known_whether_it_was_hidden_is_not_cal
     traces = dtbench.read_trace(CASES / "gloo_spans_alone.json")
     assert "not known" in title(traces.plot_timeline())
     assert json.loads(traces.timeline().to_json())["notes"] == [
-        "whether 2 collectives ran hidden or exposed is not known: drawn without hatch, and not as a finding"
+        "ranks 0-33, 35-299 of 300 are not drawn: no trace of them is there",
+        "whether 2 collectives ran hidden or exposed is not known: drawn without hatch, and not as a finding",
     ]
 
 

@@ -359,6 +359,26 @@ def test_a_cell_whose_profiled_step_is_not_known_has_a_word_and_no_bar(
     assert axes.get_xlabel().endswith("n/a: where the PROFILED step went is not known")
 
 
+def test_what_was_exposed_is_one_part_where_nobody_says_for_what(make_run: Callable[..., RunSummary]) -> None:
+    first, second = make_run().cells
+    axes = plot_sweep(make_run(first.model_copy(update={"purposes": ()}), second)).axes[0]
+    exposed_ms = sweep.exposed_ns(first) / MS
+    assert [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle) and bar.get_gid() == "untold"] == [
+        pytest.approx(exposed_ms)
+    ]
+    part = KnownPart(launches=(1,), of_launches=2, steps=1, of_steps=1)
+    purposes = tuple(row.model_copy(update={"part": part}) for row in first.purposes)
+    axes = plot_sweep(make_run(first.model_copy(update={"purposes": purposes}), second)).axes[0]
+    assert [text.get_text().strip() for text in axes.texts if text.get_gid() == "not known"] == ["n/a"]
+
+
+def test_a_cell_whose_exposed_time_is_not_known_is_named_beside_lines(make_sweep: Sweep) -> None:
+    first, *others = make_sweep(CAPS).cells
+    lost = first.model_copy(update={"name": "lost", "ranks": ()})
+    summary = make_sweep(CAPS).model_copy(update={"cells": (lost, *others)})
+    assert "what was exposed is not known of lost" in plot_sweep(summary).get_supxlabel()
+
+
 def test_a_cell_without_a_measured_step_is_named_beside_the_picture_that_lacks_it(
     make_run: Callable[..., RunSummary], make_sweep: Sweep
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dtbench.plan.plan import Machine, make_plan
-from dtbench.runs.check_prediction import bound_cell
+from dtbench.runs.check_prediction import bound_cell, leave_unjudged_prediction
 from dtbench.runs.summary import CellSummary, Interval
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.run import RunStatus
@@ -124,3 +124,16 @@ def test_what_has_no_closed_form_says_why(cell: Callable[..., CellSummary]) -> N
     assert held is not None
     assert held.is_inside is None
     assert held.sentence.startswith("no closed form: parallel.find_unused_parameters")
+
+
+def test_a_step_by_which_nothing_may_be_judged_is_not_inside_its_bounds(cell: Callable[..., CellSummary]) -> None:
+    trusted = cell(290.0)
+    held = bound_cell(trusted, 2)
+    assert held is not None
+    assert held.is_inside
+    assert leave_unjudged_prediction(trusted, held) is held
+    doubt = "launch0: the record of rank 1 is missing, its checks are lost"
+    left = leave_unjudged_prediction(trusted.model_copy(update={"rank_doubts": (doubt,)}), held)
+    assert left is not None
+    assert left.is_inside is None
+    assert left.sentence == f"not judged, since {doubt}: {held.sentence}"

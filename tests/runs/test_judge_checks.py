@@ -409,6 +409,11 @@ def judge_functions(*labels: str) -> ChecksSummary:
     return found
 
 
+def test_losses_of_one_launch_alone_are_held_against_nothing() -> None:
+    outcome, got = judge({"kind": "losses", "tolerance": 0.01}, PLAIN)
+    assert (outcome, got) == (NOT_JUDGED, "there is one launch alone: nothing to compare its losses with")
+
+
 def test_each_function_must_be_called_in_some_cell() -> None:
     assert judge_functions(HOOK).outcome is PASSED
     found = judge_functions(HOOK, "ddp._localize_dtensor")

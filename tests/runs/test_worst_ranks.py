@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dtbench.runs.cell import worst_ranks
-from dtbench.store.records.rank import ReceiptOutcome
+from dtbench.store.records.rank import Memory, ReceiptOutcome
 
 
 def end(steps: int, *, settled: bool) -> SimpleNamespace:
@@ -71,10 +71,19 @@ def test_a_receipt_that_disagrees_stands_for_its_knob() -> None:
 
 def test_of_memory_each_figure_has_its_own_largest_rank() -> None:
     ranks: Any = [
-        SimpleNamespace(memory=SimpleNamespace(rss_peak_bytes=7, allocated_peak_bytes=None, reserved_peak_bytes=5)),
+        SimpleNamespace(memory=SimpleNamespace(rss_peak_bytes=7, allocated_peak_bytes=2, reserved_peak_bytes=5)),
         SimpleNamespace(memory=SimpleNamespace(rss_peak_bytes=3, allocated_peak_bytes=4, reserved_peak_bytes=6)),
     ]
     found = worst_ranks.peak_memory(ranks)
     assert found is not None
     assert (found.rss_peak_bytes, found.allocated_peak_bytes, found.reserved_peak_bytes) == (7, 4, 6)
     assert worst_ranks.peak_memory([]) is None
+
+
+@pytest.mark.parametrize(("peaks", "largest"), [((5, 9), 9), ((5, None), None), ((None, None), None)])
+def test_a_devices_peak_is_the_largest_where_every_rank_tells_its_own(
+    peaks: tuple[int | None, ...], largest: int | None
+) -> None:
+    memories = [Memory(rss_peak_bytes=7, allocated_peak_bytes=peak, reserved_peak_bytes=peak) for peak in peaks]
+    found = worst_ranks.peak_memory([make_rank("memory", memory) for memory in memories])
+    assert found == Memory(rss_peak_bytes=7, allocated_peak_bytes=largest, reserved_peak_bytes=largest)

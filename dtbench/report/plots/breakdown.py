@@ -24,6 +24,7 @@ from dtbench.report.plots.drawing import (
 from dtbench.report.words import sentences
 from dtbench.runs.plan_notes import is_linked
 from dtbench.runs.summary import CellSummary, RankBreakdown, RunSummary
+from dtbench.store.records.run import RunStatus
 
 MOST_CELLS = 12
 """Cells of one figure; a picture of a hundred would be as high as a house."""
@@ -96,7 +97,9 @@ def _draw_rank(axes: Axes, cell: CellSummary, row: RankBreakdown, place: tuple[f
     exposed = format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns))
     shares = (exposed, format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns)))
     exposed, hidden = (sentences.bound_below(cell, exposed), "n/a") if cell.is_least else shares
-    words = f"exposed {exposed} of step\nhidden {hidden} of comm"
+    lacking = [part.name for part in PARTS if getattr(row, part.field) is None]
+    left_out = f"\n{' and '.join(lacking)} n/a" if lacking else ""
+    words = f"exposed {exposed} of step\nhidden {hidden} of comm{left_out}"
     axes.text(1.012 * row.step_ns / NS_PER_MS, position, words, va="center", ha="left", fontsize=7, color="#444444")
 
 
@@ -158,7 +161,8 @@ def _breakdown_finding(cells: list[CellSummary]) -> str:
     A cell of which only a bound is known is neither, beside others.
     """
     known = [cell for cell in cells if not math.isnan(cell.exposed_step_fraction)]
-    findings = [cell for cell in known if sentences.has_findings(cell) and not (cell.is_least and len(known) > 1)]
+    trusted = [cell for cell in known if sentences.has_findings(cell) and cell.status is RunStatus.COMPLETE]
+    findings = [cell for cell in trusted if not (cell.is_least and len(known) > 1)]
     if not known:
         return "How much of the step communication took alone is not known"
     if not findings and len(known) > 1:

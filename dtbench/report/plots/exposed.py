@@ -234,8 +234,10 @@ def plot_overlap(overlap: pd.DataFrame, doubts: Mapping[str, str] | None = None,
         cut = f"; the first {MOST_STEPS} of {steps} steps" if steps > MOST_STEPS else ""
         set_finding(axes, _overlap_finding(cell, rows) + cut, fontsize=10)
         axes.set_xlabel(literal(_find_doubt(doubts, rows) or ""), fontsize=9)
-    unknown = len(kept) - len(known)
-    more = f"; {count_things(unknown, 'step')} of a rank {is_or_are(unknown)} not drawn: not known" if unknown else ""
+    unknown = _count_steps(kept) - _count_steps(known)
+    more = (
+        f"; {count_things(unknown, 'step')} {is_or_are(unknown)} not drawn: not known of every rank" if unknown else ""
+    )
     more = f"{left_out}{more}"
     last = [
         words

@@ -55,6 +55,7 @@ _EXPOSED: Final = {
     Purpose.PIPELINE: Part("exposed pipeline", "pipeline", "#009E73", "xxx", "black"),
 }
 _OTHER: Final = Part("other exposed comm", "other", "#999999", "++", "black")
+_UNTOLD: Final = Part("exposed, for what is not known", "untold", "#FFFFFF", "xx", "black")
 _REST: Final = Part("rest of the step", "rest", "#DCE9F3", "", "black")
 
 
@@ -302,13 +303,17 @@ def _plot_bars(summary: RunSummary, known: Sequence[CellSummary]) -> Figure:
 def _draw_cell(axes: Axes, cell: CellSummary, position: int) -> list[Part]:
     """Draw the parts of a profiled step from the left: exposed communication by purpose, then the rest.
 
-    No bar where the whole, or what of a purpose was exposed, is not known: a word in its place.
+    No bar where the whole, or what of a purpose was exposed, is not known, or of other steps: a word in its place.
+    Where nobody says for what it communicated, all that was exposed is one part.
     """
     profiled_ns = sentences.profiled_step_ns(cell)
-    if math.isnan(profiled_ns) or any(row.count and row.exposed_ns is None for row in cell.purposes):
+    is_known = all(not row.count or (row.exposed_ns is not None and row.part == cell.part) for row in cell.purposes)
+    if math.isnan(profiled_ns) or not is_known:
         axes.text(0, position, " n/a", va="center", ha="left", fontsize=8, color="#444444").set_gid("not known")
         return []
-    lengths = [(_EXPOSED.get(row.purpose, _OTHER), row.exposed_ns) for row in cell.purposes if row.exposed_ns]
+    lengths = [(_EXPOSED.get(row.purpose, _OTHER), float(row.exposed_ns)) for row in cell.purposes if row.exposed_ns]
+    if not cell.purposes and (exposed_ns := sweep.exposed_ns(cell)):
+        lengths = [(_UNTOLD, exposed_ns)]
     rest_ns = max(0.0, profiled_ns - sum(length for _, length in lengths))
     left_ns = 0.0
     for part, length_ns in [*lengths, (_REST, rest_ns)]:
@@ -336,7 +341,11 @@ def _name_unmeasured(summary: RunSummary) -> str:
 def _footnote(summary: RunSummary) -> str:
     crosses = "; red crosses: see the report's column check"
     doubtful = any(not sentences.is_trusted(cell) for cell in summary.cells)
-    return sweep.scope_words(summary).replace("`", "") + (crosses if doubtful else "") + _say_limits(summary)
+    untold = absent_words(
+        [cell.name for cell in summary.cells if math.isnan(sweep.exposed_ns(cell))], "what was exposed is not known of"
+    )
+    words = sweep.scope_words(summary).replace("`", "") + (crosses if doubtful else "")
+    return words + _say_limits(summary) + untold
 
 
 def _say_limits(summary: RunSummary) -> str:

@@ -61,10 +61,15 @@ def describe_cause(
     return CAUSE_PHRASES[cause]
 
 
-def describe_exposed_owner(row: ExposedOwner) -> str:
-    """Return who and why: ``layers.3's all-gather, mostly issued late``."""
+def describe_exposed_owner(row: ExposedOwner, of_ns: int | None = None) -> str:
+    """Return who and why: ``layers.3's all-gather, mostly issued late``.
+
+    Args:
+        row: who, and the time that its cause explains.
+        of_ns: the time that it is said of, of which it may explain a part; None: all of the owner's.
+    """
     why = describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind, missing=row.missing)
-    mostly = "mostly " if row.exposed_ns < row.owner_exposed_ns else ""
+    mostly = "mostly " if row.exposed_ns < (row.owner_exposed_ns if of_ns is None else of_ns) else ""
     return f"{name_collective(row.owner, row.operation, row.carried.outsized_bytes)}, {mostly}{why}"
 
 
@@ -105,19 +110,21 @@ def find_leading(rows: Sequence[Row]) -> Row:
     return max((row for row in rows if row.cause is cause), key=lambda row: row.exposed_ns)
 
 
-def describe_leading(rows: Sequence[Row], windows: float, describe: Callable[[Row], str]) -> str:
+def describe_leading(rows: Sequence[Row], windows: float, describe: Callable[[Row, int], str]) -> str:
     """Return what leads an answer: one owner and why, or, where no owner stands out, one cause and its largest part.
 
     Args:
         rows: at least one; the owner with most exposed time first.
         windows: over which the rows' times are divided.
-        describe: spells one row: who, why.
+        describe: spells one row, who and why, of the time that was said before.
     """
     row = find_leading(rows)
     if _owner_leads(rows):
-        return f"{format_ns(row.owner_exposed_ns / windows)} of it {describe(row)}"
+        return f"{format_ns(row.owner_exposed_ns / windows)} of it {describe(row, row.owner_exposed_ns)}"
     whole, part = (format_ns(time_ns / windows) for time_ns in (_sum_causes(rows)[row.cause], row.exposed_ns))
-    return f"{whole} of it {CAUSE_PHRASES[row.cause]}; the largest part, {part}: {describe(row)}"
+    return (
+        f"{whole} of it {CAUSE_PHRASES[row.cause]}; the largest part of that, {part}: {describe(row, row.exposed_ns)}"
+    )
 
 
 def describe_causes(rows: Sequence[Row], windows: float) -> str:

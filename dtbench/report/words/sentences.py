@@ -250,8 +250,8 @@ def _say_copies(cell: CellSummary, exposed_ns: float) -> str:
     return describe_copies(copy_ns=copy_ns, exposed_ns=exposed_ns, step_ns=profiled_step_ns(cell), of="a profiled step")
 
 
-def _describe_owner(row: OwnerSummary) -> str:
-    mostly = "mostly " if row.exposed_ns < row.owner_exposed_ns else ""
+def _describe_owner(row: OwnerSummary, of_ns: int) -> str:
+    mostly = "mostly " if row.exposed_ns < of_ns else ""
     who = name_collective(row.owner or None, row.operation, row.outsized_bytes)
     return f"{who}, {mostly}{describe_cause(row.cause, waited_for=row.waited_for)}"
 
@@ -267,7 +267,7 @@ def doubts_of_cells(cells: Iterable[CellSummary]) -> dict[str, str]:
     for cell in cells:
         why, lost = why_unreliable(cell), next(iter(cell.rank_doubts), say_unseen(cell))
         words = f"unreliable, since {why}" if why is not None else f"not judged: {lost}" if lost else None
-        words = words or say_doubts(cell.doubts)
+        words = words or say_doubts(cell.doubts) or (None if is_trusted(cell) else check_word(cell))
         if words is not None:
             said[cell.name] = words
     return said

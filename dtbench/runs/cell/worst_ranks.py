@@ -24,19 +24,20 @@ def slowest_compilation(ranks: Sequence[RankRecord]) -> Compilation | None:
 
 
 def peak_memory(ranks: Sequence[RankRecord]) -> Memory | None:
-    """Return the largest peak of any rank, each figure for itself."""
+    """Return the largest peak of any rank, each figure for itself; None: not told of every rank, or on a CPU."""
     if not ranks:
         return None
     memories = [record.memory for record in ranks]
     return Memory(
         rss_peak_bytes=max(memory.rss_peak_bytes for memory in memories),
-        allocated_peak_bytes=_max_known([memory.allocated_peak_bytes for memory in memories]),
-        reserved_peak_bytes=_max_known([memory.reserved_peak_bytes for memory in memories]),
+        allocated_peak_bytes=_max_of_all([memory.allocated_peak_bytes for memory in memories]),
+        reserved_peak_bytes=_max_of_all([memory.reserved_peak_bytes for memory in memories]),
     )
 
 
-def _max_known(values: Sequence[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
+def _max_of_all(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
 
 
 def most_state_taken(ranks: Sequence[RankRecord]) -> float | None:

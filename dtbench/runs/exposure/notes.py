@@ -69,9 +69,11 @@ def note_left_out(ranks: Sequence[int], shared: Sequence[int]) -> Iterator[str]:
 
 
 def note_undecided(row: ExposureRow) -> Iterator[str]:
-    """Name estimates of a row that differ while nobody knows how sure they are."""
+    """Name estimates of a row that are not of the same launches, or differ while nobody knows how sure they are."""
     for one, other in combinations(known_votes(row), 2):
-        if compare(one, other) is Agreement.UNKNOWN:
-            names = f"{ESTIMATE_PHRASES[one.estimate]} and {ESTIMATE_PHRASES[other.estimate]}"
+        names = f"{ESTIMATE_PHRASES[one.estimate]} and {ESTIMATE_PHRASES[other.estimate]}"
+        if one.part != other.part:
+            yield f"{names} are not of the same launches and ranks, so they are not held against each other"
+        elif compare(one, other) is Agreement.UNKNOWN:
             apart_ns = abs(one.mean_ns - other.mean_ns)
             yield f"{names} are {format_ns(apart_ns)} apart, which a single value cannot judge: take more steps"

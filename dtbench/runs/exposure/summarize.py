@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Final
 
@@ -83,10 +83,15 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Found:
-    """All estimates of a rank, or of the mean over ranks; ``gradient_wait`` is the part that DDP's logger sees."""
+    """All estimates of a rank, or of the mean over ranks; ``gradient_wait`` is the part that DDP's logger sees.
+
+    Attributes:
+        launches: that each estimate is of, by their numbers.
+    """
 
     estimates: Mapping[Estimate, Estimated]
     gradient_wait: Estimated
+    launches: Mapping[Estimate, Sequence[int]] = field(default_factory=dict)
 
 
 def summarize_exposure(
@@ -203,14 +208,18 @@ def _estimate(
     parts = [_estimate_launch(launch, ranks) for launch in launches]
     of_all = [(launch.index, rank) for launch in launches for rank in every]
 
-    def combine(of_launches: Sequence[Estimated]) -> Estimated:
-        told = [launch.index for launch, one in zip(launches, of_launches, strict=True) if not math.isnan(one.mean_ns)]
-        part = find_part_of_records([(index, rank) for index in told for rank in ranks], of_all)
-        return combine_launches(of_launches).model_copy(update={"part": part})
+    def find_told(of_launches: Sequence[Estimated]) -> list[int]:
+        return [launch.index for launch, one in zip(launches, of_launches, strict=True) if not math.isnan(one.mean_ns)]
 
+    def combine(of_launches: Sequence[Estimated]) -> Estimated:
+        told = [(index, rank) for index in find_told(of_launches) for rank in ranks]
+        return combine_launches(of_launches).model_copy(update={"part": find_part_of_records(told, of_all)})
+
+    by_kind = {kind: [part.estimates[kind] for part in parts] for kind in kinds}
     return _Found(
-        {kind: combine([part.estimates[kind] for part in parts]) for kind in kinds},
+        {kind: combine(of_launches) for kind, of_launches in by_kind.items()},
         gradient_wait=combine([part.gradient_wait for part in parts]),
+        launches={kind: find_told(of_launches) for kind, of_launches in by_kind.items()},
     )
 
 
@@ -267,14 +276,20 @@ def _average(
 ) -> _Found:
     """Return the mean over ranks; its error is that of steps and blocks whose mean over ranks was taken first.
 
+    So is the mean itself where some rank has launches that another lacks.
+
     ``ranks_of``: those that it is a mean over, and all.
     """
     ranks, every = ranks_of
     if not ranks:
         return _Found({kind: unknown(kind) for kind in kinds}, unknown(Estimate.WAIT))
     together = _estimate(kinds, launches, ranks, every)
-    means_ns = {kind: fmean(found[rank].estimates[kind].mean_ns for rank in ranks) for kind in kinds}
-    estimates = {kind: one.model_copy(update={"mean_ns": means_ns[kind]}) for kind, one in together.estimates.items()}
+    estimates = {
+        kind: one.model_copy(update={"mean_ns": fmean(found[rank].estimates[kind].mean_ns for rank in ranks)})
+        if len({tuple(found[rank].launches[kind]) for rank in ranks}) == 1
+        else one
+        for kind, one in together.estimates.items()
+    }
     return _Found(estimates, together.gradient_wait)
 
 

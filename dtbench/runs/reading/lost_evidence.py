@@ -6,7 +6,7 @@ What all ranks lack is missed as what one lacks: the plan and the scenario say w
 from collections.abc import Iterator
 from typing import Final
 
-from dtbench.base.units import name_ranks
+from dtbench.base.units import NS_PER_MS, name_ranks
 from dtbench.base.vocabulary import DeviceKind, Phase
 from dtbench.plan.plan import Plan
 from dtbench.runs.reading.cell_data import CellData, LaunchData
@@ -32,6 +32,7 @@ def find_lost_evidence(data: CellData, launch: LaunchData) -> Iterator[str]:
     yield from _lost_results(data, launch)
     yield from _lost_timings(data, launch)
     yield from _lost_accounts(launch)
+    yield from _strange_traces(data, launch)
 
 
 def _lost_timings(data: CellData, launch: LaunchData) -> list[str]:
@@ -63,6 +64,28 @@ _STAGES: Final[_Told] = ("stages of the training state",)
 _KNOBS: Final[_Told] = ("the knobs",)
 _ARMS: Final[_Told] = ("steps without communication",)
 _FUNCTIONS: Final[_Told] = ("the functions under study",)
+
+
+_SAME_SHARE: Final = 0.01
+_SAME_NS: Final = NS_PER_MS
+"""By how much a step may be longer or shorter in a trace than by the rank's clock: 0.1 ms and 0.1 % were seen."""
+
+
+def _strange_traces(data: CellData, launch: LaunchData) -> Iterator[str]:
+    """Say of which ranks most PROFILED steps are not as long in the traces as their clocks say: they are of others.
+
+    On a CPU, where a step ends when its host is done with it.
+    """
+    if data.cell.scenario is None or data.cell.plan.device is not DeviceKind.CPU:
+        return
+    traced, timed = launch.find_all_rows("overlap"), launch.all_steps
+    both = traced.merge(timed, on=["rank", "step"])[["rank", "step_ns", "duration_ns"]].astype("float64")
+    apart_ns = (both["step_ns"] - both["duration_ns"]).abs()
+    is_other = apart_ns > (both["duration_ns"] * _SAME_SHARE).clip(lower=_SAME_NS)
+    shares = is_other.groupby(both["rank"].astype("int64")).mean()
+    if ranks := shares.index[shares > 1 / 2].tolist():
+        whose = f"PROFILED steps of {name_ranks(ranks)}"
+        yield f"{whose} are not as long in its traces as timed: are these of another launch?"
 
 
 def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:

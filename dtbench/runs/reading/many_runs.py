@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from dtbench.base.columns import Column, Table
 from dtbench.base.errors import StoreError
+from dtbench.base.units import name_ranks
 from dtbench.base.vocabulary import Phase
 from dtbench.machine.disturbance import DISTURBED, is_enough
 from dtbench.runs.reading.copies import find_copies, mark, say_copy
@@ -177,7 +178,7 @@ def _read_run(path: Path) -> list[_Launch | str]:
 def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchFolder) -> _Launch | str:
     try:
         refuse_incomplete(folder)
-        refuse_wrong_results(folder, cell.plan.ranks)
+        silent = refuse_wrong_results(folder, cell.plan.ranks)
         judged = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
         steps = judged.select(list(STEPS.dtypes))
         if not _are_possible(judged):
@@ -195,6 +196,8 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
     note = f"{folder.path}: {'; '.join(told)}" if told else None
     planned = count_planned(cell.plan)
     lost = [] if _are_all(steps, cell.plan.ranks, planned) else say_lost(steps.to_pandas(), planned)
+    if silent:
+        lost = [*lost, f"{name_ranks(silent)} left no record: whether the results are right is not known"]
     said = tuple(f"{folder.path}: {sentence}" for sentence in lost)
     return _Launch(run, cell, index, folder, steps, is_left_out, said, note)
 

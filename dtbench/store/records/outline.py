@@ -186,15 +186,17 @@ def refuse_incomplete(folder: LaunchFolder) -> None:
         raise StoreError(f"{folder.path}: the launch is {outline.status.value}: {outline.reason or 'nobody said why'}")
 
 
-def refuse_wrong_results(folder: LaunchFolder, ranks: int) -> None:
-    """Return if no rank's record says that a launch computed something else than it should; none may be there.
+def refuse_wrong_results(folder: LaunchFolder, ranks: int) -> list[int]:
+    """Return the ranks that left no record, if none of the others says that it computed something else than it should.
 
     Raises:
         StoreError: one says so, or is broken.
     """
+    silent: list[int] = []
     for rank in range(ranks):
         file = folder.rank_record(rank)
         if not file.exists():
+            silent.append(rank)
             continue
         found = _read(file, _RankOutline)
         if found.correctness is not None and found.correctness.passed is False:
@@ -202,6 +204,7 @@ def refuse_wrong_results(folder: LaunchFolder, ranks: int) -> None:
         canary = found.canary or found.extras.canary
         if canary is not None and canary.passed is False:
             raise StoreError(f"{folder.path}: it reads a collective's result before it is done")
+    return silent
 
 
 def _read(path: Path, outline: type[_O]) -> _O:

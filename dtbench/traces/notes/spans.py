@@ -29,6 +29,21 @@ class NotDrawn(OfRanks):
 
 
 @dataclass(frozen=True)
+class NoTraceDrawn(OfRanks):
+    """Ranks of a job of ``of_ranks`` of which no trace is there."""
+
+    of_ranks: int
+
+    def __str__(self) -> str:
+        are = "is" if self._is_one else "are"
+        return f"{name_ranks(self.ranks)} of {self.of_ranks} {are} not drawn: no trace of {self._them} is there"
+
+    @property
+    def _them(self) -> str:
+        return "it" if self._is_one else "them"
+
+
+@dataclass(frozen=True)
 class ShortestNotDrawn(Note):
     """Spans of compute and copies, of ``spans``, that are left out as they are the shortest."""
 

@@ -5,7 +5,7 @@ Exposed time is the difference of the same two unions that the account is made f
 what is counted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -17,7 +17,7 @@ from dtbench.base.units import name_ranges
 from dtbench.traces.garbage import without_collection
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.note import Note
-from dtbench.traces.notes.spans import NotDrawn, ShortestNotDrawn, SomeStepsDrawn
+from dtbench.traces.notes.spans import NotDrawn, NoTraceDrawn, ShortestNotDrawn, SomeStepsDrawn
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.rank.file import TraceFile, read_parts
 from dtbench.traces.spans.place import Place, place_ranks
@@ -163,10 +163,19 @@ def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_span
     found = [_read_rank(one, file) for one, file in zip(traces.analyses, traces.files, strict=True)]
     shown = wanted if steps is not None else _choose_steps(found, wanted, most_spans)
     fits_not = steps is None and len(shown) < len(every)
-    notes = [SomeStepsDrawn(tuple(shown), tuple(every))] if fits_not else []
+    notes: list[Note] = [SomeStepsDrawn(tuple(shown), tuple(every))] if fits_not else []
     drawn, absent = _leave_out_stepless(found, shown)
     thinned, lost = _thin(drawn, shown, most_spans)
-    return _put_together(traces, thinned, every=every, shown=shown, notes=[*notes, *absent, *lost])
+    notes = [*_note_traceless(traces), *notes, *absent, *lost]
+    return _put_together(traces, thinned, every=every, shown=shown, notes=notes)
+
+
+def _note_traceless(traces: TraceSet) -> Iterator[Note]:
+    """Name the ranks of the job of which no trace is there."""
+    size = traces.world_size or 0
+    traceless = sorted(set(range(size)) - {one.rank for one in traces.analyses})
+    if traceless:
+        yield NoTraceDrawn(tuple(traceless), size)
 
 
 def _read_rank(analysis: TraceAnalysis, file: TraceFile) -> _Rank:

@@ -98,6 +98,9 @@ def test_each_region_of_the_shown_steps_is_told(ddp: TraceSet, written: dict[str
     assert 0 < len(names) < len(told["name"])
 
 
+ALONE = "rank 1 of 2 is not drawn: no trace of it is there"
+
+
 def test_what_is_not_known_of_a_collective_is_null_and_no_zero_and_counted(ddp: TraceSet) -> None:
     (one,) = ddp.analyses
     first, *others = one.collectives
@@ -111,7 +114,7 @@ def test_what_is_not_known_of_a_collective_is_null_and_no_zero_and_counted(ddp: 
     assert (columns.issue_ns[0], columns.exposed_ns[0], columns.hidden_ns[0]) == (None, None, None)
     assert columns.issue_ns[1] == (others[0].issue_ns or 0) - int(document.origin_ns)
     assert "whether 1 collective ran hidden or exposed is not known" in document.notes[-1]
-    assert make_timeline(ddp).document.notes == []
+    assert make_timeline(ddp).document.notes == [ALONE]
 
 
 def test_every_number_is_one_that_javascript_counts_exactly(written: dict[str, Any]) -> None:
@@ -129,7 +132,7 @@ def test_every_number_is_one_that_javascript_counts_exactly(written: dict[str, A
 def test_one_step_and_a_range_of_steps_can_be_asked_for(ddp: TraceSet) -> None:
     assert make_timeline(ddp, steps=11).document.shown_steps == [11]
     document = make_timeline(ddp, steps=(10, 11)).document
-    assert (document.shown_steps, document.steps, document.notes) == ([10, 11], [10, 11, 12], [])
+    assert (document.shown_steps, document.steps, document.notes) == ([10, 11], [10, 11, 12], [ALONE])
     with pytest.raises(TraceError, match="no step 13: they have 10-12"):
         make_timeline(ddp, steps=13)
 

@@ -193,6 +193,8 @@ def test_a_launch_that_ended_early_leaves_the_trace_alone_and_a_note(steps_of: S
     running = launch_of({0: [20.0, 20.0]}, {}, name="launch1", has_ended=False)
     assert summarize(whole, running).notes == (
         "launch1: the steps for ablation and waits are missing: it has not come to them",
+        "trace and ablation are not of the same launches and ranks, so they are not held against each other",
+        "trace and waits are not of the same launches and ranks, so they are not held against each other",
     )
 
 
@@ -297,3 +299,14 @@ def test_estimates_of_other_launches_are_neither_agreement_nor_dispute(
 
 def test_of_no_launch_nothing_is_estimated() -> None:
     assert summarize_exposure(ALL, [], DeviceKind.CPU) is None
+
+
+def test_a_mean_over_ranks_of_unlike_launches_is_of_the_launches_that_all_have(
+    steps_of: Steps, launch_of: Launch
+) -> None:
+    """Rank 1's trace of launch 0 is lost: rank 0's of that launch may not pull the mean, which is said of launch 1."""
+    arms = {rank: steps_of({FULL: 100, REMOVED: 80}, 20.0) for rank in (0, 1)}
+    whole = launch_of({0: [20.0] * 3, 1: [10.0] * 3}, arms, name="launch1")
+    found = summarize(launch_of({0: [60.0] * 3}, arms), whole)
+    trace = of(found.rows[0], Estimate.TRACE)
+    assert (trace.mean_ns / MS, str(trace.part)) == (15.0, "launch1 alone, of 2")

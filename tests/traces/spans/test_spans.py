@@ -235,3 +235,8 @@ def test_a_trace_that_is_gone_is_one_sentence(job: TraceSet) -> None:
     Path(job.analyses[1].path).unlink()
     with pytest.raises(TraceError, match="cannot be opened"):
         collect_spans(job)
+
+
+def test_a_rank_of_which_no_trace_is_there_is_named_beside_the_picture() -> None:
+    path = Path(__file__).parents[1] / "recorded" / "ddp_2ranks_rank0.json.gz"
+    assert "rank 1 of 2 is not drawn: no trace of it is there" in map(str, collect_spans(analyze_traces([path])).notes)
