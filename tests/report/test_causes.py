@@ -38,7 +38,7 @@ def test_a_queue_names_what_held_the_lane() -> None:
 def test_an_unknown_cause_names_everything_that_is_missing() -> None:
     missing = (MissingInput.RANKS, MissingInput.LAUNCH)
     assert describe_cause(Cause.UNKNOWN, missing=missing) == (
-        "cause unknown (missing: the other ranks' traces: skew or bandwidth; the call that launched it)"
+        "cause unknown (missing: the other ranks' traces, which tell skew from bandwidth; the call that launched it)"
     )
 
 

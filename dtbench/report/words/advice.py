@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from dtbench.base.units import format_bytes, format_ns
 from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
-from dtbench.report.words.causes import describe_cause
+from dtbench.report.words.causes import describe_cause, name_missing
 from dtbench.report.words.knobs import Knob, Ran, mark_row
 from dtbench.traces.causes.exposed_owners import Carried, ExposedOwner
 from dtbench.traces.who.collectives import Collective
@@ -195,7 +195,7 @@ def advise(rows: Sequence[Loss], ran: Ran, *, step_ns: float, comm_ns: float) ->
         groups.setdefault(advise_loss(row, ran), []).append(row)
     found = [
         Advice(
-            why=f"{_why(group)} ({', '.join(dict.fromkeys(row.purpose for row in group))})",
+            why=_why(group),
             words=f"{words}{_bound(group, step_ns, comm_ns)}",
             exposed_ns=sum(row.exposed_ns for row in group),
             is_unknown=group[0].cause is Cause.UNKNOWN,
@@ -215,7 +215,10 @@ def advise(rows: Sequence[Loss], ran: Ran, *, step_ns: float, comm_ns: float) ->
 def _why(group: Sequence[Loss]) -> str:
     waited_for = {row.waited_for for row in group}
     one = waited_for.pop() if len(waited_for) == 1 else None
-    return describe_cause(group[0].cause, waited_for=one, missing=group[0].missing)
+    cause, missing = group[0].cause, group[0].missing
+    purposes = ", ".join(dict.fromkeys(row.purpose for row in group))
+    aside = f"{purposes}; {name_missing(missing)}" if cause is Cause.UNKNOWN and missing else purposes
+    return f"{describe_cause(cause, waited_for=one)} ({aside})"
 
 
 def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> str:

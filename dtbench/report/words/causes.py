@@ -1,7 +1,7 @@
 """Words for causes: a short phrase for each, and what an answer leads with."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from dtbench.base.units import format_bytes, format_ns
@@ -12,7 +12,7 @@ from dtbench.traces.who.collectives import Collective
 UNATTRIBUTED: Final = "unattributed"
 
 MISSING_WORDS: Final = {
-    MissingInput.RANKS: "the other ranks' traces: skew or bandwidth",
+    MissingInput.RANKS: "the other ranks' traces, which tell skew from bandwidth",
     MissingInput.CLOCKS: "how far the ranks' clocks are apart",
     MissingInput.EVENTS: "when the other ranks began it",
     MissingInput.GROUP: "which ranks share its process group",
@@ -57,8 +57,17 @@ def describe_cause(
     if cause is Cause.QUEUED and behind is not None:
         return f"queued behind {name_collective(behind.owner or None, behind.operation)}"
     if cause is Cause.UNKNOWN and missing:
-        return f"{CAUSE_PHRASES[cause]} (missing: {'; '.join(MISSING_WORDS[one] for one in missing)})"
+        return f"{CAUSE_PHRASES[cause]} ({name_missing(missing)})"
     return CAUSE_PHRASES[cause]
+
+
+def name_missing(missing: Iterable[MissingInput]) -> str:
+    """Return what would tell a cause that is unknown.
+
+    >>> name_missing([MissingInput.LAUNCH])
+    'missing: the call that launched it'
+    """
+    return f"missing: {'; '.join(MISSING_WORDS[one] for one in missing)}"
 
 
 def describe_exposed_owner(row: ExposedOwner, of_ns: int | None = None) -> str:

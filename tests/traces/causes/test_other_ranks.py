@@ -196,5 +196,5 @@ def test_where_no_trace_tells_which_ranks_share_a_group_that_is_what_is_missing(
     missing = {one for rank in traces.analyses for split in rank.splits for part in split.parts for one in part.missing}
     assert missing == {MissingInput.GROUP}
     advised = " ".join(answer_lines(traces))
-    assert "cause unknown (missing: which ranks share its process group)" in advised
+    assert "; missing: which ranks share its process group)" in advised
     assert "Record the same steps on all ranks" not in advised
