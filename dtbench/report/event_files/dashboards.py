@@ -157,20 +157,34 @@ def _cell_values(cell: CellSummary) -> Iterator[Tagged]:
 
 
 def _cell_numbers(cell: CellSummary) -> dict[str, float]:
-    """Return the numbers of the report by tag, to compare cells and runs in one chart; those that are known."""
+    """Return the numbers of the report by tag, to compare cells and runs in one chart.
+
+    Those that are known, of all steps and ranks of the launches that there are.
+    """
+    has_lost_steps = cell.timed_part is not None and cell.timed_part.steps < cell.timed_part.of_steps
     numbers = {
-        "summary/step_ms": cell.step_time.median / NS_PER_MS,
-        "summary/tokens_per_second": cell.tokens_per_second,
-        **({} if cell.is_least else _communication_numbers(cell)),
-        "summary/profiler_cost": cell.profiler_cost.median,
-        "summary/time_to_first_step_ms": math.nan if cell.records_part else cell.time_to_first_step_ns / NS_PER_MS,
-        "summary/cpu_ms": cell.cpu_ns_per_step / NS_PER_MS,
-        "summary/model_flops_utilization": cell.model_flops_utilization,
-        **estimate_numbers(cell),
-        **_memory_numbers(cell),
-        **_correctness_numbers(cell),
+        **({} if has_lost_steps else _time_numbers(cell)),
+        **({} if cell.is_least or cell.rank_doubts else _communication_numbers(cell)),
+        **({} if cell.rank_doubts else estimate_numbers(cell)),
+        **({} if cell.records_part else _record_numbers(cell)),
     }
     return {tag: number for tag, number in numbers.items() if not math.isnan(number)}
+
+
+def _time_numbers(cell: CellSummary) -> dict[str, float]:
+    return {
+        "summary/step_ms": cell.step_time.median / NS_PER_MS,
+        "summary/tokens_per_second": cell.tokens_per_second,
+        "summary/profiler_cost": cell.profiler_cost.median,
+        "summary/cpu_ms": cell.cpu_ns_per_step / NS_PER_MS,
+        "summary/model_flops_utilization": cell.model_flops_utilization,
+    }
+
+
+def _record_numbers(cell: CellSummary) -> dict[str, float]:
+    """Return what records of ranks tell."""
+    first_ms = cell.time_to_first_step_ns / NS_PER_MS
+    return {"summary/time_to_first_step_ms": first_ms, **_memory_numbers(cell), **_correctness_numbers(cell)}
 
 
 def _communication_numbers(cell: CellSummary) -> dict[str, float]:
@@ -188,7 +202,7 @@ def _communication_numbers(cell: CellSummary) -> dict[str, float]:
 
 
 def _memory_numbers(cell: CellSummary) -> dict[str, float]:
-    if cell.memory is None or cell.records_part is not None:
+    if cell.memory is None:
         return {}
     peaks = {
         "summary/peak_host_mib": cell.memory.rss_peak_bytes,
@@ -200,7 +214,7 @@ def _memory_numbers(cell: CellSummary) -> dict[str, float]:
 
 def _correctness_numbers(cell: CellSummary) -> dict[str, float]:
     """Return how far results are from the single process's, relative."""
-    if cell.correctness is None or cell.records_part is not None:
+    if cell.correctness is None:
         return {}
     return {
         "correctness/loss_error": cell.correctness.loss_error,
