@@ -24,11 +24,12 @@ from dtbench.traces.rows.tables import TABLES
 def run(tmp_path: Path, scenario: Callable[..., Scenario]) -> RunFolder:
     """A run of two cells with two launches each that goes on: one launch of the first has ended."""
     folder = RunFolder(tmp_path / "run")
+    plan = make_plan(scenario(), Machine(cpu_cores=2, cuda_devices=0)).model_copy(update={"measured_steps": 2})
     cells = tuple(
         CellRecord(
             name=f"cap-{cap}",
             scenario=scenario(),
-            plan=make_plan(scenario(), Machine(cpu_cores=2, cuda_devices=0)),
+            plan=plan,
             launches=(0, 1),
             coordinates={"parallel.bucket_cap_mb": cap},
         )
