@@ -98,7 +98,7 @@ def test_traces_whose_steps_are_not_those_that_the_ranks_timed_are_doubted(
     attrs = pd.read_parquet(launch.steps).attrs
     steps.attrs = attrs
     write_table(launch.steps, steps)
-    said = "launch0: PROFILED steps of rank 1 are not as long in its traces as timed: are these of another launch?"
+    said = "launch0: no PROFILED step of rank 1 is as long in its traces as it was timed: are these of another launch?"
     assert (said in summarize_run(run.path).cells[0].rank_doubts) is is_told
 
 

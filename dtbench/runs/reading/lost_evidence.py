@@ -6,10 +6,12 @@ What all ranks lack is missed as what one lacks: the plan and the scenario say w
 from collections.abc import Iterator
 from typing import Final
 
+import pandas as pd
+
 from dtbench.base.units import NS_PER_MS, name_ranks
 from dtbench.base.vocabulary import DeviceKind, Phase
 from dtbench.plan.plan import Plan
-from dtbench.runs.reading.cell_data import CellData, LaunchData
+from dtbench.runs.reading.cell_data import STEPS_NAME, CellData, LaunchData
 from dtbench.runs.reading.lost_steps import count_planned, say_lost
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.rank import RankRecord
@@ -72,20 +74,28 @@ _SAME_NS: Final = NS_PER_MS
 
 
 def _strange_traces(data: CellData, launch: LaunchData) -> Iterator[str]:
-    """Say of which ranks most PROFILED steps are not as long in the traces as their clocks say: they are of others.
+    """Say of which ranks no PROFILED step is as long in the traces as their clocks say: the traces are others'.
 
     On a CPU, where a step ends when its host is done with it.
     """
     if data.cell.scenario is None or data.cell.plan.device is not DeviceKind.CPU:
         return
-    traced, timed = launch.find_all_rows("overlap"), launch.all_steps
-    both = traced.merge(timed, on=["rank", "step"])[["rank", "step_ns", "duration_ns"]].astype("float64")
-    apart_ns = (both["step_ns"] - both["duration_ns"]).abs()
-    is_other = apart_ns > (both["duration_ns"] * _SAME_SHARE).clip(lower=_SAME_NS)
-    shares = is_other.groupby(both["rank"].astype("int64")).mean()
-    if ranks := shares.index[shares > 1 / 2].tolist():
-        whose = f"PROFILED steps of {name_ranks(ranks)}"
-        yield f"{whose} are not as long in its traces as timed: are these of another launch?"
+    traced = _list_steps(launch, "overlap", "step_ns")
+    timed_ns = dict(_list_steps(launch, STEPS_NAME, "duration_ns"))
+    others: dict[int, list[bool]] = {}
+    for (rank, step), traced_ns in traced:
+        own_ns = timed_ns.get((rank, step))
+        if own_ns is not None and not pd.isna(traced_ns):
+            others.setdefault(rank, []).append(abs(traced_ns - own_ns) > max(own_ns * _SAME_SHARE, _SAME_NS))
+    if ranks := [rank for rank, are_others in others.items() if all(are_others)]:
+        whose = f"no PROFILED step of {name_ranks(ranks)}"
+        yield f"{whose} is as long in its traces as it was timed: are these of another launch?"
+
+
+def _list_steps(launch: LaunchData, table: str, column: str) -> Iterator[tuple[tuple[int, int], float]]:
+    """Yield a length of each step of each rank, disturbed ones too; key: rank and step."""
+    for rows in (launch.find_table(table), launch.find_left_out_rows(table)):
+        yield from zip(zip(rows["rank"], rows["step"], strict=True), rows[column], strict=True)
 
 
 def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:
