@@ -266,10 +266,11 @@ def test_a_note_says_that_the_worker_saw_another_owner_than_the_trace_says(made:
 def test_times_of_a_training_states_stages_are_not_told_where_others_had_the_cores(
     made: MadeRun, taken: float | None, is_said: bool
 ) -> None:
-    path = made.launch.rank_record(1)
     stage = StageRecord(stage=Stage.GATHER, part=StatePart.MODEL, duration_ns=(7,), state_bytes=40)
-    update = {"extras": RankExtras(state_dict=StateDictRecord(stages=(stage,), taken_fraction=taken))}
-    write_record(path, RankRecord.model_validate_json(path.read_bytes()).model_copy(update=update))
+    for rank, fraction in ((0, None), (1, taken)):
+        path = made.launch.rank_record(rank)
+        update = {"extras": RankExtras(state_dict=StateDictRecord(stages=(stage,), taken_fraction=fraction))}
+        write_record(path, RankRecord.model_validate_json(path.read_bytes()).model_copy(update=update))
     cell = summarize_run(made.folder.path).cells[0]
     notes = [note for note in cell.notes if "no time of a stage, load or save is judged" in note]
     assert len(notes) == is_said

@@ -189,10 +189,12 @@ def _document(
     *,
     total: int,
 ) -> CollectivesDocument:
-    what = count_things(total, "collective") if columns is _SINGLE else f"collectives of {count_things(total, 'owner')}"
+    whose = "owner's" if total == 1 else "owners'"
+    what = count_things(total, "collective") if columns is _SINGLE else f"{total} {whose} collectives"
+    lost = f"not all is here ({query.doubt}): " if query.doubt else ""
     shares = _spell_shares(known, kept, query)
     return CollectivesDocument(
-        sentence=f"{what}; {shares}" if len(known) else "No collective was seen in this launch's traces.",
+        sentence=f"{lost}{what}; {shares}" if len(known) else "No collective was seen in this launch's traces.",
         columns=columns,
         rows=rows,
         total=total,
@@ -209,8 +211,6 @@ def _spell_shares(known: pd.DataFrame, kept: pd.DataFrame, query: Query) -> str:
     counted = _counted(known, query)
     left_out = len(known) - len(counted)
     shown = _spell_exposed(kept["exposed_ns"], counted["exposed_ns"])
-    if query.doubt:
-        return f"{shown} of what is there; not all is: {query.doubt}"
     if query.chosen.get("step") == NONE:
         return f"{shown} outside the profiled steps, over all ranks"
     aside = f"; {left_out} more are of no profiled step, choose step {NONE} to see them" if left_out else ""

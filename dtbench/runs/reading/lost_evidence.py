@@ -6,12 +6,10 @@ What all ranks lack is missed as what one lacks: the plan and the scenario say w
 from collections.abc import Iterator
 from typing import Final
 
-import pandas as pd
-
-from dtbench.base.units import NS_PER_MS, name_ranks
+from dtbench.base.units import name_ranks
 from dtbench.base.vocabulary import DeviceKind, Phase
 from dtbench.plan.plan import Plan
-from dtbench.runs.reading.cell_data import STEPS_NAME, CellData, LaunchData
+from dtbench.runs.reading.cell_data import CellData, LaunchData
 from dtbench.runs.reading.lost_steps import count_planned, say_lost
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.rank import RankRecord
@@ -34,7 +32,6 @@ def find_lost_evidence(data: CellData, launch: LaunchData) -> Iterator[str]:
     yield from _lost_results(data, launch)
     yield from _lost_timings(data, launch)
     yield from _lost_accounts(launch)
-    yield from _strange_traces(data, launch)
 
 
 def _lost_timings(data: CellData, launch: LaunchData) -> list[str]:
@@ -66,36 +63,6 @@ _STAGES: Final[_Told] = ("stages of the training state",)
 _KNOBS: Final[_Told] = ("the knobs",)
 _ARMS: Final[_Told] = ("steps without communication",)
 _FUNCTIONS: Final[_Told] = ("the functions under study",)
-
-
-_SAME_SHARE: Final = 0.01
-_SAME_NS: Final = NS_PER_MS
-"""By how much a step may be longer or shorter in a trace than by the rank's clock: 0.1 ms and 0.1 % were seen."""
-
-
-def _strange_traces(data: CellData, launch: LaunchData) -> Iterator[str]:
-    """Say of which ranks no PROFILED step is as long in the traces as their clocks say: the traces are others'.
-
-    On a CPU, where a step ends when its host is done with it.
-    """
-    if data.cell.scenario is None or data.cell.plan.device is not DeviceKind.CPU:
-        return
-    traced = _list_steps(launch, "overlap", "step_ns")
-    timed_ns = dict(_list_steps(launch, STEPS_NAME, "duration_ns"))
-    others: dict[int, list[bool]] = {}
-    for (rank, step), traced_ns in traced:
-        own_ns = timed_ns.get((rank, step))
-        if own_ns is not None and not pd.isna(traced_ns):
-            others.setdefault(rank, []).append(abs(traced_ns - own_ns) > max(own_ns * _SAME_SHARE, _SAME_NS))
-    if ranks := [rank for rank, are_others in others.items() if all(are_others)]:
-        whose = f"no PROFILED step of {name_ranks(ranks)}"
-        yield f"{whose} is as long in its traces as it was timed: are these of another launch?"
-
-
-def _list_steps(launch: LaunchData, table: str, column: str) -> Iterator[tuple[tuple[int, int], float]]:
-    """Yield a length of each step of each rank, disturbed ones too; key: rank and step."""
-    for rows in (launch.find_table(table), launch.find_left_out_rows(table)):
-        yield from zip(zip(rows["rank"], rows["step"], strict=True), rows[column], strict=True)
 
 
 def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:

@@ -29,6 +29,6 @@ def test_of_collectives_taken_together_times_add_up_and_size_and_speed_are_the_m
 def test_of_a_table_that_lost_rows_no_sum_is_said_to_be_of_all() -> None:
     table = pd.read_parquet(EXAMPLE).reindex(columns=list(COLLECTIVES.dtypes))
     asked = Query(chosen={}, text="", owner=None, sort="exposed_ns", descending=True, offset=0)
-    assert "over all ranks and steps" in list_collectives(table, asked).sentence
+    said = list_collectives(table, asked).sentence
     doubted = list_collectives(table, replace(asked, doubt="launch0: tables of rank 1 do not belong together"))
-    assert doubted.sentence.endswith("of what is there; not all is: launch0: tables of rank 1 do not belong together")
+    assert doubted.sentence == f"not all is here (launch0: tables of rank 1 do not belong together): {said}"
