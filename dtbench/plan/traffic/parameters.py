@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import assert_never
 
@@ -48,8 +49,12 @@ def known_parameters(model: Model) -> tuple[Parameter, ...] | None:
     return None if isinstance(model, Custom) else list_parameters(model)
 
 
+@lru_cache(maxsize=8)
 def list_parameters(model: Transformer | Mlp | Timed) -> tuple[Parameter, ...]:
-    """Return the parameters in the order of ``named_parameters``, which is also the order of use in forward."""
+    """Return the parameters in the order of ``named_parameters``, which is also the order of use in forward.
+
+    Kept for some models: every cell of a file asks several times, and thousands of layers take a second each.
+    """
     match model:
         case Transformer():
             return _list_transformer(model)
