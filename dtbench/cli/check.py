@@ -8,8 +8,9 @@ import typer
 from dtbench.cli.console import print_answer, print_json
 
 if TYPE_CHECKING:
-    from dtbench.plan.plan import Plan
-    from dtbench.scenario.load import ScenarioFile
+    from collections.abc import Iterator
+
+    from dtbench.scenario.schema.scenario import Scenario
 
 
 def check(
@@ -26,10 +27,12 @@ def check(
 
     Plans need no GPU: a scenario for eight of them can be checked on a laptop.
     """
+    from dtbench.plan.cells import plan_each
+    from dtbench.plan.plan import plan_for_check
     from dtbench.scenario.catalog import open_scenario
 
     file = open_scenario(scenario, overrides or [])
-    plans = _plan_cells(file)
+    plans = plan_each(file, plan_for_check, also=_find_missing_python)
     if as_json:
         from dtbench.report.documents.plans import CheckedScenario, document
 
@@ -40,26 +43,7 @@ def check(
         print_answer(plans_page(file, plans))
 
 
-def _plan_cells(file: "ScenarioFile") -> "dict[str, Plan]":
-    """Return the plan of every cell, or one error that tells what is wrong with each."""
-    from dtbench.base.errors import PlanError
-    from dtbench.plan.plan import plan_for_check
-    from dtbench.scenario.schema.repeat import find_mixed_repeat
-
-    plans: dict[str, Plan] = {}
-    refusals: list[str] = []
-    for cell in file.cells:
-        try:
-            plans[cell.name] = plan_for_check(cell.scenario)
-        except PlanError as refusal:
-            refusals.append(f"Cell `{cell.name}` of {file.name}: {refusal}")
-        python = cell.scenario.python
-        if python is not None and shutil.which(python) is None:
-            refusals.append(
-                f"Cell `{cell.name}` of {file.name}: python: {python} is no program here; is the path right?"
-            )
-    mixed = find_mixed_repeat({cell.name: cell.scenario.repeat for cell in file.cells})
-    refusals += [] if mixed is None else [f"{file.name}: {mixed}"]
-    if refusals:
-        raise PlanError("\n".join(refusals))
-    return plans
+def _find_missing_python(scenario: "Scenario") -> "Iterator[str]":
+    python = scenario.python
+    if python is not None and shutil.which(python) is None:
+        yield f"python: {python} is no program here; is the path right?"

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from math import prod
 
-from dtbench.base.errors import PlanError
+from dtbench.plan.cells import plan_each
 from dtbench.plan.plan import Machine, make_plan, plan_mesh
 from dtbench.scenario.load import ScenarioFile
-from dtbench.scenario.schema.repeat import count_launches, find_mixed_repeat
+from dtbench.scenario.schema.repeat import count_launches
 from dtbench.store.records.run import CellRecord
 
 
@@ -16,27 +16,17 @@ def plan_cells(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:
     Raises:
         PlanError: names every cell that cannot run here, and why.
     """
-    cells, problems = [], []
-    for cell in file.cells:
-        try:
-            plan = make_plan(cell.scenario, machine)
-        except PlanError as error:
-            problems += [f"{file.name}, cell {cell.name}: {line}" for line in str(error).splitlines()]
-            continue
-        cells.append(
-            CellRecord(
-                name=cell.name,
-                scenario=cell.scenario,
-                plan=plan,
-                launches=tuple(range(count_launches(cell.scenario.repeat))),
-                coordinates=dict(cell.coordinates),
-            )
+    plans = plan_each(file, lambda scenario: make_plan(scenario, machine))
+    return tuple(
+        CellRecord(
+            name=cell.name,
+            scenario=cell.scenario,
+            plan=plans[cell.name],
+            launches=tuple(range(count_launches(cell.scenario.repeat))),
+            coordinates=dict(cell.coordinates),
         )
-    mixed = find_mixed_repeat({cell.name: cell.scenario.repeat for cell in file.cells})
-    problems += [] if mixed is None else [f"{file.name}: {mixed}"]
-    if problems:
-        raise PlanError("\n".join(problems))
-    return tuple(cells)
+        for cell in file.cells
+    )
 
 
 def plan_elsewhere(file: ScenarioFile, machine: Machine) -> tuple[CellRecord, ...]:

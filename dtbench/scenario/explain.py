@@ -6,13 +6,14 @@ made here from the schema itself, so it always says what *would* be right.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from dtbench.base.record import Record
-from dtbench.scenario.mistakes import Mistake, OverridePlace, Place, find_nearest, join_words, shorten
+from dtbench.scenario.mistakes import MOST_MISTAKES, Mistake, OverridePlace, Place, find_nearest, join_words, shorten
 from dtbench.scenario.schema.repeat import MAPPING, NUMBER, WORD
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.scenario.sweeps.variations import FILE_SECTIONS
@@ -76,12 +77,15 @@ class _Spot:
 def explain_errors(error: ValidationError, root: Section, record: type[Record] = Scenario) -> list[Mistake]:
     """Return one mistake per error of a cell, except fields that are only missing because they are misspelt.
 
+    Of a section with very many errors only the first ``MOST_MISTAKES`` are explained.
+
     Args:
         error: what pydantic refuses.
         root: what was validated.
         record: as what; a whole cell unless said otherwise.
     """
-    found = [(details, _find_spot(details["loc"], root, record)) for details in error.errors(include_url=False)]
+    errors = error.errors(include_url=False)[:MOST_MISTAKES]
+    found = [(details, _find_spot(details["loc"], root, record)) for details in errors]
     misspelt = {(*spot.path[:-1], _nearest_field(spot)) for details, spot in found if _is_unknown(details)}
     return [
         _explain(details, spot) for details, spot in found if not (_is_missing(details, spot) and spot.path in misspelt)
@@ -284,8 +288,13 @@ def _place_contents(spot: _Spot) -> str | None:
 
 def _sections_with(key: str) -> list[str]:
     """Return the sections, in any kind of which there is a field of this name."""
-    found = (path for path, record in _sections(Scenario, ()) if key in record.model_fields and key != "kind")
+    found = (path for path, record in _list_sections() if key in record.model_fields and key != "kind")
     return list(dict.fromkeys(found))
+
+
+@cache
+def _list_sections() -> tuple[tuple[str, type[Record]], ...]:
+    return tuple(_sections(Scenario, ()))
 
 
 def _sections(record: type[Record], path: tuple[str, ...]) -> Iterator[tuple[str, type[Record]]]:

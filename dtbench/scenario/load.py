@@ -32,6 +32,8 @@ from dtbench.seeds.functions import choose
 
 MAX_FILE_BYTES = 1024 * 1024
 
+_MOST_EXPLAINED = 2_000
+"""Mistakes of all cells, each as often as there are cells that have it: with so many, the other cells wait."""
 _MOST_FITTING = 4
 """Ways to write an override that a sentence lists."""
 
@@ -205,7 +207,12 @@ def _validate(sweep: Sweep, mistakes: list[Mistake]) -> tuple[Cell, ...]:
     known_places = {mistake.place for mistake in mistakes}
     cells: list[Cell] = []
     found: dict[Mistake, list[str]] = {}
+    looked_at: list[str] = []
+    num_explained = 0
     for name, section in sweep.cells.items():
+        if num_explained > _MOST_EXPLAINED:
+            break
+        looked_at.append(name)
         # JSON, because there strict pydantic takes lists as tuples and whole numbers as floats.
         # The version has been checked apart, with its own sentences.
         content = json.dumps({**_plain_entries(section), "schema_version": SCHEMA_VERSION})
@@ -213,15 +220,18 @@ def _validate(sweep: Sweep, mistakes: list[Mistake]) -> tuple[Cell, ...]:
             scenario = Scenario.model_validate_json(content)
             cells.append(Cell(name, scenario, sweep.coordinates.get(name, _NOWHERE)))
         except ValidationError as error:
-            for mistake in explain_errors(error, section):
+            explained = explain_errors(error, section)
+            num_explained += len(explained)
+            for mistake in explained:
                 if mistake.place not in known_places:
                     found.setdefault(mistake, []).append(name)
     wrong_at: dict[Place, set[str]] = {}
     for mistake, wrong in found.items():
         wrong_at.setdefault(mistake.place, set()).update(wrong)
     for mistake, wrong in found.items():
-        right = [name for name in sweep.cells if name not in wrong_at[mistake.place]]
-        named = _name_cells(mistake, wrong, right)
+        right = [name for name in looked_at if name not in wrong_at[mistake.place]]
+        among = "" if len(looked_at) == len(sweep.cells) else f" of the first {len(looked_at)}"
+        named = _name_cells(mistake, wrong, right, among)
         mistakes.append(_suggest_exclude(named) if right and mistake.place in sweep.axis_places else named)
     return tuple(cells)
 
@@ -230,11 +240,11 @@ def _plain_entries(section: Section) -> Mapping[str, object]:
     return {key: to_plain(entry.node) for key, entry in section.entries.items()}
 
 
-def _name_cells(mistake: Mistake, wrong: Sequence[str], right: Sequence[str]) -> Mistake:
+def _name_cells(mistake: Mistake, wrong: Sequence[str], right: Sequence[str], among: str) -> Mistake:
     """Say which cells have a mistake, unless all have it, and where an override would have fitted."""
     if not right:
         return mistake
-    where = f"{mistake.sentence} ({'cell' if len(wrong) == 1 else 'cells'} {name_some(wrong)})"
+    where = f"{mistake.sentence} ({'cell' if len(wrong) == 1 else 'cells'} {name_some(wrong)}{among})"
     match mistake.place:
         case OverridePlace(typed=typed, is_for_one_cell=False) if mistake.is_unknown_field:
             fits = [f"`--set cells.{name}.{to_printable(typed)}`" for name in right]

@@ -17,6 +17,8 @@ from dtbench.base.errors import ScenarioError
 from dtbench.base.units import count_things
 
 _MAX_SHOWN_MISTAKES = 20
+MOST_MISTAKES = 200
+"""Of one kind that are looked for: each is explained with the likely right word, which takes milliseconds."""
 _MAX_SHOWN_COLUMNS = 110
 
 
@@ -106,7 +108,8 @@ def as_error(mistakes: Sequence[Mistake]) -> ScenarioError:
     blocks = [_render(mistake) for mistake in sorted(dict.fromkeys(mistakes), key=_position)]
     shown = blocks[:_MAX_SHOWN_MISTAKES]
     if len(blocks) > len(shown):
-        shown.append(f"... and {count_things(len(blocks) - len(shown), 'more mistake')}.")
+        at_least = "at least " if len(blocks) >= MOST_MISTAKES else ""
+        shown.append(f"... and {at_least}{count_things(len(blocks) - len(shown), 'more mistake')}.")
     return ScenarioError("\n".join(shown))
 
 

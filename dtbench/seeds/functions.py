@@ -11,6 +11,7 @@ A name is dotted as in the file, from classes and outer functions inwards: ``Dis
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -50,7 +51,7 @@ class StudiedFunction:
     reason: str
     since: tuple[int, int] | None = None
 
-    @property
+    @cached_property
     def label(self) -> str:
         """File and name as ranges and ``measure.probes`` spell them: ``fsdp.DTensorExtensions.chunk_tensor``."""
         return f"{stem_of(self.file)}.{self.name}"

@@ -120,8 +120,8 @@ def test_mistakes_go_to_standard_error_and_nothing_else_is_printed(capsys: pytes
 def test_a_plan_that_cannot_be_names_every_cell_it_concerns(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("quickstart", "--set", "data.global_batch=3") == PlanError.exit_code
     printed = capsys.readouterr().err
-    assert "Cell `ddp` of quickstart: " in printed
-    assert "Cell `fsdp2_tp` of quickstart: " in printed
+    assert "quickstart, cell `ddp`: " in printed
+    assert "quickstart, cell `fsdp2_tp`: " in printed
 
 
 def test_an_interpreter_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

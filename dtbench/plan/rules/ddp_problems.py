@@ -5,7 +5,7 @@ from functools import partial
 
 from dtbench.plan.rules.rule import Rule, make_rule_of
 from dtbench.plan.traffic.buffers import list_buffers
-from dtbench.plan.traffic.parameters import is_under, known_parameters
+from dtbench.plan.traffic.parameters import find_under, known_parameters, list_holders
 from dtbench.scenario.schema.ddp import Ddp, DdpMixedPrecision, Noop
 from dtbench.scenario.schema.model import Mlp, Transformer
 from dtbench.scenario.schema.scenario import Scenario, Sgd
@@ -205,18 +205,20 @@ def _check_names(scenario: Scenario, parallel: Ddp) -> Iterator[str]:
     buffers = [one.name for one in list_buffers(scenario.model)]
     yield from check_named("delay_all_reduce", parallel.delay_all_reduce, names)
     yield from check_named("ignore", parallel.ignore, [*names, *buffers])
-    if is_under(names[0], parallel.delay_all_reduce):
+    delayed, ignored = find_under(names, parallel.delay_all_reduce), find_under(names, parallel.ignore)
+    if names[0] in delayed:
         yield f"parallel.delay_all_reduce must leave out `{names[0]}`, whose gradient starts the delayed all-reduce"
-    if all(is_under(name, parallel.ignore) for name in names):
+    if ignored.issuperset(names):
         yield "parallel.ignore leaves DDP nothing to reduce; take some names off, or the wrapper: parallel.wrap=false"
-    if any(is_under(name, parallel.ignore) and is_under(name, parallel.delay_all_reduce) for name in names):
+    if ignored & delayed:
         yield "parallel.ignore and parallel.delay_all_reduce name the same parameter; name it once"
 
 
 def check_named(knob: str, modules: Iterable[str], names: Sequence[str]) -> Iterator[str]:
     """Name what a knob of a strategy names and the model does not have."""
+    known = {holder for name in names for holder in list_holders(name)}
     for module in modules:
-        if not any(is_under(name, [module]) for name in names):
+        if module not in known:
             yield f"parallel.{knob}: `{module}` names no parameter or module; `{names[1]}` is a parameter"
 
 

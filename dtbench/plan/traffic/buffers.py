@@ -6,7 +6,7 @@ from typing import Final
 
 from dtbench.base.units import MIB
 from dtbench.base.vocabulary import Axis, Operation, Purpose
-from dtbench.plan.traffic.parameters import Parameter, is_under
+from dtbench.plan.traffic.parameters import Parameter, find_under
 from dtbench.plan.traffic.planned import DTYPE_BYTES, PlannedTraffic, count_syncs, make_traffic
 from dtbench.scenario.schema.ddp import Ddp
 from dtbench.scenario.schema.model import Mlp, Model
@@ -42,12 +42,18 @@ def list_buffers(model: Model) -> tuple[Buffer, ...]:
     )
 
 
+def _list_kept_buffers(scenario: Scenario, parallel: Ddp) -> list[Buffer]:
+    buffers = list_buffers(scenario.model)
+    ignored = find_under((one.name for one in buffers), parallel.ignore)
+    return [one for one in buffers if one.name not in ignored]
+
+
 def buffer_traffic(scenario: Scenario, parallel: Ddp, *, iterations: int) -> Iterable[PlannedTraffic]:
     """Return what each step communicates for buffers: rank 0's broadcast, one for each dtype, or an average.
 
     After a forward under ``no_sync`` the next one syncs no buffers: so once for each reduction of gradients.
     """
-    kept = [one for one in list_buffers(scenario.model) if not is_under(one.name, parallel.ignore)]
+    kept = _list_kept_buffers(scenario, parallel)
     if not kept or not parallel.broadcast_buffers or parallel.python_reducer:
         return
     times = count_syncs(scenario.accumulation) * iterations
@@ -75,9 +81,10 @@ def join_traffic(
     yield _other(Operation.ALL_REDUCE, 2 * iterations + 1, (2 * iterations + 1) * _FLAG_BYTES)
     yield _other(Operation.ALL_REDUCE, 1, _COUNT_BYTES)
     element_bytes = DTYPE_BYTES[scenario.precision.dtype]
-    kept = [one.numel * element_bytes for one in parameters if not is_under(one.name, parallel.ignore)]
+    ignored = find_under((one.name for one in parameters), parallel.ignore)
+    kept = [one.numel * element_bytes for one in parameters if one.name not in ignored]
     if parallel.broadcast_buffers:
-        buffers = [one for one in list_buffers(scenario.model) if not is_under(one.name, parallel.ignore)]
+        buffers = _list_kept_buffers(scenario, parallel)
         kept += [one.numel * element_bytes for one in buffers if not one.is_integer]
         counts = sum(one.is_integer for one in buffers)
         if counts:

@@ -8,7 +8,7 @@ from typing import Final, assert_never
 from dtbench.base.units import MIB
 from dtbench.base.vocabulary import Axis, Operation
 from dtbench.plan.traffic.buffers import buffer_traffic, join_traffic
-from dtbench.plan.traffic.parameters import Parameter, is_under
+from dtbench.plan.traffic.parameters import Parameter, find_under
 from dtbench.plan.traffic.planned import DTYPE_BYTES, PlannedTraffic, count_syncs, reduce_gradients
 from dtbench.plan.traffic.tensor import count_data_ranks
 from dtbench.scenario.schema.ddp import (
@@ -40,7 +40,7 @@ def ddp_bucket_bytes(scenario: Scenario, parallel: Ddp, parameters: tuple[Parame
 
 
 def _local_bytes(parameter: Parameter, scenario: Scenario) -> int:
-    return prod(parameter.local_shape(scenario.parallel.tensor)) * DTYPE_BYTES[scenario.precision.dtype]
+    return parameter.local_numel(scenario.parallel.tensor) * DTYPE_BYTES[scenario.precision.dtype]
 
 
 def fill_buckets(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter, ...]) -> list[list[Parameter]]:
@@ -62,7 +62,12 @@ def fill_first_buckets(scenario: Scenario, parallel: Ddp, parameters: tuple[Para
 
 
 def _keep_reduced(parallel: Ddp, parameters: tuple[Parameter, ...]) -> list[Parameter]:
-    return [item for item in parameters if not is_under(item.name, (*parallel.delay_all_reduce, *parallel.ignore))]
+    left_out = _find_names(parameters, (*parallel.delay_all_reduce, *parallel.ignore))
+    return [item for item in parameters if item.name not in left_out]
+
+
+def _find_names(parameters: tuple[Parameter, ...], modules: Iterable[str]) -> frozenset[str]:
+    return find_under((item.name for item in parameters), modules)
 
 
 def _cut_into_buckets(
@@ -113,11 +118,13 @@ def _reduced(
         sizes = hooked_bytes(bucket, scenario, parallel)
         if sizes:
             yield reduce_gradients(Axis.REPLICATE, Operation.ALL_REDUCE, syncs * len(sizes), syncs * sum(sizes))
-    delayed = [item for item in parameters if is_under(item.name, parallel.delay_all_reduce)]
+    named = _find_names(parameters, parallel.delay_all_reduce)
+    delayed = [item for item in parameters if item.name in named]
     if delayed:  # torch makes their buffer in float32
-        numel = sum(prod(item.local_shape(parallel.tensor)) for item in delayed)
+        numel = sum(item.local_numel(parallel.tensor) for item in delayed)
         yield reduce_gradients(Axis.REPLICATE, Operation.ALL_REDUCE, 1, DTYPE_BYTES["float32"] * numel)
-    ignored = [_local_bytes(item, scenario) for item in parameters if is_under(item.name, parallel.ignore)]
+    left_alone = _find_names(parameters, parallel.ignore)
+    ignored = [_local_bytes(item, scenario) for item in parameters if item.name in left_alone]
     updates = max(scenario.data.iterations or (1,))
     if ignored:  # once for each update
         yield reduce_gradients(Axis.REPLICATE, Operation.ALL_REDUCE, updates * len(ignored), updates * sum(ignored))
@@ -139,14 +146,14 @@ def _find_reduced(scenario: Scenario, parallel: Ddp, parameters: tuple[Parameter
 def hooked_bytes(bucket: list[Parameter], scenario: Scenario, parallel: Ddp) -> tuple[int, ...]:
     """Return the bytes of each all-reduce that a bucket becomes; of a person's own hook they are unknown."""
     element_bytes = DTYPE_BYTES[scenario.reduce_dtype]
-    shapes = [item.local_shape(parallel.tensor) for item in bucket]
-    numel = sum(prod(shape) for shape in shapes)
+    numel = sum(item.local_numel(parallel.tensor) for item in bucket)
     match parallel.comm_hook:
         case Fp16Compress() | Bf16Compress():
             return (2 * numel,)
         case EncodeAndDecode(dtype=dtype):
             return (DTYPE_BYTES[dtype] * numel,)
         case PowerSgd():
+            shapes = [item.local_shape(parallel.tensor) for item in bucket]
             return tuple(element_bytes * count for count in _powersgd_elements(shapes, parallel.comm_hook))
         case Noop() | CustomHook():
             return ()

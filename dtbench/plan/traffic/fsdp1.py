@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from math import ceil, prod
+from math import ceil
 from typing import Final
 
 from dtbench.base.vocabulary import Axis, Operation, Purpose
@@ -54,7 +54,7 @@ def flat_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp1, eleme
     step = FLAT_PARAM_ALIGNMENT_BYTES // element_bytes if parallel.use_orig_params else 1
     for parameter in parameters:
         start = ceil(elements[parameter.unit] / step) * step
-        elements[parameter.unit] = start + prod(parameter.local_shape(parallel.tensor))
+        elements[parameter.unit] = start + parameter.local_numel(parallel.tensor)
     if parallel.use_orig_params:
         for unit, numel in elements.items():
             elements[unit] = ceil(numel / parallel.shards) * parallel.shards

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from math import ceil, prod
 
 from dtbench.base.vocabulary import Axis, Operation, Purpose
-from dtbench.plan.traffic.parameters import Parameter, is_under
+from dtbench.plan.traffic.parameters import Parameter, find_under, list_holders
 from dtbench.plan.traffic.planned import DTYPE_BYTES, PlannedTraffic, count_syncs, make_traffic, reduce_gradients
 from dtbench.scenario.schema.scenario import Accumulation, Fsdp2, Scenario
 
@@ -61,10 +61,10 @@ def padded_unit_elements(parameters: tuple[Parameter, ...], parallel: Fsdp2) -> 
 
 def gathered_unit_bytes(scenario: Scenario, parallel: Fsdp2, parameters: tuple[Parameter, ...]) -> Counter[str]:
     """Return the bytes that one all-gather of each unit puts out; parameters of unlike dtypes are sent in one."""
+    kept = find_under((one.name for one in parameters), parallel.mixed_precision.keep_dtype)
 
     def item_bytes(parameter: Parameter) -> int:
-        is_kept = is_under(parameter.name, parallel.mixed_precision.keep_dtype)
-        return DTYPE_BYTES[scenario.precision.dtype if is_kept else scenario.gather_dtype]
+        return DTYPE_BYTES[scenario.precision.dtype if parameter.name in kept else scenario.gather_dtype]
 
     return _sum_units(parameters, parallel, item_bytes)
 
@@ -93,6 +93,4 @@ def name_units(modules: Iterable[str], parallel: Fsdp2) -> dict[str, str]:
 
 def find_shard_dim(name: str, parallel: Fsdp2) -> int:
     """Return the dimension along which a parameter is sharded: of the longest name that it is under, else 0."""
-    return next(
-        (parallel.shard_dim[one] for one in sorted(parallel.shard_dim, key=len)[::-1] if is_under(name, [one])), 0
-    )
+    return next((parallel.shard_dim[one] for one in list_holders(name) if one in parallel.shard_dim), 0)

@@ -1,6 +1,6 @@
 """The parameters of a model as far as a plan needs them: names, shapes, FSDP units, and how they are cut."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -36,12 +36,27 @@ class Parameter:
 
     def local_shape(self, tensor: int) -> tuple[int, ...]:
         """Shape on one rank of the tensor axis; plans refuse sizes that do not divide."""
+        if tensor == 1 or self.tensor_dim is None:
+            return self.shape
         return tuple(size // tensor if dim == self.tensor_dim else size for dim, size in enumerate(self.shape))
 
+    def local_numel(self, tensor: int) -> int:
+        """Number of elements on one rank of the tensor axis."""
+        return prod(self.local_shape(tensor))
 
-def is_under(fqn: str, modules: Iterable[str]) -> bool:
-    """Tell whether a parameter is one of these or in one: ``layers.1`` holds ``layers.1.w``, not ``layers.10.w``."""
-    return any(fqn == name or fqn.startswith(f"{name}.") for name in modules)
+
+def find_under(fqns: Iterable[str], modules: Iterable[str]) -> frozenset[str]:
+    """Return the parameters that are one of these or in one: ``layers.1`` holds ``layers.1.w``, not ``layers.10.w``."""
+    asked = frozenset(modules)
+    return frozenset(fqn for fqn in fqns if not asked.isdisjoint(list_holders(fqn))) if asked else asked
+
+
+def list_holders(fqn: str) -> Iterator[str]:
+    """Return what a parameter may be named by: itself, then the modules that it is in, the innermost first."""
+    yield fqn
+    while "." in fqn:
+        fqn = fqn.rpartition(".")[0]
+        yield fqn
 
 
 def known_parameters(model: Model) -> tuple[Parameter, ...] | None:

@@ -1,7 +1,6 @@
 """What a run says of itself that an advice must know: its strategy, and which of its knobs are set already."""
 
 from dataclasses import replace
-from math import prod
 from typing import Final
 
 from dtbench.base.vocabulary import DeviceKind, Runtime
@@ -87,7 +86,7 @@ def _is_in_definition_order(parallel: Ddp) -> bool:
 def _measure_parameters(scenario: Scenario) -> dict[str, int]:
     element_bytes = DTYPE_BYTES[scenario.precision.dtype]
     return {
-        parameter.name: element_bytes * prod(parameter.local_shape(scenario.parallel.tensor))
+        parameter.name: element_bytes * parameter.local_numel(scenario.parallel.tensor)
         for parameter in known_parameters(scenario.model) or ()
     }
 

@@ -33,14 +33,20 @@ def _check_value(name: str) -> str:
     return name
 
 
+_LABELS: Final = frozenset(one.label for one in FUNCTIONS)
+MOST_CHECKS: Final = 200
+"""Of one file: each may be about every cell."""
+MOST_ANSWER_LENGTH: Final = 4_000
+
+
 def _check_label(label: str) -> str:
-    labels = [one.label for one in FUNCTIONS]
+    labels = _LABELS
     outer = label.rpartition(".")[0]
     if label in labels and outer in labels and not label.endswith(".setter"):
         raise ValueError(f"`{label}` is made anew at every call of `{outer}`, so that it has no probe; name that one")
     if label in labels:
         return label
-    near = find_nearest(label, labels)
+    near = find_nearest(label, sorted(labels))
     hint = f"did you mean `{near}`?" if near else "`dtbench coverage` lists them, and their files are their first word"
     raise ValueError(f"no function under study is called `{shorten(label)}`; {hint}")
 
@@ -236,12 +242,12 @@ def name_cells(check: Check) -> tuple[str, ...]:
 class Checklist(Record):
     """What a file claims; all of it may be left out."""
 
-    functions: tuple[Label, ...] = ()
+    functions: Annotated[tuple[Label, ...], Field(max_length=len(FUNCTIONS))] = ()
     """Functions under study, by label: probed in every cell (as if in ``measure.probes``, unless lines are traced), and
     each must be called in at least one."""
-    checks: tuple[Check, ...] = ()
+    checks: Annotated[tuple[Check, ...], Field(max_length=MOST_CHECKS)] = ()
     """What must hold for the answer to be true."""
-    answer: str | None = None
+    answer: Annotated[str, Field(max_length=MOST_ANSWER_LENGTH)] | None = None
     """One sentence that answers the question. ``{value of cell}`` stands for a number, and so do ``{value of cell over
     other}`` and ``{value of cell minus other}``; ``{lowest value}`` and ``{highest value}`` for the cell that has
     it."""

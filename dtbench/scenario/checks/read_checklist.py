@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from pydantic import ValidationError
 
@@ -9,7 +10,7 @@ from dtbench.scenario.checks.answer import read_slots
 from dtbench.scenario.checks.checklist import AgreeingEstimates, Bound, Check, Checklist, EqualLosses, Order
 from dtbench.scenario.checks.values import ValueName, read_value
 from dtbench.scenario.explain import explain_errors
-from dtbench.scenario.mistakes import Mistake, Place, find_nearest, shorten
+from dtbench.scenario.mistakes import MOST_MISTAKES, Mistake, Place, find_nearest, shorten
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.scenario.yaml.document import Entry, Items, Leaf, Node, Section, to_plain
@@ -46,6 +47,10 @@ def _find_answer_mistakes(answer: str, checklist: Checklist, place: Place) -> It
 
 def find_cell_mistakes(checklist: Checklist, root: Section, cells: Sequence[str]) -> Iterator[Mistake]:
     """Find cells that checks and answer name and the file does not have; only of a checklist that could be read."""
+    return islice(_find_cell_mistakes(checklist, root, cells), MOST_MISTAKES)
+
+
+def _find_cell_mistakes(checklist: Checklist, root: Section, cells: Sequence[str]) -> Iterator[Mistake]:
     for entries in _list_checks(root):
         for node in _list_names(entries):
             if isinstance(node, Leaf) and isinstance(node.value, str) and node.value not in cells:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from dtbench.scenario.mistakes import Mistake, Place, find_nearest, join_words, shorten
+from dtbench.scenario.mistakes import MOST_MISTAKES, Mistake, Place, find_nearest, join_words, shorten
 from dtbench.scenario.sweeps.axes import (
     CELL_AXIS,
     Axis,
@@ -20,10 +20,8 @@ from dtbench.scenario.sweeps.axes import (
     refuse_value,
     show_node,
 )
-from dtbench.scenario.sweeps.variations import MOST_NAME_LENGTH
+from dtbench.scenario.sweeps.variations import MOST_CELLS, MOST_NAME_LENGTH
 from dtbench.scenario.yaml.document import Entry, Items, Section
-
-MOST_CELLS = 1000
 
 _LISTS_OF_POINTS = ("exclude", "include")
 
@@ -109,7 +107,8 @@ def _exclude(axes: Sequence[Axis], entry: Entry | None, mistakes: list[Mistake])
         mistakes += [refuse_value(axis, pattern[axis.name].node) for axis in unknown]
         if unknown:
             continue
-        left = [point for point in points if any(point[name] != value for name, value in values.items())]
+        keys = {name: value.key for name, value in values.items() if value is not None}
+        left = [point for point in points if any(point[name].key != key for name, key in keys.items())]
         if len(left) == len(points):
             mistakes.append(
                 Mistake(place, "this drops nothing: what stands before it has dropped these points already")
@@ -123,6 +122,7 @@ def _include(
 ) -> list[_Coordinates]:
     """Return the points that are written out; one that names no cell is one for each cell."""
     added: list[_Coordinates] = []
+    taken = {_keys(point) for point in known}
     for pattern, place in _read_patterns(axes, entry, mistakes):
         point: _Coordinates = {}
         for axis in axes:
@@ -130,9 +130,15 @@ def _include(
             if value is not None:
                 point[axis.name] = value
         new = list(_for_each_cell(axes, point))
-        if any(_keys(one) == _keys(other) for one in new for other in (*known, *added)):
+        if not taken.isdisjoint(map(_keys, new)):
             mistakes.append(Mistake(place, "this point is there already; leave it out"))
+        taken.update(map(_keys, new))
         added += new
+        if len(known) + len(added) > MOST_CELLS:
+            mistakes.append(
+                Mistake(place, f"with this point there are more than {MOST_CELLS} cells, the most of a file")
+            )
+            return []
     return added
 
 
@@ -144,8 +150,8 @@ def _for_each_cell(axes: Sequence[Axis], point: _Coordinates) -> Iterator[_Coord
         yield {CELL_AXIS: value, **point}
 
 
-def _keys(point: _Coordinates) -> dict[str, object]:
-    return {name: value.key for name, value in point.items()}
+def _keys(point: _Coordinates) -> frozenset[tuple[str, object]]:
+    return frozenset((name, value.key) for name, value in point.items())
 
 
 def _read_patterns(
@@ -160,6 +166,8 @@ def _read_patterns(
         return
     names = [axis.name for axis in axes]
     for item in entry.node.values:
+        if len(mistakes) >= MOST_MISTAKES:
+            return
         if not isinstance(item, Section) or not item.entries:
             mistakes.append(Mistake(item.place, f"a point is a mapping from axes to values, not {show_node(item)}"))
             continue

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from dtbench.scenario.mistakes import Mistake, Place, find_nearest, join_words, shorten
 from dtbench.scenario.sweeps.axes import nest
 from dtbench.scenario.sweeps.matrix import Matrix, expand_matrix
-from dtbench.scenario.sweeps.variations import FILE_SECTIONS, is_cell_name, read_variations
-from dtbench.scenario.yaml.document import Entry, Leaf, Section, to_plain
+from dtbench.scenario.sweeps.variations import FILE_SECTIONS, MOST_CELLS, is_cell_name, read_variations
+from dtbench.scenario.yaml.document import Entry, Leaf, Section, count_values, to_plain
 from dtbench.scenario.yaml.override import Override
 
+_MOST_VALUES = 150_000
+"""Of all cells together, each with what all share: so many take seconds to read."""
 _MOST_NAMES = 8
 """Cells that a sentence names."""
 
@@ -45,6 +47,8 @@ def expand_cells(root: Section, overrides: Sequence[Override]) -> Sweep:
     for_all = [override for override in overrides if not override.place.is_for_one_cell]
     named = _read_cells(root, mistakes)
     matrix = expand_matrix(root.entries["matrix"], named, mistakes) if "matrix" in root.entries else None
+    if _is_too_large(shared, named, matrix, root, mistakes):
+        return Sweep({}, tuple(mistakes))
     if matrix is not None:
         cells = {point.name: _lay(shared, point.changes, point.unset) for point in matrix.points}
     elif named is not None:
@@ -73,6 +77,31 @@ def _read_cells(root: Section, mistakes: list[Mistake]) -> dict[str, Section] | 
         sentence = "`cells` must be a mapping from names to what each cell changes, with at least one name"
         mistakes.append(Mistake(entry.key_place, sentence))
     return read_variations(entry, "cell", mistakes)
+
+
+def _is_too_large(
+    shared: Section,
+    named: Mapping[str, Section] | None,
+    matrix: Matrix | None,
+    root: Section,
+    mistakes: list[Mistake],
+) -> bool:
+    """Tell whether the cells together are more than what a person waits for; this joins the mistakes."""
+    if matrix is not None:
+        sizes = {id(change): count_values(change) for point in matrix.points for change in point.changes}
+        several = [sum(sizes[id(change)] for change in point.changes) for point in matrix.points]
+    else:
+        several = [count_values(cell) for cell in (named or {}).values()]
+    place = root.entries["matrix" if matrix is not None else "cells"].key_place if several else root.place
+    values = len(several) * count_values(shared) + sum(several)
+    if len(several) > MOST_CELLS:
+        mistakes.append(Mistake(place, f"these are {len(several)} cells, and a scenario has at most {MOST_CELLS}"))
+    elif values > _MOST_VALUES:
+        sentence = f"{len(several)} cells hold {values:,} values together, and a scenario at most {_MOST_VALUES:,}"
+        mistakes.append(Mistake(place, f"{sentence}; each cell has a copy of what all share"))
+    else:
+        return False
+    return True
 
 
 def _group(cells: Iterable[str], matrix: Matrix | None) -> dict[str, list[str]]:

@@ -7,6 +7,8 @@ from dtbench.scenario.yaml.document import Entry, Section
 
 CELL_NAME_RULE = "small letters, digits, `_`, `-` and `.`, starting with a letter or digit, at most 64"
 MOST_NAME_LENGTH = 64
+MOST_CELLS = 1000
+"""Of a file, in whatever way they are written."""
 
 CELL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*")
 FILE_SECTIONS = ("cells", "matrix", "functions", "checks", "answer")

@@ -64,6 +64,17 @@ def to_plain(node: Node) -> object:
             return {key: to_plain(entry.node) for key, entry in entries.items()}
 
 
+def count_values(node: Node) -> int:
+    """Count a node and all that it holds."""
+    match node:
+        case Leaf():
+            return 1
+        case Items(values=values):
+            return 1 + sum(map(count_values, values))
+        case Section(entries=entries):
+            return 1 + sum(count_values(entry.node) for entry in entries.values())
+
+
 def locate_in(text: str, source_name: str) -> Locate:
     """Return the function that finds places of the file ``source_name`` in its ``text``."""
     lines = split_lines(text)

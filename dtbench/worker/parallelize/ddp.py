@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dtbench.base.errors import MissingError, PlanError
 from dtbench.base.vocabulary import Axis, DeviceKind
 from dtbench.plan.plan import Plan
-from dtbench.plan.traffic.parameters import is_under
+from dtbench.plan.traffic.parameters import find_under
 from dtbench.scenario.schema.ddp import Ddp, DdpMixedPrecision
 from dtbench.scenario.schema.model import Compile
 from dtbench.scenario.schema.scenario import Scenario
@@ -206,7 +206,8 @@ def wrap_ddp(
         LocalParameter(plain_fqn(name), name, parameter, getattr(parameter, "_st_info", None))
         for name, parameter in ((name, module.get_parameter(name)) for name in fqns)
     )
-    delayed = [item for item in parameters if is_under(item.fqn, parallel.delay_all_reduce)]
+    asked = find_under((item.fqn for item in parameters), parallel.delay_all_reduce)
+    delayed = [item for item in parameters if item.fqn in asked]
     ignored = _leave_alone(module, parallel)
     knobs = _constructor_knobs(parallel)
     if parallel.delay_all_reduce:
@@ -247,7 +248,8 @@ def _leave_alone(module: nn.Module, parallel: Ddp) -> tuple[str, ...]:
     if not parallel.ignore:
         return ()
     known = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
-    names = tuple(name for name in known if is_under(plain_fqn(name), parallel.ignore))
+    asked = find_under(map(plain_fqn, known), parallel.ignore)
+    names = tuple(name for name in known if plain_fqn(name) in asked)
     _check_ignored(names, known)
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, names)
     return names

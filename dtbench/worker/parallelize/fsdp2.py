@@ -19,7 +19,7 @@ from dtbench.base.ranges import ROOT
 from dtbench.base.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.plan.plan import Plan
 from dtbench.plan.traffic.fsdp2 import find_shard_dim
-from dtbench.plan.traffic.parameters import is_under
+from dtbench.plan.traffic.parameters import find_under
 from dtbench.scenario.schema.scenario import Fsdp2, Fsdp2MixedPrecision
 from dtbench.store.records.rank import Receipt
 from dtbench.store.records.traffic import Carried, OverlapPossible, Traffic
@@ -232,7 +232,8 @@ def _mixed_precision_policy(model: Any, settings: Fsdp2MixedPrecision) -> MixedP
     if settings.keep_dtype:
         methods = [("keep_dtype", "param_dtype_override_fn")]
         require_methods(MixedPrecisionPolicy, methods, "parallel.mixed_precision")
-        kept = {id(one) for name, one in model.named_parameters() if is_under(plain_fqn(name), settings.keep_dtype)}
+        named = {plain_fqn(name): one for name, one in model.named_parameters()}
+        kept = {id(named[name]) for name in find_under(named, settings.keep_dtype)}
         own = {"param_dtype_override_fn": lambda parameter: parameter.dtype if id(parameter) in kept else None}
     return MixedPrecisionPolicy(
         param_dtype=to_dtype(settings.param_dtype),
@@ -252,11 +253,12 @@ def _read_kept(sharded: ShardedModel, settings: Fsdp2MixedPrecision) -> Receipt:
         if unit._fsdp_param_group is not None
         for one in unit._fsdp_param_group.fsdp_params
     ]
+    asked = find_under((name for name, _ in found), settings.keep_dtype)
     return compare(
         "parallel.mixed_precision.keep_dtype",
         settings.keep_dtype,
         tuple(name for name, is_kept in found if is_kept),
-        expected=tuple(name for name, _ in found if is_under(name, settings.keep_dtype)),
+        expected=tuple(name for name, _ in found if name in asked),
     )
 
 
