@@ -12,10 +12,13 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dtbench.base.errors import ScenarioError
 from dtbench.base.units import count_things
 
+_NEAR: Final = 0.6
+"""Least ratio of words that one may stand for the other, as difflib has it."""
 _MAX_SHOWN_MISTAKES = 20
 MOST_MISTAKES = 200
 """Of one kind that are looked for: each is explained with the likely right word, which takes milliseconds."""
@@ -71,10 +74,25 @@ class Mistake:
 
 
 def find_nearest(word: str, candidates: Iterable[str]) -> str | None:
-    """Return the candidate that ``word`` is most likely a slip of, by difflib's ratio; None when nothing is near."""
+    """Return the candidate that ``word`` is most likely a slip of, by difflib's ratio; None when nothing is near.
+
+    It is what ``difflib.get_close_matches`` finds first; but a ratio, which takes long, is computed only where its
+    upper bound is not below the best one so far.
+    """
     by_lowercase = {candidate.lower(): candidate for candidate in candidates}
-    nearest = difflib.get_close_matches(word.lower(), by_lowercase, n=1)
-    return by_lowercase[nearest[0]] if nearest else None
+    matcher = difflib.SequenceMatcher(b=word.lower())
+    bounds: list[tuple[float, str]] = []
+    for lowercase in by_lowercase:
+        matcher.set_seq1(lowercase)
+        if matcher.real_quick_ratio() >= _NEAR:
+            bounds.append((matcher.quick_ratio(), lowercase))
+    best, nearest = _NEAR, None
+    for bound, lowercase in sorted(bounds, reverse=True):
+        if bound < best:
+            break
+        matcher.set_seq1(lowercase)
+        best, nearest = max((best, nearest or ""), (matcher.ratio(), lowercase))
+    return by_lowercase[nearest] if nearest else None
 
 
 def join_words(words: Sequence[str], last: str = "or") -> str:

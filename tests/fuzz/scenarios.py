@@ -30,6 +30,9 @@ _TEXT: Final = 0.3
 _LIKELY: Final = 0.6
 """Of the others, those that stay near what can be planned."""
 
+_GROWN: Final = 0.05
+"""Of those with changed fields, files in which something stands hundreds or thousands of times."""
+
 _VALUES: Final[tuple[object, ...]] = (
     *(
         None,
@@ -123,6 +126,8 @@ class Scenarios:
         mode = chance.random()
         if mode > _TEXT:
             text = _mutate_fields(chance, text)
+            if chance.random() < _GROWN:
+                text = _write_anew(text, _grow, chance)
         content = text.encode("utf-8", "surrogatepass")
         if mode < _TEXT or mode > 0.95:
             content = _damage(chance, content)
@@ -238,10 +243,18 @@ def _say_seen(chance: random.Random, root: Plain) -> None:
 
 def _mutate_fields(chance: random.Random, text: str) -> str:
     """Change fields of a scenario, and write it anew below its question."""
+
+    def mutate(chance: random.Random, root: Plain) -> None:
+        mutations = (_say_seen, _scale) if chance.random() < _LIKELY else _MUTATIONS
+        for _ in range(chance.choice(_COUNTS)):
+            chance.choice(mutations)(chance, root)
+
+    return _write_anew(text, mutate, chance)
+
+
+def _write_anew(text: str, change: Callable[[random.Random, Plain], None], chance: random.Random) -> str:
     root: Plain = yaml.safe_load(text)
-    mutations = (_say_seen, _scale) if chance.random() < _LIKELY else _MUTATIONS
-    for _ in range(chance.choice(_COUNTS)):
-        chance.choice(mutations)(chance, root)
+    change(chance, root)
     question = text.split("\n", 1)[0]
     return f"{question}\n{yaml.safe_dump(root, sort_keys=False, allow_unicode=True)}"
 
@@ -327,6 +340,22 @@ def _multiply(chance: random.Random, root: Plain) -> None:
         )
     else:
         root["cells"] = {f"c{value}": {field.split(".")[0]: value} for value in values}
+
+
+def _grow(chance: random.Random, root: Plain) -> None:
+    """Let lists and mappings have what they have very often, each time a little unlike; and layers be many."""
+    for _ in range(chance.choice([1, 1, 2])):
+        node, key = _choose_place(chance, root) or (root, "cells")
+        count = chance.choice([150, 900, 3500])
+        value = node[key]
+        if isinstance(node, dict):
+            node.update({f"{key}{number}": copy.deepcopy(value) for number in range(count)})
+        else:
+            node.extend(f"{value}{number}" if isinstance(value, str) else number for number in range(count))
+    if chance.random() < 0.3 and isinstance(root.get("model"), dict):
+        root["model"]["layers"] = chance.choice([100, 1000, 10_000])
+    if chance.random() < 0.3:
+        root["matrix"] = {"seed": list(range(chance.choice([10, 100, 1000])))}
 
 
 _MUTATIONS: Final[tuple[Callable[[random.Random, Plain], None], ...]] = (

@@ -97,7 +97,7 @@ def test_functions_are_not_probed_where_lines_are_traced(two_cells: str) -> None
             1,
             "made anew at every call of `_state_dict_utils._flatten_state_dict`",
         ),
-        ("functions: fsdp", 1, "`functions` must be a list with a length of at most 140, each item a text, not 'fsdp'"),
+        ("functions: fsdp", 1, "`functions` must be a list, each item a text, not 'fsdp'"),
         ("checks: {kind: bound}", 1, "`checks` must be a list"),
         ("checks:\n  - kind: bond\n    value: hidden_fraction", 2, "did you mean `bound`?"),
         ("checks:\n  - value: hidden_fraction", 2, "`checks.kind` is missing"),

@@ -78,8 +78,14 @@ def test_mistakes_of_some_cells_say_among_how_many_they_were_seen() -> None:
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ("checks:\n" + "  - {kind: losses, tolerance: 1.0e-6}\n" * 201, "a length of at most 200"),
-        ("functions:\n" + "  - distributed.DistributedDataParallel.__init__\n" * 1000, "a length of at most "),
+        (
+            "checks:\n" + "  - {kind: losses, tolerance: 1.0e-6}\n" * 201,
+            "`checks` is a list of 201, and has at most 200",
+        ),
+        (
+            "functions:\n" + "  - distributed.DistributedDataParallel.__init__\n" * 1000,
+            "`functions` is a list of 1000, and has at most 140",
+        ),
         (
             "checks: [{kind: losses, tolerance: 1.0e-6}]\nanswer: '" + "{highest step_time.median}" * 200 + "'\n",
             "at most 4000",

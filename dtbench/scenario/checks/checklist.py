@@ -34,8 +34,8 @@ def _check_value(name: str) -> str:
 
 
 _LABELS: Final = frozenset(one.label for one in FUNCTIONS)
-MOST_CHECKS: Final = 200
-"""Of one file: each may be about every cell."""
+MOST_CLAIMS: Final = {"functions": len(FUNCTIONS), "checks": 200}
+"""Of one file, by section: each may be about every cell."""
 MOST_ANSWER_LENGTH: Final = 4_000
 
 
@@ -242,10 +242,10 @@ def name_cells(check: Check) -> tuple[str, ...]:
 class Checklist(Record):
     """What a file claims; all of it may be left out."""
 
-    functions: Annotated[tuple[Label, ...], Field(max_length=len(FUNCTIONS))] = ()
+    functions: tuple[Label, ...] = ()
     """Functions under study, by label: probed in every cell (as if in ``measure.probes``, unless lines are traced), and
     each must be called in at least one."""
-    checks: Annotated[tuple[Check, ...], Field(max_length=MOST_CHECKS)] = ()
+    checks: tuple[Check, ...] = ()
     """What must hold for the answer to be true."""
     answer: Annotated[str, Field(max_length=MOST_ANSWER_LENGTH)] | None = None
     """One sentence that answers the question. ``{value of cell}`` stands for a number, and so do ``{value of cell over

@@ -7,7 +7,15 @@ from itertools import islice
 from pydantic import ValidationError
 
 from dtbench.scenario.checks.answer import read_slots
-from dtbench.scenario.checks.checklist import AgreeingEstimates, Bound, Check, Checklist, EqualLosses, Order
+from dtbench.scenario.checks.checklist import (
+    MOST_CLAIMS,
+    AgreeingEstimates,
+    Bound,
+    Check,
+    Checklist,
+    EqualLosses,
+    Order,
+)
 from dtbench.scenario.checks.values import ValueName, read_value
 from dtbench.scenario.explain import explain_errors
 from dtbench.scenario.mistakes import MOST_MISTAKES, Mistake, Place, find_nearest, shorten
@@ -24,6 +32,10 @@ def read_checklist(root: Section, mistakes: list[Mistake]) -> Checklist:
     mine = Section({key: entry for key, entry in root.entries.items() if key in Checklist.model_fields}, root.place)
     if not mine.entries:
         return Checklist()
+    too_many = list(_find_too_many(mine))
+    if too_many:  # none of them is looked at
+        mistakes += too_many
+        return Checklist()
     try:
         checklist = Checklist.model_validate_json(json.dumps(to_plain(mine)))
     except ValidationError as error:
@@ -34,6 +46,13 @@ def read_checklist(root: Section, mistakes: list[Mistake]) -> Checklist:
     wrong = list(_find_answer_mistakes(checklist.answer, checklist, mine.entries["answer"].node.place))
     mistakes += wrong
     return checklist.model_copy(update={"answer": None}) if wrong else checklist
+
+
+def _find_too_many(section: Section) -> Iterator[Mistake]:
+    for name, most in MOST_CLAIMS.items():
+        entry = section.entries.get(name)
+        if entry is not None and isinstance(entry.node, Items) and len(entry.node.values) > most:
+            yield Mistake(entry.key_place, f"`{name}` is a list of {len(entry.node.values)}, and has at most {most}")
 
 
 def _find_answer_mistakes(answer: str, checklist: Checklist, place: Place) -> Iterator[Mistake]:

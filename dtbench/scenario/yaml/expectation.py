@@ -67,7 +67,7 @@ def describe(annotation: object, metadata: Iterable[object] = ()) -> str:
     if choices := _choices_of(base):
         return quote_words(str(value) for value in choices)
     if get_origin(base) is tuple:
-        return _describe_list(get_args(base), " and ".join(_bounds_of(constraints)))
+        return _describe_list(get_args(base))
     noun = _NOUNS.get(base, "another value") if isinstance(base, type) else "another value"
     return " ".join([noun, " and ".join(_bounds_of(constraints))]).rstrip()
 
@@ -126,9 +126,9 @@ def _unwrap(annotation: object) -> tuple[object, tuple[object, ...]]:
     return annotation, tuple(constraints)
 
 
-def _describe_list(items: tuple[object, ...], length: str) -> str:
+def _describe_list(items: tuple[object, ...]) -> str:
     if len(items) == 2 and items[1] is Ellipsis:
-        return f"{f'a list {length}'.rstrip()}, each item {describe(items[0])}"
+        return f"a list, each item {describe(items[0])}"
     described = [describe(item) for item in items]
     if len(set(described)) == 1:
         return f"a list of {len(items)}, each {described[0]}"
