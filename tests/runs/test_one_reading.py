@@ -1,5 +1,6 @@
 """One reading path: steps that others disturbed are out of every number, everywhere, and no table is read twice."""
 
+import gzip
 import json
 import re
 import shutil
@@ -30,6 +31,8 @@ from dtbench.runs.run import summarize_data, summarize_run
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_run
 from dtbench.store.write import write_table
+from dtbench.traces.rows.tables import TABLES
+from tests.put_trace import put_trace
 
 RESULTS = Path(__file__).parents[2] / "results"
 TIMES_LONGER = 3
@@ -342,3 +345,27 @@ def test_many_runs_leave_out_what_one_run_does(tmp_path: Path) -> None:
     assert "steps of a complete launch are lost: rank 1" in said
     with pytest.warns(UserWarning, match="steps of a complete launch are lost: rank 1"):
         assert set(dtbench.load_runs(folder)["cell"]) == {"fsdp2_tp"}
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (1,)])
+def test_a_trace_of_another_launch_is_named_and_gives_no_number(tmp_path: Path, ranks: tuple[int, ...]) -> None:
+    """No table says of which launch it is, and steps of two launches are alike: the process that wrote it is not."""
+    folder = tmp_path / "run"
+    shutil.copytree(RESULTS / "example", folder)
+    launch = RunFolder(folder).launch("ddp", 0)
+    for table in TABLES:
+        launch.derived_table(table.name).unlink(missing_ok=True)
+    for rank in (0, 1):
+        trace = put_trace("ddp_2ranks_rank0.json.gz", launch, rank)
+        if rank in ranks:
+            trace.write_bytes(_of_process(trace.read_bytes(), 77))
+    cell = summarize_run(folder).cells[0]
+    assert [rank.rank for rank in cell.ranks] == [rank for rank in (0, 1) if rank not in ranks]
+    for rank in ranks:
+        words = [note for note in cell.notes if f"rank {rank} is left out" in note]
+        assert any("it is of process 77, and this rank was process 3619: of another launch" in note for note in words)
+    assert cell.rank_doubts or not cell.ranks
+
+
+def _of_process(content: bytes, pid: int) -> bytes:
+    return gzip.compress(re.sub(rb'"pid":\s*3619\b', f'"pid":{pid}'.encode(), gzip.decompress(content)))

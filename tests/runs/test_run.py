@@ -93,7 +93,7 @@ def rank_record(rank: int, losses: tuple[float, ...]) -> RankRecord:
     return RankRecord(
         rank=rank,
         host="here",
-        pid=1,
+        pid=3619,  # of the recorded trace's process
         time_to_first_step_ns=(rank + 1) * MS,
         memory=Memory(rss_peak_bytes=100 + rank, allocated_peak_bytes=None, reserved_peak_bytes=None),
         warmup=WarmupEnd(steps=8, settled=True, reason="stable"),

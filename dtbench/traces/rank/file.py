@@ -16,7 +16,7 @@ from dtbench.traces.garbage import without_collection
 from dtbench.traces.notes.files import OtherParts
 from dtbench.traces.notes.note import OfRanks
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
-from dtbench.traces.rank.parts import Part, split_trace
+from dtbench.traces.rank.parts import Part, list_processes, split_trace
 from dtbench.traces.reader import read_trace
 from dtbench.traces.reader.source import TraceSource
 from dtbench.traces.trace import Unread
@@ -130,6 +130,9 @@ def _tell_apart(file: TraceFile, parts: tuple[Part, ...], index: int) -> TraceFi
 
 def _analyze_part(file: TraceFile, part: Part) -> Answer:
     trace = part.trace
+    other = None if file.facts is None else file.facts.find_other_process(list_processes(trace))
+    if other is not None:
+        return Unusable(file, f"{file.label}: {other}")
     try:
         analysis = analyze_trace(
             trace, rank=file.rank, process_groups=file.process_groups, facts=file.facts, patterns=file.patterns

@@ -79,6 +79,11 @@ def split_trace(trace: Trace) -> tuple[Part, ...]:
     return tuple(replace(part, trace=replace(part.trace, rank=None)) if part.label else part for part in parts)
 
 
+def list_processes(trace: Trace) -> list[str]:
+    """Return the numbers of the host's processes that ran operators, else of those that called a runtime."""
+    return _Lanes(trace).processes()
+
+
 class _Lanes:
     """What each process number of a file stands for: a process of a host, a device, or both in old traces."""
 

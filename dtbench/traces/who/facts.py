@@ -1,6 +1,6 @@
 """What a rank's record knows and its trace does not say."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ class RankFacts:
         owners: of FSDP's collectives, by group and sequence number, as seen where FSDP asked for them.
         host: machine, whose ranks share a clock; None: not told.
         kernel: of that machine, whose ranks surely do; None: not told.
+        pid: of the rank's process, as its host numbers it; None: not told.
     """
 
     group_ranks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -31,6 +32,7 @@ class RankFacts:
     owners: Mapping[tuple[str, int], str] = field(default_factory=dict)
     host: str | None = None
     kernel: str | None = None
+    pid: int | None = None
 
     @classmethod
     def of(cls, record: "RankRecord") -> "RankFacts":
@@ -41,7 +43,18 @@ class RankFacts:
             owners={(owned.group, owned.seq): owned.owner for owned in record.owned},
             host=record.host,
             kernel=record.kernel,
+            pid=record.pid,
         )
+
+    def find_other_process(self, processes: Collection[str]) -> str | None:
+        """Say which process a trace is of, where that is not the rank's: another launch's; None: nothing shows that.
+
+        Args:
+            processes: numbers of those whose operators the trace has.
+        """
+        if self.pid is None or not processes or str(self.pid) in processes:
+            return None
+        return f"it is of process {', '.join(processes)}, and this rank was process {self.pid}: of another launch"
 
     def find_other_owners(self, collectives: Iterable[Collective]) -> OtherOwners | None:
         """Find where owners read from a trace and those seen by the worker differ, of no rank yet; None: nowhere."""

@@ -10,6 +10,8 @@ import pytest
 
 import dtbench
 from dtbench.report.notebook import page_file
+from dtbench.store.layout import RunFolder
+from tests.put_trace import put_trace
 from tests.report.html_page.conftest import ANSWERS, RECORDED, RESULTS, PageFile, Written
 
 Read = Callable[[str], PageFile]
@@ -166,9 +168,7 @@ def traced(tmp_path: Path) -> Path:
     """Return a run whose first cell has the trace of a rank."""
     folder = tmp_path / "run"
     shutil.copytree(RESULTS / "example", folder)
-    traces = folder / "cells" / "ddp" / "launch0" / "traces"
-    traces.mkdir()
-    shutil.copy(TRACE, traces / "rank0.1.pt.trace.json.gz")
+    put_trace(TRACE.name, RunFolder(folder).launch("ddp", 0))
     return folder
 
 

@@ -21,6 +21,7 @@ from dtbench.runs.run import summarize_run
 from dtbench.store.journal import JournalWriter
 from dtbench.store.layout import RunFolder
 from dtbench.traces.rows.tables import TABLES
+from tests.put_trace import put_trace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Dialog, FrameLocator, Page, Route
@@ -119,8 +120,7 @@ def give_trace(run: Path) -> None:
     launch = RunFolder(run).launch("ddp", 0)
     for table in TABLES:
         launch.derived_table(table.name).unlink(missing_ok=True)
-    launch.traces.mkdir()
-    shutil.copy(TRACE, launch.trace(0, 1))
+    put_trace("ddp_2ranks_rank0.json.gz", launch)
 
 
 def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

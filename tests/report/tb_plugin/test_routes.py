@@ -27,6 +27,7 @@ from dtbench.runs.run import summarize_run
 from dtbench.store.journal import JournalWriter, RankState, StepTiming
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.write import write_table
+from tests.put_trace import put_trace
 
 if TYPE_CHECKING:
     from tests.report.tb_plugin.conftest import AddRun, Board
@@ -534,8 +535,7 @@ def test_the_tables_of_a_launch_that_has_ended_are_made_beside_the_server(board:
     for table in launch.path.glob("*.parquet"):
         if table != launch.steps:
             table.unlink()
-    launch.traces.mkdir()
-    shutil.copy(TRACE, launch.trace(0, 1))
+    put_trace(TRACE.name, launch)
     said = board.ask("overview", run=RUN)
     assert launch.overlap.exists()
     assert [bar["label"] for bar in cards_of(said)["ddp"]["breakdown"]["bars"]] == ["rank 0"]

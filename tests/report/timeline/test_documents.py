@@ -12,11 +12,13 @@ import pytest
 from dtbench.base.errors import StoreError, TraceError
 from dtbench.report.timeline import make_timeline, open_run_timeline, script_text, timeline_html
 from dtbench.report.timeline.document import TimelineDocument
+from dtbench.store.layout import RunFolder
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.spans import EXPOSED, SPANS, collect_spans
 from tests.known import total
+from tests.put_trace import put_trace
 
 ROOT = Path(__file__).parents[3]
 RECORDED = ROOT / "tests" / "traces" / "recorded"
@@ -38,9 +40,7 @@ def run(tmp_path: Path) -> Path:
     """The example run, with a trace in the second of its cells."""
     folder = tmp_path / "run"
     shutil.copytree(ROOT / "results" / "example", folder)
-    traces = folder / "cells" / "fsdp2_tp" / "launch0" / "traces"
-    traces.mkdir()
-    shutil.copy(RECORDED / "fsdp2_tp_2x2_rank0.json.gz", traces / "rank0.1.pt.trace.json.gz")
+    put_trace("fsdp2_tp_2x2_rank0.json.gz", RunFolder(folder).launch("fsdp2_tp", 0))
     return folder
 
 
