@@ -306,49 +306,45 @@ def owner_row(owner: str, cause: Cause, exposed_ms: float) -> OwnerSummary:
     )
 
 
-def test_losses_stand_at_the_steps_that_they_were_recorded_in(
-    make_run: Callable[..., RunSummary],
-    make_ddp: Callable[..., CellSummary],
-    steps: pd.DataFrame,
-    purposes: pd.DataFrame,
-    tmp_path: Path,
-) -> None:
+Scalars = dict[str, dict[int, float]]
+ScalarsWith = Callable[..., Scalars]
+
+
+@pytest.fixture
+def scalars_with(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary], purposes: pd.DataFrame, tmp_path: Path
+) -> ScalarsWith:
+    """Return the scalars that are written of a cell with some values, and a table of steps."""
+
+    def write(steps: pd.DataFrame, **update: object) -> Scalars:
+        cell = make_ddp(update=update)
+        write_tensorboard(make_run(cell), tmp_path / "tb", steps=steps, purposes=purposes, environment=None)
+        return scalars_of(tmp_path / "tb" / "ddp")
+
+    return write
+
+
+def test_losses_stand_at_the_steps_that_they_were_recorded_in(scalars_with: ScalarsWith, steps: pd.DataFrame) -> None:
     """Of eight warm-up steps the first five have one."""
     warmup = pd.concat([steps[steps["step"] == 0].assign(step=step) for step in range(8)])
     others = steps[steps["step"] > 0].assign(step=steps["step"] + 7)
-    cell = make_ddp(update={"losses": (9.0, 8.0, 7.0, 6.0, 5.0, 4.0, float("nan"), 2.0)})
-    every = pd.concat([warmup, others])
-    write_tensorboard(make_run(cell), tmp_path / "tb", steps=every, purposes=purposes, environment=None)
-    assert scalars_of(tmp_path / "tb" / "ddp")["loss"] == {0: 9, 1: 8, 2: 7, 3: 6, 4: 5, 8: 4, 10: 2}
+    losses = (9.0, 8.0, 7.0, 6.0, 5.0, 4.0, float("nan"), 2.0)
+    written = scalars_with(pd.concat([warmup, others]), losses=losses)
+    assert written["loss"] == {0: 9, 1: 8, 2: 7, 3: 6, 4: 5, 8: 4, 10: 2}
 
 
-def test_losses_have_no_steps_where_one_is_lost(
-    make_run: Callable[..., RunSummary],
-    make_ddp: Callable[..., CellSummary],
-    steps: pd.DataFrame,
-    purposes: pd.DataFrame,
-    tmp_path: Path,
-) -> None:
-    cell = make_ddp(update={"losses": (9.0, 8.0, 7.0, 6.0)})
-    left = steps[steps["step"] != 1]
-    write_tensorboard(make_run(cell), tmp_path / "tb", steps=left, purposes=purposes, environment=None)
-    assert "loss" not in scalars_of(tmp_path / "tb" / "ddp")
+def test_losses_have_no_steps_where_one_is_lost(scalars_with: ScalarsWith, steps: pd.DataFrame) -> None:
+    assert "loss" not in scalars_with(steps[steps["step"] != 1], losses=(9.0, 8.0, 7.0, 6.0))
 
 
 def test_what_records_of_some_ranks_tell_is_no_number_of_the_cell(
-    make_run: Callable[..., RunSummary],
-    make_ddp: Callable[..., CellSummary],
-    steps: pd.DataFrame,
-    purposes: pd.DataFrame,
-    tmp_path: Path,
+    scalars_with: ScalarsWith, steps: pd.DataFrame
 ) -> None:
     part = KnownPart(ranks=(0,), of_ranks=2, steps=1, of_steps=1, counted="rank records")
     tags = {"loss", "summary/peak_host_mib", "summary/time_to_first_step_ms", "correctness/loss_error"}
-    for number, known in enumerate((None, part)):
-        folder = tmp_path / str(number)
-        cell = make_ddp(update={"losses": (9.0, 8.0, 7.0, 6.0), "records_part": known})
-        write_tensorboard(make_run(cell), folder, steps=steps, purposes=purposes, environment=None)
-        assert tags & set(scalars_of(folder / "ddp")) == (tags if known is None else set())
+    for known in (None, part):
+        written = scalars_with(steps, losses=(9.0, 8.0, 7.0, 6.0), records_part=known)
+        assert tags & set(written) == (tags if known is None else set())
 
 
 def test_a_step_in_which_a_ranks_row_is_lost_has_no_time_of_that_purpose(
