@@ -11,7 +11,7 @@ A name is dotted as in the file, from classes and outer functions inwards: ``Dis
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -67,6 +67,7 @@ class StudiedFunction:
         return f"torch has it since {'.'.join(map(str, self.since))}, and this is {torch}"
 
 
+@cache
 def stem_of(file: str) -> str:
     """Return the file's name without folders and ending; those of the files under study differ."""
     return PurePosixPath(file).stem
@@ -376,6 +377,9 @@ FUNCTIONS: Final[tuple[StudiedFunction, ...]] = (
 """In the order of the files; of each, in groups of what drives them."""
 
 
+_CHOICES: Final = frozenset({ALL}.union(*({stem_of(one.file), one.label} for one in FUNCTIONS)))
+
+
 def choose(names: Iterable[str]) -> tuple[StudiedFunction, ...]:
     """Return the functions that a scenario asks to probe, each once, in the order of the list.
 
@@ -389,4 +393,4 @@ def choose(names: Iterable[str]) -> tuple[StudiedFunction, ...]:
 
 def is_choice(name: str) -> bool:
     """Tell whether a name chooses anything."""
-    return bool(choose([name]))
+    return name in _CHOICES

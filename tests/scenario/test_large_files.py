@@ -1,11 +1,14 @@
 """Files that would take minutes to read: each has few lines, and says with them that one thing is done very often."""
 
+from typing import NoReturn
+
 import pytest
 
 from dtbench.base.errors import PlanError, ScenarioError
 from dtbench.plan.cells import MOST_BLOCKS, plan_each
 from dtbench.plan.plan import Plan, plan_for_check
 from dtbench.scenario.load import ScenarioFile, load_scenario
+from dtbench.seeds import functions
 from tests.scenario.conftest import SMALL
 
 CAPS = ", ".join(str(number) for number in range(1, 1001))
@@ -142,3 +145,16 @@ def test_all_reasons_of_all_cells_are_told_at_once() -> None:
     lines = str(refused.value).splitlines()
     assert [line.partition(": ")[0] for line in lines] == ["large, cell `a`"] * 2 + ["large, cell `b`"] * 2 + ["large"]
     assert lines[1].endswith(": and that")
+
+
+def test_what_probes_are_called_is_looked_up_and_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of thousands of names was held against each function, in every cell."""
+    monkeypatch.setattr(functions, "FUNCTIONS", _Unread())
+    assert functions.is_choice("fsdp")
+    assert functions.is_choice("fsdp.DTensorExtensions.chunk_tensor")
+    assert not functions.is_choice("fsdp0")
+
+
+class _Unread:
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("all functions were gone through")
