@@ -13,7 +13,6 @@ from dtbench.cli.console import print_aside, print_json, print_line
 from dtbench.cli.report import print_document, print_report
 
 if TYPE_CHECKING:
-    from dtbench.base.errors import LaunchError
     from dtbench.launch.repeat import Judgement
     from dtbench.runs.summary import RunSummary
     from dtbench.scenario.load import ScenarioFile
@@ -62,11 +61,14 @@ def run(
         return
     from dtbench.base.errors import LaunchError
 
+    request = RunRequest(file, scenario, results, unfinished, resume=resume)
     try:
-        folder = train(RunRequest(file, scenario, results, unfinished, resume=resume))
+        folder = train(request)
     except LaunchError as error:
-        _show_what_there_is(error)
-        raise
+        if error.folder is None:
+            raise
+        _show_what_there_is(error.folder)
+        raise LaunchError(f"{error}; `{request.command}` runs the rest", folder=error.folder) from error
     _report(folder, as_json=as_json)
 
 
@@ -202,13 +204,12 @@ def _report(folder: Path, *, as_json: bool) -> None:
         raise unpublished
 
 
-def _show_what_there_is(error: "LaunchError") -> None:
+def _show_what_there_is(folder: Path) -> None:
     """Report what a failed run did measure; the failure itself is told by the error."""
     from dtbench.base.errors import CheckError, StoreError
 
-    if error.folder is not None:
-        with suppress(CheckError, StoreError):  # the failure itself is the news
-            _report(error.folder, as_json=False)
+    with suppress(CheckError, StoreError):  # the failure itself is the news
+        _report(folder, as_json=False)
 
 
 def _check(summary: "RunSummary") -> None:

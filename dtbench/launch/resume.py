@@ -104,7 +104,9 @@ def _compare_words(path: Path, run: RunRecord, file: ScenarioFile) -> Iterator[s
         line = next((number for number, (old, new) in pairs if old != new), min(len(before), len(now)) + 1)
         yield f"the words of the scenario changed (first in line {line})"
     if run.overrides != file.overrides:
-        yield f"it ran with {_show_overrides(run.overrides)}, and now there is {_show_overrides(file.overrides)}"
+        again = ", which has to be given again to go on," if run.overrides else ","
+        ran, asked = _show_overrides(run.overrides), _show_overrides(file.overrides)
+        yield f"it ran with {ran}{again} and now there is {asked}"
 
 
 def _show_overrides(overrides: tuple[str, ...]) -> str:

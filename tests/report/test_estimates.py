@@ -220,7 +220,7 @@ def test_a_sweep_has_a_word_for_every_cell(
     assert [row[at] for row in section.words] == ["agree", "disputed", "-"]
     assert not section.columns[at].is_number
     header = next(line for line in markdown_run(make_run(*cells)).splitlines() if line.startswith("| "))
-    assert header.endswith("| estimates | correct |")
+    assert header.endswith("| estimates | state |")
 
 
 def test_a_rank_that_is_disputed_alone_is_counted_in_a_sweep(make_ddp: Cell, exposure_of: Exposure) -> None:

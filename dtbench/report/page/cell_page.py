@@ -71,7 +71,7 @@ def cell_part(cell: CellSummary) -> Part:
         key=f"cell:{cell.name}",
         title=cell.name,
         aside=f"{sentences.mesh_words(cell)} {sentences.backend_words(cell)}",
-        check=Fact("correctness", sentences.check_word(cell), _check_tone(cell)),
+        check=Fact("state", sentences.check_word(cell), _check_tone(cell)),
         blocks=tuple(_blocks(cell)),
     )
 

@@ -26,7 +26,7 @@ from dtbench.traces.known_part import KnownPart
 MOST_CELLS: Final = 4
 """Cells that are told in full; of more, only those that must not be trusted are."""
 
-ESTIMATES, CHECK = estimates.LABEL, "correct"
+ESTIMATES, CHECK = estimates.LABEL, "state"
 OF_WORDS = (ESTIMATES, CHECK)
 """Headers of the columns of words; all others are numbers."""
 

@@ -63,6 +63,9 @@ def describe_bounds(bound: Bound) -> str:
 
 def _describe_subject(bound: Bound) -> str:
     other = bound.over or bound.minus
+    if bound.share_of_cause is not None:
+        purpose, cause = bound.share_of_cause
+        return f"{CAUSE_PHRASES[cause]}, of exposed {purpose.value} of {_name(bound.cell)}"
     if other is None:
         per = "" if bound.per is None else f" per {bound.per}"
         return f"{bound.value}{per} of {_name(bound.cell)}"

@@ -95,7 +95,18 @@ class Bound(Record):
     @property
     def quantity(self) -> Quantity:
         """What its bounds are."""
+        if self.share_of_cause is not None:
+            return Quantity.FRACTION
         return Quantity.RATIO if self.over is not None or self.per is not None else self.name.quantity
+
+    @property
+    def share_of_cause(self) -> tuple[Purpose, Cause] | None:
+        """The purpose of whose exposed time it bounds a cause's share; None: it is about something else."""
+        match self.name.path:
+            case ("purposes", purpose, "causes", cause, "exposed_ns") if self.per == f"purposes.{purpose}.exposed_ns":
+                return Purpose(purpose), Cause(cause)
+            case _:
+                return None
 
     @property
     def low(self) -> float | None:
