@@ -171,6 +171,7 @@ def judge_scenario(listed: "ListedScenario", torch: "Torch | NoTorch", machine: 
     """Say whether a scenario can run here, by planning each of its cells."""
     from dtbench.base.errors import PlanError
     from dtbench.cli.torch_probe import NoTorch
+    from dtbench.plan.cells import refuse_too_many_blocks
     from dtbench.plan.plan import make_plan
     from dtbench.scenario.load import load_scenario_file
 
@@ -182,7 +183,9 @@ def judge_scenario(listed: "ListedScenario", torch: "Torch | NoTorch", machine: 
     if isinstance(torch, NoTorch):  # also it is not known then how many GPUs there are
         return Ability(name, can_run=False, words=f"torch: {torch.reason}")
     try:
-        plans = [make_plan(cell.scenario, machine) for cell in load_scenario_file(listed.entry.path).cells]
+        file = load_scenario_file(listed.entry.path)
+        refuse_too_many_blocks(file)
+        plans = [make_plan(cell.scenario, machine) for cell in file.cells]
     except PlanError as refusal:
         return Ability(name, can_run=False, words=str(refusal).splitlines()[0])
     if not torch.has_gloo and any(plan.backend == "gloo" for plan in plans):

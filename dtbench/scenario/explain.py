@@ -84,12 +84,11 @@ def explain_errors(error: ValidationError, root: Section, record: type[Record] =
         root: what was validated.
         record: as what; a whole cell unless said otherwise.
     """
-    errors = error.errors(include_url=False)[:MOST_MISTAKES]
-    found = [(details, _find_spot(details["loc"], root, record)) for details in errors]
-    misspelt = {(*spot.path[:-1], _nearest_field(spot)) for details, spot in found if _is_unknown(details)}
-    return [
-        _explain(details, spot) for details, spot in found if not (_is_missing(details, spot) and spot.path in misspelt)
-    ]
+    found = [(details, _find_spot(details["loc"], root, record)) for details in error.errors(include_url=False)]
+    unknown = [spot for details, spot in found if _is_unknown(details)]
+    misspelt = {(*spot.path[:-1], _nearest_field(spot)) for spot in unknown[:MOST_MISTAKES]}
+    told = [one for one in found if not (_is_missing(*one) and one[1].path in misspelt)]
+    return [_explain(details, spot) for details, spot in told[:MOST_MISTAKES]]
 
 
 def _is_unknown(details: ErrorDetails) -> bool:

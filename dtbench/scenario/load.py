@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -225,26 +225,37 @@ def _validate(sweep: Sweep, mistakes: list[Mistake]) -> tuple[Cell, ...]:
             for mistake in explained:
                 if mistake.place not in known_places:
                     found.setdefault(mistake, []).append(name)
+    if len(looked_at) < len(sweep.cells):
+        sentence = (
+            f"of {len(sweep.cells)} cells the first {len(looked_at)} are looked at, as they have so many mistakes"
+        )
+        mistakes.append(Mistake(sweep.cells[looked_at[0]].place, sentence))
+    mistakes += _tell_found(found, looked_at, sweep.axis_places)
+    return tuple(cells)
+
+
+def _tell_found(
+    found: Mapping[Mistake, Sequence[str]], cells: Sequence[str], axis_places: Collection[Place]
+) -> Iterator[Mistake]:
+    """Return each mistake once, with the cells that have it, unless all have."""
     wrong_at: dict[Place, set[str]] = {}
     for mistake, wrong in found.items():
         wrong_at.setdefault(mistake.place, set()).update(wrong)
     for mistake, wrong in found.items():
-        right = [name for name in looked_at if name not in wrong_at[mistake.place]]
-        among = "" if len(looked_at) == len(sweep.cells) else f" of the first {len(looked_at)}"
-        named = _name_cells(mistake, wrong, right, among)
-        mistakes.append(_suggest_exclude(named) if right and mistake.place in sweep.axis_places else named)
-    return tuple(cells)
+        right = [name for name in cells if name not in wrong_at[mistake.place]]
+        named = _name_cells(mistake, wrong, right)
+        yield _suggest_exclude(named) if right and mistake.place in axis_places else named
 
 
 def _plain_entries(section: Section) -> Mapping[str, object]:
     return {key: to_plain(entry.node) for key, entry in section.entries.items()}
 
 
-def _name_cells(mistake: Mistake, wrong: Sequence[str], right: Sequence[str], among: str) -> Mistake:
+def _name_cells(mistake: Mistake, wrong: Sequence[str], right: Sequence[str]) -> Mistake:
     """Say which cells have a mistake, unless all have it, and where an override would have fitted."""
     if not right:
         return mistake
-    where = f"{mistake.sentence} ({'cell' if len(wrong) == 1 else 'cells'} {name_some(wrong)}{among})"
+    where = f"{mistake.sentence} ({'cell' if len(wrong) == 1 else 'cells'} {name_some(wrong)})"
     match mistake.place:
         case OverridePlace(typed=typed, is_for_one_cell=False) if mistake.is_unknown_field:
             fits = [f"`--set cells.{name}.{to_printable(typed)}`" for name in right]

@@ -126,7 +126,7 @@ def as_error(mistakes: Sequence[Mistake]) -> ScenarioError:
     blocks = [_render(mistake) for mistake in sorted(dict.fromkeys(mistakes), key=_position)]
     shown = blocks[:_MAX_SHOWN_MISTAKES]
     if len(blocks) > len(shown):
-        at_least = "at least " if len(blocks) >= MOST_MISTAKES else ""
+        at_least = "at least " if len(mistakes) >= MOST_MISTAKES else ""
         shown.append(f"... and {at_least}{count_things(len(blocks) - len(shown), 'more mistake')}.")
     return ScenarioError("\n".join(shown))
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,20 @@ def test_a_torch_that_lacks_a_knob_cannot_run_what_asks_for_it() -> None:
     ability = judge_scenario(listed("bucket_view"), CPU_TORCH, older)
     assert not ability.can_run
     assert ability.words.startswith("parallel.batched_grad_copy needs torch 2.12 or newer, and this is 2.11.0+cpu")
+
+
+def test_cells_that_are_too_many_blocks_together_are_not_planned_for_a_list(tmp_path: Path) -> None:
+    text = listed("bucket_sweep").entry.path.read_text(encoding="utf-8").partition("\nmatrix:")[0]
+    path = tmp_path / "many.yaml"
+    caps = ", ".join(str(cap) for cap in range(1, 201))
+    path.write_text(
+        f"{text.replace('layers: 4', 'layers: 1000')}\nmatrix: {{parallel.bucket_cap_mb: [{caps}]}}\n", encoding="utf-8"
+    )
+    shipped = listed("bucket_sweep")
+    many = replace(shipped, entry=replace(shipped.entry, name="many", path=path))
+    ability = judge_scenario(many, CPU_TORCH, TWO_CORES)
+    assert not ability.can_run
+    assert "200 cells have 200,000 blocks together" in ability.words
 
 
 def test_without_torch_nothing_can_run_and_the_reason_is_torch() -> None:

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -171,3 +172,17 @@ def test_a_run_goes_on_to_its_end_though_nobody_reads_what_it_says(tmp_path: Pat
     (run,) = tmp_path.glob("*/*/run.json")
     assert json.loads(run.read_text())["status"] == "complete"
     assert list(run.parent.glob("cells/*/launch0/overlap.parquet"))
+
+
+def test_a_run_that_failed_names_the_command_that_runs_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(request: object) -> Path:
+        raise LaunchError("cell ddp: rank 1 killed by SIGKILL", folder=tmp_path)
+
+    monkeypatch.setattr(import_module("dtbench.cli.run"), "train", fail)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "quickstart", "--set", "model.layers=2"])
+    assert ended.value.code == LaunchError.exit_code
+    rest = "`dtbench run quickstart --set model.layers=2 --resume` runs the rest"
+    assert f"cell ddp: rank 1 killed by SIGKILL; {rest}" in " ".join(capsys.readouterr().err.split())

@@ -286,6 +286,14 @@ def test_another_experiment_is_refused_and_nothing_is_changed(
     assert not is_same_experiment(found, sweep(text, *overrides)[0])
 
 
+def test_who_forgets_what_a_run_was_started_with_is_told_to_give_it_again(fake: Fake) -> None:
+    with pytest.raises(LaunchError):
+        fake.run("fail:seed-0.bucket_cap_mb-3", overrides=("repeat=2",))
+    again = "it ran with --set repeat=2, which has to be given again to go on, and now there is no --set"
+    with pytest.raises(StoreError, match=again):
+        fake.resume()
+
+
 def test_another_machine_is_refused(fake: Fake) -> None:
     with pytest.raises(LaunchError):
         fake.run("fail:seed-0.bucket_cap_mb-3")

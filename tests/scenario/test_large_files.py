@@ -62,7 +62,8 @@ def test_a_mistake_that_all_cells_share_is_explained_until_it_is_clear() -> None
     unknown = "".join(f"  unknown_{number}: 1\n" for number in range(100))
     said = _refuse(SMALL + unknown + MATRIX)
     assert "`unknown_0` is not a field of `parallel`" in said
-    assert "... and 80 more mistakes." in said
+    assert "of 1000 cells the first 21 are looked at" in said
+    assert "... and 81 more mistakes." in said
 
 
 def test_only_so_many_mistakes_are_explained_and_the_rest_is_not_denied() -> None:
@@ -75,7 +76,7 @@ def test_mistakes_of_some_cells_say_among_how_many_they_were_seen() -> None:
     unknown = ", ".join(f"unknown_{number}: 1" for number in range(100))
     cells = "".join(f"  c{number}: {{{'' if number % 2 else 'model: {' + unknown + '}'}}}\n" for number in range(60))
     said = _refuse(SMALL + "cells:\n" + cells)
-    assert "of the first " in said
+    assert "of 60 cells the first 41 are looked at, as they have so many mistakes" in said
 
 
 @pytest.mark.parametrize(

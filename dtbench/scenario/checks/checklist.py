@@ -40,13 +40,12 @@ MOST_ANSWER_LENGTH: Final = 4_000
 
 
 def _check_label(label: str) -> str:
-    labels = _LABELS
     outer = label.rpartition(".")[0]
-    if label in labels and outer in labels and not label.endswith(".setter"):
+    if label in _LABELS and outer in _LABELS and not label.endswith(".setter"):
         raise ValueError(f"`{label}` is made anew at every call of `{outer}`, so that it has no probe; name that one")
-    if label in labels:
+    if label in _LABELS:
         return label
-    near = find_nearest(label, sorted(labels))
+    near = find_nearest(label, _LABELS)
     hint = f"did you mean `{near}`?" if near else "`dtbench coverage` lists them, and their files are their first word"
     raise ValueError(f"no function under study is called `{shorten(label)}`; {hint}")
 

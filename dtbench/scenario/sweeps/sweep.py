@@ -47,8 +47,10 @@ def expand_cells(root: Section, overrides: Sequence[Override]) -> Sweep:
     for_all = [override for override in overrides if not override.place.is_for_one_cell]
     named = _read_cells(root, mistakes)
     matrix = expand_matrix(root.entries["matrix"], named, mistakes) if "matrix" in root.entries else None
-    if _is_too_large(shared, named, matrix, root, mistakes):
-        return Sweep({}, tuple(mistakes))
+    place = next((root.entries[name].key_place for name in ("matrix", "cells") if name in root.entries), root.place)
+    too_large = _describe_size(shared, named, matrix)
+    if too_large is not None:
+        return Sweep({}, (*mistakes, Mistake(place, too_large)))
     if matrix is not None:
         cells = {point.name: _lay(shared, point.changes, point.unset) for point in matrix.points}
     elif named is not None:
@@ -79,29 +81,20 @@ def _read_cells(root: Section, mistakes: list[Mistake]) -> dict[str, Section] | 
     return read_variations(entry, "cell", mistakes)
 
 
-def _is_too_large(
-    shared: Section,
-    named: Mapping[str, Section] | None,
-    matrix: Matrix | None,
-    root: Section,
-    mistakes: list[Mistake],
-) -> bool:
-    """Tell whether the cells together are more than what a person waits for; this joins the mistakes."""
+def _describe_size(shared: Section, named: Mapping[str, Section] | None, matrix: Matrix | None) -> str | None:
+    """Say how large the cells are together, where that is more than what a person waits for; else None."""
     if matrix is not None:
         sizes = {id(change): count_values(change) for point in matrix.points for change in point.changes}
         several = [sum(sizes[id(change)] for change in point.changes) for point in matrix.points]
     else:
         several = [count_values(cell) for cell in (named or {}).values()]
-    place = root.entries["matrix" if matrix is not None else "cells"].key_place if several else root.place
-    values = len(several) * count_values(shared) + sum(several)
     if len(several) > MOST_CELLS:
-        mistakes.append(Mistake(place, f"these are {len(several)} cells, and a scenario has at most {MOST_CELLS}"))
-    elif values > _MOST_VALUES:
-        sentence = f"{len(several)} cells hold {values:,} values together, and a scenario at most {_MOST_VALUES:,}"
-        mistakes.append(Mistake(place, f"{sentence}; each cell has a copy of what all share"))
-    else:
-        return False
-    return True
+        return f"these are {len(several)} cells, and a scenario has at most {MOST_CELLS}"
+    values = len(several) * count_values(shared) + sum(several)
+    if values > _MOST_VALUES:
+        held = f"{len(several)} cells hold {values:,} values together, and a scenario at most {_MOST_VALUES:,}"
+        return f"{held}; each cell has a copy of what all share"
+    return None
 
 
 def _group(cells: Iterable[str], matrix: Matrix | None) -> dict[str, list[str]]:

@@ -47,14 +47,15 @@ class RankFacts:
         )
 
     def find_other_process(self, processes: Collection[str]) -> str | None:
-        """Say which process a trace is of, where that is not the rank's: another launch's; None: nothing shows that.
+        """Say which process a trace is of, where that is not the rank's; None: nothing shows that.
 
         Args:
             processes: numbers of those whose operators the trace has.
         """
         if self.pid is None or not processes or str(self.pid) in processes:
             return None
-        return f"it is of process {', '.join(processes)}, and this rank was process {self.pid}: of another launch"
+        of = ", ".join(processes)
+        return f"it is of process {of}, and this rank was process {self.pid}: another rank's, or another launch's"
 
     def find_other_owners(self, collectives: Iterable[Collective]) -> OtherOwners | None:
         """Find where owners read from a trace and those seen by the worker differ, of no rank yet; None: nowhere."""
