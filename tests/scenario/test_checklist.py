@@ -272,6 +272,6 @@ def test_equal_bounds_read_as_one() -> None:
 def test_a_share_of_a_cause_reads_as_a_share() -> None:
     value, per = "purposes.tensor.causes.needed_at_once.exposed_ns", "purposes.tensor.exposed_ns"
     share = Bound(kind="bound", value=value, per=per, cell="tp", at_least=0.2)
-    assert describe_check(share) == "exposed tensor of tp, share `needed at once`: at least 20.0 %"
+    assert describe_check(share) == "exposed tensor of tp, share needed at once: at least 20.0 %"
     other = Bound(kind="bound", value=value, per="purposes.unshard.exposed_ns", cell="tp", at_least=0.2)
     assert describe_check(other) == f"{value} per purposes.unshard.exposed_ns of tp: at least 0.200 x"

@@ -65,7 +65,7 @@ def _describe_subject(bound: Bound) -> str:
     other = bound.over or bound.minus
     if bound.share_of_cause is not None:
         purpose, cause = bound.share_of_cause
-        return f"exposed {purpose.value} of {_name(bound.cell)}, share `{CAUSE_PHRASES[cause]}`"
+        return f"exposed {purpose.value} of {_name(bound.cell)}, share {CAUSE_PHRASES[cause]}"
     if other is None:
         per = "" if bound.per is None else f" per {bound.per}"
         return f"{bound.value}{per} of {_name(bound.cell)}"
