@@ -77,18 +77,21 @@ class _Spot:
 def explain_errors(error: ValidationError, root: Section, record: type[Record] = Scenario) -> list[Mistake]:
     """Return one mistake per error of a cell, except fields that are only missing because they are misspelt.
 
-    Of a section with very many errors only the first ``MOST_MISTAKES`` are explained.
+    Of very many errors only the first ``MOST_MISTAKES`` are explained, and as many fields that are missing.
 
     Args:
         error: what pydantic refuses.
         root: what was validated.
         record: as what; a whole cell unless said otherwise.
     """
-    found = [(details, _find_spot(details["loc"], root, record)) for details in error.errors(include_url=False)]
-    unknown = [spot for details, spot in found if _is_unknown(details)]
-    misspelt = {(*spot.path[:-1], _nearest_field(spot)) for spot in unknown[:MOST_MISTAKES]}
-    told = [one for one in found if not (_is_missing(*one) and one[1].path in misspelt)]
-    return [_explain(details, spot) for details, spot in told[:MOST_MISTAKES]]
+    errors = error.errors(include_url=False)
+    missing = [details for details in errors if details["type"] == "missing"][:MOST_MISTAKES]
+    others = [details for details in errors if details["type"] != "missing"][:MOST_MISTAKES]
+    found = [(details, _find_spot(details["loc"], root, record)) for details in (*others, *missing)]
+    misspelt = {(*spot.path[:-1], _nearest_field(spot)) for details, spot in found if _is_unknown(details)}
+    return [
+        _explain(details, spot) for details, spot in found if not (_is_missing(details, spot) and spot.path in misspelt)
+    ]
 
 
 def _is_unknown(details: ErrorDetails) -> bool:

@@ -7,7 +7,9 @@ import pytest
 from dtbench.base.errors import PlanError, ScenarioError
 from dtbench.plan.cells import MOST_BLOCKS, plan_each
 from dtbench.plan.plan import Plan, plan_for_check
+from dtbench.scenario import explain
 from dtbench.scenario.load import ScenarioFile, load_scenario
+from dtbench.scenario.mistakes import MOST_MISTAKES
 from dtbench.seeds import functions
 from tests.scenario.conftest import SMALL
 
@@ -69,6 +71,15 @@ def test_a_mistake_that_all_cells_share_is_explained_until_it_is_clear() -> None
 def test_only_so_many_mistakes_are_explained_and_the_rest_is_not_denied() -> None:
     said = _refuse(SMALL + "".join(f"  unknown_{number}: 1\n" for number in range(4000)))
     assert "... and at least 180 more mistakes." in said
+
+
+def test_where_a_mistake_is_is_looked_up_for_those_that_are_explained_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places of 3,500 wrong fields were found in each of eleven cells, to explain 200."""
+    found: list[object] = []
+    find = explain._find_spot
+    monkeypatch.setattr(explain, "_find_spot", lambda loc, root, record: found.append(loc) or find(loc, root, record))  # type: ignore[func-returns-value]
+    _refuse(SMALL.replace("layers: 2", "layer: 2") + "".join(f"  unknown_{number}: 1\n" for number in range(1000)))
+    assert len(found) == MOST_MISTAKES + 1  # and the field that is missing
 
 
 def test_mistakes_of_some_cells_say_among_how_many_they_were_seen() -> None:
