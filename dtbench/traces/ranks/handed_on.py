@@ -53,7 +53,7 @@ class _Waits(NamedTuple):
 
 
 def sum_caused(skews: Sequence[GroupSkew], may_hand_on: Set[int]) -> Caused:
-    """Sum for whom ranks waited, as ``find_handed_on`` found it, where every rank of the group is compared.
+    """Sum for whom ranks waited, as ``find_handed_on`` found it, where it is known of every rank when it began.
 
     Args:
         skews: of every matched group.
@@ -65,7 +65,7 @@ def sum_caused(skews: Sequence[GroupSkew], may_hand_on: Set[int]) -> Caused:
     found: dict[int, list[_Waits]] = {}
     handed_on_ns = 0
     untold_ns = Counter[int]()
-    for skew in (one for one in skews if one.has_all_ranks):
+    for skew in skews:
         handed_on_ns += int(skew.handed_on_ns.sum())
         for column, rank in enumerate(skew.group.ranks):
             untold_ns[rank] += int(skew.untold_ns[skew.last_column == column].sum())

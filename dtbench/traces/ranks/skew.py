@@ -50,9 +50,9 @@ class GroupSkew:
         is_known: shape ``(m,)``: at least two ranks have it, one of them surely waits for the last, the times are
             possible, and how far their clocks are apart is known.
         last_column: shape ``(m,)``, column of the rank that began last; ``ABSENT`` where two did, as far as clocks
-            tell, or several came late together, or it is not known.
+            tell, or several came late together, or it is not known, as where a rank's event is lost.
         is_late: shape ``(m, r)``: that rank began last, or before it by less than a part of the longest wait; none
-            where clocks may be off by as much as these and the others are apart.
+            where clocks may be off by as much as these and the others are apart, or a rank's event is lost.
         apart_ns: shape ``(m,)``, from when all others had begun, as far as their beginning is waited for, to when the
             last rank began: what the others waited for those that were late alone.
         last_ns: shape ``(m,)``, when the last rank began, on the common clock.
@@ -91,11 +91,6 @@ class GroupSkew:
     def begins(self) -> Bools:
         """Shape ``(m, r)``: when that rank began is known, if only by its launch."""
         return np.asarray(self.there | self.is_launched, dtype=np.bool_)
-
-    @property
-    def has_all_ranks(self) -> bool:
-        """Whether every rank of the group is compared, though single events may be lost."""
-        return self.group.is_complete and bool(self.begins.any(axis=0).all())
 
     @property
     def begins_everywhere(self) -> Bools:
@@ -209,6 +204,7 @@ def _measure_group(
     late_ns = last_ns[:, None] - begins_ns
     wait_ns = np.clip(late_ns, 0, span_ns)
     is_late, apart_ns = _find_late(common, lost.is_known, awaits, is_last, late_ns)
+    is_told = is_known & (common.there | lost.is_known).all(axis=1) & group.is_complete
     return GroupSkew(
         group=group,
         is_astray=np.zeros(len(several), dtype=np.bool_),
@@ -216,8 +212,8 @@ def _measure_group(
         is_launched=lost.is_known,
         awaits=awaits,
         is_known=is_known,
-        last_column=np.where(is_known & (is_late.sum(axis=1) == 1), is_last.argmax(axis=1), ABSENT),
-        is_late=is_late & is_known[:, None],
+        last_column=np.where(is_told & (is_late.sum(axis=1) == 1), is_last.argmax(axis=1), ABSENT),
+        is_late=is_late & is_told[:, None],
         apart_ns=apart_ns,
         last_ns=last_ns,
         last_start_ns=times.start_ns + late_ns,

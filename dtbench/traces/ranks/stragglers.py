@@ -22,9 +22,9 @@ class RankWaiting:
     Attributes:
         rank: global rank.
         collectives: number of them, and of those in which it waits for nobody and was last.
-        last: how often this rank alone began last, by more than clocks may be off, in groups of which every rank is
-            compared; None: it is in no such.
-        undecided: in how many of them, of which every rank is compared, it is not known for whom ranks waited.
+        last: how often this rank alone began last, by more than clocks may be off, where it is known of every rank when
+            it began; None: it is in no such collective.
+        undecided: in how many of its collectives it is not known who was last, or for whom ranks waited.
         comm_ns: sum of their spans.
         skew_wait_ns: sum of its waits for the last rank; where not every rank of the group was seen, at least this, and
             None where it waited for none that was.
@@ -183,7 +183,7 @@ def _count_known(skews: Sequence[GroupSkew]) -> int:
 def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]) -> Waiting:
     ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
     sums = np.zeros((len(ranks), 5), dtype=np.int64)
-    undecided, undecided_ns, open_ns = 0, 0, 0
+    partial, undecided, undecided_ns, open_ns = 0, 0, 0, 0
     caused = sum_caused(skews, may_hand_on)
     may_miss: set[int] = set()
     can_be_last: set[int] = set()
@@ -191,20 +191,22 @@ def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]
         rows = [ranks.index(rank) for rank in skew.group.ranks]
         known = skew.begins & skew.awaits & skew.is_known[:, None]
         takes_part = skew.begins & skew.is_known[:, None]
-        is_last = takes_part & skew.has_all_ranks & (skew.last_column[:, None] == np.arange(len(rows)))
+        is_last = takes_part & (skew.last_column[:, None] == np.arange(len(rows)))
+        is_partial = skew.is_known & ~skew.begins_everywhere
         waits_ns = np.where(known, skew.wait_ns, 0)
-        is_partial = np.any(known & ~skew.begins_everywhere[:, None], axis=0).tolist()
-        may_miss.update(rank for rank, misses in zip(skew.group.ranks, is_partial, strict=True) if misses)
-        can_be_last.update(skew.group.ranks if skew.has_all_ranks else ())
+        misses_some = np.any(known & is_partial[:, None], axis=0).tolist()
+        may_miss.update(rank for rank, misses in zip(skew.group.ranks, misses_some, strict=True) if misses)
+        can_be_last.update(skew.group.ranks if (skew.is_known & ~is_partial).any() else ())
         sums[rows, 0] += (known | is_last).sum(axis=0)
         sums[rows, 1] += is_last.sum(axis=0)
         sums[rows, 2] += np.where(known, skew.span_ns, 0).sum(axis=0)
         sums[rows, 3] += waits_ns.sum(axis=0)
         is_undecided = find_undecided(skew, may_hand_on)
-        sums[rows, 4] += (known & is_undecided[:, None]).sum(axis=0)
+        sums[rows, 4] += (known & (is_undecided | is_partial)[:, None]).sum(axis=0)
         undecided += int(is_undecided.sum())
         undecided_ns += int(waits_ns[is_undecided].sum())
-        open_ns += int(waits_ns[~skew.begins_everywhere].sum())
+        partial += int(is_partial.sum())
+        open_ns += int(waits_ns[is_partial].sum())
         open_ns += int(
             np.minimum(waits_ns, skew.apart_ns[:, None])[is_undecided & (skew.is_late.sum(axis=1) < 2)].sum()
         )
@@ -215,7 +217,7 @@ def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]
             if row[0]
         ),
         collectives=_count_known(skews),
-        partial=sum(int((skew.is_known & ~skew.begins_everywhere).sum()) for skew in skews),
+        partial=partial,
         launched=sum(int((skew.is_launched & skew.is_known[:, None]).sum()) for skew in skews),
         unknown=sum(len(group.index) for group in matches.groups) - _count_known(skews),
         alone=sum(matches.alone.values()),

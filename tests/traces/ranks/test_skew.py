@@ -236,6 +236,29 @@ def test_the_rank_that_is_waited_for_is_named(jobs: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_where_a_rank_s_event_is_lost_nobody_is_said_to_be_last_there(jobs: Any, lost: int) -> None:
+    #      rank 0   [--------------]   [-------]
+    #      rank 1      [-----------]      (lost)     it may have come after rank 2
+    #      rank 2          [-------]     [-----]
+    spans = [[(0, 10_000), (20_000, 30_000)], [(4_000, 10_000), (21_000, 30_000)], [(7_000, 10_000), (24_000, 30_000)]]
+    timelines = [
+        jobs.timeline(
+            rank,
+            [jobs.collective(*span, group="0", seq=seq, group_size=3) for seq, span in enumerate(own)],
+            host="one",
+        )
+        for rank, own in enumerate(spans)
+    ]
+    _, _, waiting = analyze([*timelines[:1], jobs.drop(timelines[1], lost), timelines[2]])
+    assert (waiting.collectives, waiting.partial) == (2, 1)
+    assert [(one.rank, one.last, one.undecided) for one in waiting.ranks] == [(0, 0, 1), (1, 0, 0), (2, 1, 1)]
+    assert waiting.ranks[2].caused_wait_ns == 3_000 + 3_000  # of the other collective
+    is_surely_longest = lost == 1  # else rank 0 may have waited as long for the one whose event is lost
+    assert ("rank 2 is last in 1 of 1 of which that is known; " in describe_waiting(waiting)[-1]) is is_surely_longest
+    assert (describe_waiting(waiting)[-1] == "who is waited for longest is not known") is not is_surely_longest
+
+
 def compare_starts(jobs: Any, starts_us: tuple[int, ...], **facts: Any) -> tuple[dict[int, Any], Waiting]:
     """Compare the ranks of one collective that all leave together, 100 us after the first came."""
     timelines = [
