@@ -40,12 +40,14 @@ class Side(Record):
         paths: what was read.
         launches: that count: complete, and to be trusted; a number that some of them do not tell has NaN for these.
         is_interleaved: its launches took turns with the other side's, in one run.
+        left_out: names of its launches that do not count; the notes say why.
     """
 
     label: str
     paths: tuple[str, ...]
     launches: int
     is_interleaved: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 class Sample(Record):

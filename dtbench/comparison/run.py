@@ -282,7 +282,13 @@ def _compare_collectives(sides: tuple[MeasuredSide, MeasuredSide], seen: _Seen) 
 
 
 def _describe_side(side: MeasuredSide, label: str, rounds: Rounds) -> Side:
-    return Side(label=label, paths=side.paths, launches=len(side.launches), is_interleaved=rounds.are_interleaved)
+    return Side(
+        label=label,
+        paths=side.paths,
+        launches=len(side.launches),
+        is_interleaved=rounds.are_interleaved,
+        left_out=side.left_out,
+    )
 
 
 def _find_unlike(

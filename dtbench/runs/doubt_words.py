@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dtbench.base.units import format_ns, three_digits
+from dtbench.base.units import count_things, format_ns, three_digits
 from dtbench.runs.representative import UNSURE, Doubt, DoubtKind
 
 
@@ -20,12 +20,6 @@ def describe_doubt(doubt: Doubt) -> str:
 
 def _describe(kind: DoubtKind, values: Sequence[float]) -> str:
     match kind:
-        case DoubtKind.UNCOMPARED:
-            return "step times of MEASURED or of PROFILED steps are not known, so that nobody can compare them"
-        case DoubtKind.UNLIKE_MEASURED | DoubtKind.UNSURE_MEASURED:
-            return f"PROFILED steps took {_ratio(values[0])} as long as MEASURED ones{_how_sure(kind, values[1:])}"
-        case DoubtKind.EXPOSED_BEYOND_STEP:
-            return f"{format_ns(values[0])} exposed is more than a whole MEASURED step of {format_ns(values[1])}"
         case DoubtKind.DRIFT:
             way = "rises" if values[1] > values[0] else "falls"
             low, high = (format_ns(value) for value in sorted(values[:2]))
@@ -33,8 +27,28 @@ def _describe(kind: DoubtKind, values: Sequence[float]) -> str:
         case DoubtKind.REPEATED_NUMBER:
             ranges = "1 range carries" if values[0] == 1 else f"{values[0]:.0f} ranges carry"
             return f"{ranges} the number of an earlier step, and what is in it counts to the step before it"
-        case _:
+        case (
+            DoubtKind.ONE_STEP_UNLIKE
+            | DoubtKind.TWO_STEPS_UNLIKE
+            | DoubtKind.ONE_LAUNCH_UNLIKE
+            | DoubtKind.TWO_LAUNCHES_UNLIKE
+        ):
             return _describe_unlike(kind, values)
+        case _:
+            return _describe_phases(kind, values)
+
+
+def _describe_phases(kind: DoubtKind, values: Sequence[float]) -> str:
+    """Say in what PROFILED steps are not like MEASURED ones."""
+    if kind is DoubtKind.UNCOMPARED:
+        return "step times of MEASURED or of PROFILED steps are not known, so that nobody can compare them"
+    if kind is DoubtKind.EXPOSED_BEYOND_STEP:
+        return f"{format_ns(values[0])} exposed is more than a whole MEASURED step of {format_ns(values[1])}"
+    if kind is DoubtKind.OTHER_TRAFFIC:
+        rank, recorded, traced = map(round, values)
+        issued = f"rank {rank} recorded {count_things(recorded, 'collective')} in each MEASURED step"
+        return f"{issued}, and its trace has {traced} in a PROFILED one: some are lost, or other steps issue others"
+    return f"PROFILED steps took {_ratio(values[0])} as long as MEASURED ones{_how_sure(kind, values[1:])}"
 
 
 def _describe_unlike(kind: DoubtKind, values: Sequence[float]) -> str:

@@ -5,7 +5,7 @@ mean over them is a number of nothing, and why it is so large is no finding.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median
@@ -49,6 +49,8 @@ class DoubtKind(StrEnum):
     """Exposed communication of the steps between which it rises or falls, the earlier first, ns; and of how many."""
     REPEATED_NUMBER = "repeated_number"
     """Steps whose number an earlier one has."""
+    OTHER_TRAFFIC = "other_traffic"
+    """A rank, how many collectives it recorded in each MEASURED step, and how many its trace has in a PROFILED one."""
 
 
 UNSURE: Final = (DoubtKind.UNSURE_MEASURED, DoubtKind.UNCOMPARED)
@@ -144,6 +146,19 @@ def doubt_launches(step_ns: Mapping[int, float]) -> Iterator[Doubt]:
         yield Doubt(DoubtKind.TWO_LAUNCHES_UNLIKE, (two[2],), launch=two[0])
     if (unlike := _find_unlike(step_ns)) is not None:
         yield Doubt(DoubtKind.ONE_LAUNCH_UNLIKE, (unlike[1],), launch=unlike[0])
+
+
+def doubt_traffic(recorded: Mapping[int, int], traced: Mapping[int, Collection[int]]) -> Iterator[Doubt]:
+    """Doubt that PROFILED steps communicated what MEASURED ones did; of several ranks the lowest is told.
+
+    Args:
+        recorded: by rank, how many collectives it issued in each MEASURED step.
+        traced: by rank, how many its trace has in each PROFILED step.
+    """
+    for rank, count in sorted(recorded.items()):
+        if others := [seen for seen in traced.get(rank, ()) if seen != count]:
+            yield Doubt(DoubtKind.OTHER_TRAFFIC, (float(rank), float(count), float(min(others))))
+            return
 
 
 def _doubt_one(step_ns: Mapping[int, float]) -> Iterator[Doubt]:

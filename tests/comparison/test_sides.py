@@ -445,6 +445,10 @@ def test_a_launch_without_the_record_of_a_rank_is_not_compared(two_cells: Path, 
     slow = read_sides(str(two_cells), results)["slow"]
     assert [one.name for one in slow.launches] == ["launch0", "launch2", "launch3"]
     assert [note for note in slow.notes if "the record of rank 0 is missing" in note]
+    (found,) = compare_all([str(two_cells)], results=results)
+    assert [found.baseline.left_out, found.candidate.left_out] == [(), ("launch1",)]
+    name, pattern = two_cells.name, f"*/{two_cells.name}:slow"
+    assert read_sides(pattern, results)["slow"].left_out == (f"{name}:slow launch1",)
 
 
 def test_what_a_report_notes_of_a_cell_a_comparison_notes_of_its_side(two_cells: Path, results: Path) -> None:

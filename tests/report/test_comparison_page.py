@@ -68,6 +68,16 @@ def table_of(page: Page, key: str) -> Table:
     return found
 
 
+def test_launches_that_do_not_count_are_said_beside_those_that_do_and_with_the_causes() -> None:
+    page = compare(
+        candidate=Side(label="new", paths=("new",), launches=2, left_out=("launch1", "launch3")),
+        collectives=(moved(1),),
+    )
+    assert page.answer[2].words == "candidate new: 2 launches; launch1, launch3 are left out (why: below)"
+    assert table_of(page, "collectives").notes == ("of new's other launches alone: launch1, launch3 are left out",)
+    assert table_of(compare(collectives=(moved(1),)), "collectives").notes == ()
+
+
 @pytest.mark.parametrize(
     ("better", "outcome", "words"),
     [

@@ -21,11 +21,13 @@ from dtbench.report.words.trace_words import advise_traces, answer_lines
 from dtbench.runs.cell.statistics import summarize_ratio
 from dtbench.runs.doubt_words import describe_doubt
 from dtbench.runs.representative import (
+    Doubt,
     DoubtKind,
     TracedSteps,
     doubt_launches,
     doubt_phases,
     doubt_steps,
+    doubt_traffic,
     read_steps_of_traces,
 )
 from dtbench.runs.run import summarize_run
@@ -102,7 +104,13 @@ def change_run(folder: Path, change: Change) -> CellSummary:
     paths = (launch.steps, launch.overlap)
     for path, table in zip(paths, change(*(pd.read_parquet(path) for path in paths)), strict=True):
         write_table(path, table)
-    # Only two tables are changed: that they no longer fit the others is another doubt.
+    collectives, numbers = launch.path / "collectives.parquet", pd.read_parquet(launch.overlap)["step"].unique()
+    table = pd.read_parquet(collectives)
+    if more := [number for number in numbers if number not in set(table["step"])]:
+        of_first = table[table["step"] == table["step"].min()]
+        table = pd.concat([table, *(of_first.assign(step=number) for number in more)])
+        write_table(collectives, table[table["step"].isin(numbers)])
+    # Only these tables are changed: that they no longer fit the others is another doubt.
     return summarize_run(folder).cells[0].model_copy(update={"rank_doubts": ()})
 
 
@@ -133,6 +141,36 @@ def test_the_headline_says_why_and_gives_no_cause(tmp_path: Path, change: Change
     assert not any(phrase in answer for phrase in CAUSE_PHRASES.values())
     assert sentences.advice_sentences(cell) == [NO_FINDING]
     assert any(said in note for note in sentences.cell_notes(cell))
+
+
+def test_a_trace_with_fewer_collectives_than_measured_steps_had_is_doubted(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "run")
+    path = RunFolder(tmp_path / "run").launch("ddp", 0).path / "collectives.parquet"
+    table = pd.read_parquet(path)
+    mine = table[(table["rank"] == 1) & (table["step"] == 17)]
+    table.drop(mine.index[-1]).to_parquet(path)
+    (doubt,) = summarize_run(tmp_path / "run").cells[0].doubts
+    count = len(mine)
+    assert doubt == Doubt(DoubtKind.OTHER_TRAFFIC, (1.0, count, count - 1), launch=0)
+    assert describe_doubt(doubt) == (
+        f"rank 1 recorded {count} collectives in each MEASURED step, and its trace has {count - 1} in a PROFILED one: "
+        "some are lost, or other steps issue others (launch 0)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("recorded", "traced", "doubts"),
+    [
+        ({0: 3, 1: 3}, {0: (3, 3), 1: (3, 2, 4)}, [(1, 3, 2)]),
+        ({0: 3, 1: 3}, {0: (0,), 1: (2,)}, [(0, 3, 0)]),
+        ({0: 3}, {0: (3, 3), 1: (7,)}, []),  # rank 1 recorded none, or different ones
+        ({0: 3, 1: 3}, {0: (3,)}, []),  # rank 1 has no trace: said elsewhere
+    ],
+)
+def test_who_recorded_what_its_trace_lacks_is_named(
+    recorded: dict[int, int], traced: dict[int, tuple[int, ...]], doubts: list[tuple[int, int, int]]
+) -> None:
+    assert [doubt.values for doubt in doubt_traffic(recorded, traced)] == doubts
 
 
 def test_json_and_notebooks_have_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

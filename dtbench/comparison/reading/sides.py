@@ -274,6 +274,7 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         environment=known.environment,
         machine=first.machine,
         launches=tuple(named),
+        left_out=tuple(f"{side.labels[-2]} {name}" for side in sides for name in side.left_out),
         unseen=sum(side.unseen for side in sides),
         notes=(
             *(note for side in sides for note in side.notes),

@@ -149,7 +149,12 @@ def outcome_words(change: MetricChange) -> str:
 def _describe_side(which: str, side: Side) -> str:
     count = f"{side.launches} launch{'' if side.launches == 1 else 'es'}"
     turns = ", which took turns with the other side's" if side.is_interleaved else ""
-    return f"{which} {side.label}: {count}{turns}"
+    left = f"; {_say_left_out(side)} (why: below)" if side.left_out else ""
+    return f"{which} {side.label}: {count}{turns}{left}"
+
+
+def _say_left_out(side: Side) -> str:
+    return f"{', '.join(side.left_out)} {'is' if len(side.left_out) == 1 else 'are'} left out"
 
 
 def _treatment_table(comparison: Comparison) -> Iterator[Table]:
@@ -263,6 +268,11 @@ def _collectives_table(comparison: Comparison) -> Iterator[Table]:
         "Whose exposed time changed most, per step and rank; times in ms",
         tuple(Column(header, is_number=place in (2, 3, 4, 5)) for place, header in enumerate(headers)),
         [_collective_row(row, exposed, took) for row in rows],
+        notes=tuple(
+            f"of {side.label}'s other {'launch' if side.launches == 1 else 'launches'} alone: {_say_left_out(side)}"
+            for side in (comparison.baseline, comparison.candidate)
+            if side.left_out
+        ),
         key="collectives",
         first=MOST_OWNERS,
         more=f"and {len(rows) - MOST_OWNERS} more: see --json",

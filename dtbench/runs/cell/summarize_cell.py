@@ -48,7 +48,7 @@ from dtbench.runs.reading.cell_data import CellData, LaunchData, stack
 from dtbench.runs.reading.lost_evidence import find_rank_doubts
 from dtbench.runs.reading.lost_steps import count_lost, count_planned
 from dtbench.runs.reading.undisturbed import keep_finished
-from dtbench.runs.representative import Doubt, TracedSteps, doubt_launches, doubt_phases, doubt_steps
+from dtbench.runs.representative import Doubt, TracedSteps, doubt_launches, doubt_phases, doubt_steps, doubt_traffic
 from dtbench.runs.summary import CellSummary, Interval
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.store.records.rank import RankRecord
@@ -165,7 +165,7 @@ def _find_doubts(
     of_launches = [
         replace(doubt, launch=launch.place.launch)
         for launch in launches
-        for doubt in doubt_steps(_read_steps(launch.tables))
+        for doubt in (*doubt_steps(_read_steps(launch.tables)), *doubt_traffic(*_count_collectives(launch)))
     ]
     cost = (profiler_cost.median, profiler_cost.low, profiler_cost.high)
     typical_ns = {launch.place.launch: mean_known(launch.tables.overlap["step_ns"]) for launch in launches}
@@ -182,6 +182,24 @@ def _read_steps(tables: LaunchTables) -> TracedSteps:
         {int(str(step)): float(exposed_ns) for step, exposed_ns in exposed.items()},
         tables.repeated_steps,
     )
+
+
+def _count_collectives(launch: LaunchData) -> tuple[dict[int, int], dict[int, Sequence[int]]]:
+    """Count, by rank, those that its record has in each MEASURED step, and those that its trace has in PROFILED ones.
+
+    Nothing of who recorded none or different ones, and of traces that tell that they lack some.
+    """
+    if launch.tables.unseen_collectives or "collectives" in launch.tables.lacking:
+        return {}, {}
+    recorded = {
+        record.rank: sum(one.count for one in record.traffic)
+        for record in launch.ranks
+        if record.traffic and record.traffic_is_stable
+    }
+    steps = keep_known(launch.tables.overlap)[["rank", "step"]]
+    seen = launch.tables.collectives.groupby(["rank", "step"]).size()
+    counts = seen.reindex(pd.MultiIndex.from_frame(steps), fill_value=0)
+    return recorded, {int(str(rank)): mine.tolist() for rank, mine in counts.groupby(level="rank")}
 
 
 def _count_left_out(launches: Sequence[LaunchData]) -> dict[Phase, int]:
