@@ -187,18 +187,20 @@ def _read_steps(tables: LaunchTables) -> TracedSteps:
 def _count_collectives(launch: LaunchData) -> tuple[dict[int, int], dict[int, Sequence[int]]]:
     """Count, by rank, those that its record has in each MEASURED step, and those that its trace has in PROFILED ones.
 
-    Nothing of who recorded none or different ones, and of traces that tell that they lack some.
+    Nothing of who recorded none or different ones, of steps whose purposes are not told, and of traces that tell that
+    they lack some.
     """
-    if launch.tables.unseen_collectives or "collectives" in launch.tables.lacking:
+    if launch.tables.unseen_collectives:
         return {}, {}
     recorded = {
         record.rank: sum(one.count for one in record.traffic)
         for record in launch.ranks
         if record.traffic and record.traffic_is_stable
     }
-    steps = keep_known(launch.tables.overlap)[["rank", "step"]]
-    seen = launch.tables.collectives.groupby(["rank", "step"]).size()
-    counts = seen.reindex(pd.MultiIndex.from_frame(steps), fill_value=0)
+    told = launch.tables.purposes.groupby(["rank", "step"])["count"].sum()
+    comm_ns = keep_known(launch.tables.overlap).set_index(["rank", "step"])["comm_ns"]
+    counts = told.reindex(comm_ns.index)
+    counts = counts.mask(counts.isna() & (comm_ns == 0), 0).dropna().astype(int)
     return recorded, {int(str(rank)): mine.tolist() for rank, mine in counts.groupby(level="rank")}
 
 
