@@ -9,7 +9,7 @@ from dtbench.base.errors import CheckError
 from dtbench.base.vocabulary import Cause, Operation, Phase, Purpose
 from dtbench.cli.run import _check
 from dtbench.comparison.reading.measure import _find_doubt
-from dtbench.report.page.checklist import answer_line
+from dtbench.report.page.checklist import answer_line, remedy_line
 from dtbench.report.page.page import Chart
 from dtbench.report.page.run_page import answer_words, note_words
 from dtbench.report.plots.names import plot_step_breakdown
@@ -70,11 +70,13 @@ def shown(summary: RunSummary) -> str:
 
 def test_whoever_took_the_cores_stands_where_the_answer_would(make_ddp: MakeCell, make_run: MakeRun) -> None:
     run = make_run(make_ddp(update={"disturbed": (TAKEN,)})).model_copy(update={"checks": NOT_JUDGED})
-    said = f"no answer, nothing is judged: others took the cores. ddp: {WHO}; {LEFT}"
-    assert answer_line(NOT_JUDGED) == said
+    said = "no answer, nothing is judged: others took the cores"
+    what_to_do = f"ddp: {WHO}; {LEFT}. Stop what can be stopped, or wait until the machine is quiet, and run it again"
+    assert (answer_line(NOT_JUDGED), remedy_line(NOT_JUDGED)) == (said, what_to_do)
     in_full, in_short, in_words = shown(run), markdown_run(run).replace("\\", ""), "\n".join(answer_words(run))
     for place in (in_full, in_short, in_words):
         assert said in place
+        assert (place.count(what_to_do), place.count(WHO)) == (1, 1)
         assert "Yes" not in place
         assert "passed" not in place.replace("passed against a single process", "")
     for place in (in_full, in_words):
@@ -88,7 +90,7 @@ def test_no_owner_and_no_cause_is_named_of_such_a_cell(make_ddp: MakeCell) -> No
     told = answer_sentence(quiet)
     assert told is not None
     exposed = told.split(";")[0]
-    assert answer_sentence(taken) == f"unreliable, since others took the cores: {exposed}. {WHO}; {LEFT}"
+    assert answer_sentence(taken) == f"unreliable, since others took the cores: {exposed}"
     assert advice_sentences(quiet)
     assert advice_sentences(taken) == [], "what would change it is not known either"
     assert _find_doubt(quiet) is None

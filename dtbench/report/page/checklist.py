@@ -14,12 +14,21 @@ def answer_line(checks: ChecksSummary) -> str:
         answer = f"all checks passed ({len(checks.results)})" if checks.answer is None else checks.answer
         cells = ", ".join(checks.doubted)
         return f"NOT REPRESENTATIVE: PROFILED steps of {cells} do not stand for others. {answer}" if cells else answer
-    taken = [f"{DISTURBED[result.kind]}. {result.got}" for result in wrong if result.kind in DISTURBED]
-    if taken:
-        return f"no answer, nothing is judged: {taken[0]}"
+    taken = next((result for result in wrong if result.kind in DISTURBED), None)
+    if taken is not None:
+        return f"no answer, nothing is judged: {DISTURBED[taken.kind]}"
     counts = {outcome: sum(result.outcome is outcome for result in wrong) for outcome in CheckOutcome}
     told = [f"{count} {_spell(outcome)}" for outcome, count in counts.items() if count]
     return f"no answer: of {count_things(len(checks.results), 'check')} {' and '.join(told)}"
+
+
+def remedy_line(checks: ChecksSummary) -> str | None:
+    """Return who took the machine and what to do about it; None: nobody did."""
+    taken = next((result for result in checks.results if result.kind in DISTURBED), None)
+    return None if taken is None else f"{taken.got}. {_REMEDY}"
+
+
+_REMEDY: Final = "Stop what can be stopped, or wait until the machine is quiet, and run it again"
 
 
 def _spell(outcome: CheckOutcome) -> str:
@@ -29,7 +38,9 @@ def _spell(outcome: CheckOutcome) -> str:
 def checks_part(checks: ChecksSummary) -> Part:
     """Return the answer, then every check with its outcome and figure."""
     tone = Tone.STRONG if checks.outcome is CheckOutcome.PASSED else Tone.BAD
-    return Part("checks", "", (Prose((Line(answer_line(checks), tone),)), checks_table(checks)))
+    remedy = remedy_line(checks)
+    told = (Line(answer_line(checks), tone), *([] if remedy is None else [Line(remedy)]))
+    return Part("checks", "", (Prose(told), checks_table(checks)))
 
 
 def checks_table(checks: ChecksSummary) -> Table:
@@ -41,7 +52,7 @@ def checks_table(checks: ChecksSummary) -> Table:
             (
                 Cell(mark_outcome(result.outcome), TONES[result.outcome]),
                 _describe(result.words, result.because),
-                result.got,
+                "see above" if result.kind in DISTURBED else result.got,
             )
             for result in checks.results
         ],

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import estimates, sweep
 from dtbench.report.page.cell_page import cell_part
-from dtbench.report.page.checklist import answer_line, checks_part
+from dtbench.report.page.checklist import answer_line, checks_part, remedy_line
 from dtbench.report.page.page import Fact, Facts, Line, Page, Part, Prose, Tone, lines
 from dtbench.report.words import sentences
 from dtbench.runs.summary import CellSummary, RunSummary
@@ -74,7 +74,8 @@ def answer_words(summary: RunSummary) -> list[str]:
     ended = sentences.status_sentence("This run", summary.status, summary.reason)
     said = [] if ended is None else [ended]
     if summary.checks is not None:
-        said.append(answer_line(summary.checks))
+        remedy = remedy_line(summary.checks)
+        said += [answer_line(summary.checks), *([] if remedy is None else [remedy])]
     if len(summary.cells) > 1:
         said.append(sweep.finding(summary))
     if len(summary.cells) <= sweep.MOST_CELLS:

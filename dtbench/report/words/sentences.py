@@ -17,7 +17,7 @@ from dtbench.report.words.causes import describe_cause, describe_leading, name_c
 from dtbench.report.words.cell_knobs import describe_cell
 from dtbench.report.words.doubts import NO_FINDING, NOT_ALL_OWNERS, NOT_SEEN, NOT_WHOLE, UNSEEN_CONSUMER, say_doubts
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
-from dtbench.runs.cell.cell_notes import describe_disturbed, say_taken
+from dtbench.runs.cell.cell_notes import say_taken
 from dtbench.runs.doubt_words import describe_doubt
 from dtbench.runs.plan_notes import is_linked, planned_notes
 from dtbench.runs.summary import CellSummary, Interval, OwnerSummary, PurposeSummary, RunSummary
@@ -182,7 +182,7 @@ def _say_exposed(cell: CellSummary) -> str:
     )
     said = f"{time} of a profiled step ({share})"
     if cell.disturbed:
-        return f"unreliable, since {say_taken(cell.disturbed)}: {said}. {describe_disturbed(cell.disturbed)}"
+        return f"unreliable, since {say_taken(cell.disturbed)}: {said}"
     if (wrong := find_wrong_results(cell)) is not None:
         return f"unreliable, since {wrong}: {said}"
     doubt = say_doubts(cell.doubts)

@@ -1,7 +1,7 @@
 """What a person should know before believing a cell's numbers: what is missing, what differs, what others disturbed."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from dtbench.base.units import count_things, format_fraction, format_ns, name_ranks
 from dtbench.base.vocabulary import Phase
@@ -53,7 +53,7 @@ def give_notes(
         *_unit_notes(data),
         *_wrong_gradient_notes(data),
         *_launch_notes(data.launches),
-        *_record_notes(data),
+        *_record_notes(data, disturbed),
         *_load_notes(profiler_cost),
         *_between_notes(between),
         *_state_notes(data.launches),
@@ -145,7 +145,7 @@ def _say_unwatched(launch: LaunchData) -> Iterator[str]:
         yield f"{what}: none is left out for it"
 
 
-def _record_notes(data: CellData) -> list[str]:
+def _record_notes(data: CellData, disturbed: Sequence[Disturbed]) -> list[str]:
     """Say what the ranks' records lack or disagree about, and what a launch that completed had to say."""
     notes = find_unchecked(data)
     for launch in data.launches:
@@ -160,9 +160,15 @@ def _record_notes(data: CellData) -> list[str]:
         if lost:
             notes.append(f"{name}: the loss of {name_ranks(lost)} became NaN: the model does not train")
         unfinished = _count_unfinished(launch, data.cell.plan.ranks)
+        said = {taker for one in disturbed if one.launch == launch.place.launch for taker in one.takers}
         notes += [
             f"{name}: {note}"
-            for note in (*unfinished, *_say_unwatched(launch), *_long_step_notes(launch), *_disturbance_notes(launch))
+            for note in (
+                *unfinished,
+                *_say_unwatched(launch),
+                *_long_step_notes(launch),
+                *_disturbance_notes(launch, said),
+            )
         ]
     return notes
 
@@ -292,8 +298,13 @@ def _long_step_notes(launch: LaunchData) -> Iterator[str]:
     )
 
 
-def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
-    """Say what others had of the machine, and which steps are left out for it."""
+def _disturbance_notes(launch: LaunchData, said: Container[TookMachine]) -> Iterator[str]:
+    """Say what others had of the machine, and which steps are left out for it.
+
+    Args:
+        launch: what it wrote.
+        said: who is named by another note.
+    """
     stolen = max((record.stolen_fraction or 0.0 for record in launch.ranks), default=0.0)
     if stolen >= DISTURBED:
         yield f"other virtual machines of the host had {format_fraction(stolen)} of its cores; {_AGAIN}"
@@ -309,11 +320,11 @@ def _disturbance_notes(launch: LaunchData) -> Iterator[str]:
     if launch.left_out:
         kept = find_disturbance(launch.steps)
         takers = () if launch.record is None else launch.record.takers
-        who = name_takers(takers)
+        who = name_takers([taker for taker in takers if taker not in said])
         rest = f"; the least disturbed are kept, with {format_fraction(kept)} there" if kept >= DISTURBED else ""
         disturbed = launch.left_out_rows.get(STEPS_NAME, launch.steps)
         by_processes = "taken_fraction" in disturbed and bool((disturbed["taken_fraction"] >= DISTURBED / 2).any())
-        others = "others" if who or by_processes else "other virtual machines"
+        others = "others" if takers or by_processes else "other virtual machines"
         of = "a GPU" if _had_only_gpus(takers) else "the cores"
         yield f"{describe_left_out(launch.left_out, others=others, of=of)}{rest}{f'; {who}' if who else ''}"
 
