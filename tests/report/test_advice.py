@@ -385,20 +385,29 @@ def test_a_gain_is_bounded_by_the_transfer_and_never_by_what_is_exposed() -> Non
         carried=Carried(at_most_ns=41_000_000, transfer_ns=82_000_000, skew_wait_ns=7_000_000),
     )
     (words,) = gain(row)
-    assert words.endswith(" At most 41.0 ms of 484 ms from its collectives, which is all its transfer.")
+    assert words.endswith(" At most 41.0 ms of 484 ms: all the transfer of its collectives, hidden or not.")
 
 
 @pytest.mark.parametrize(
     ("carried", "words"),
     [
-        (Carried(at_most_ns=6_000_000, transfer_ns=6_000_000, skew_wait_ns=0), "which is all its transfer."),
-        (Carried(at_most_ns=6_000_000, skew_wait_ns=1), "which is all that it took after the last rank began."),
-        (Carried(at_most_ns=6_000_000), "which is all that it took, waiting for other ranks included."),
+        (
+            Carried(at_most_ns=6_000_000, transfer_ns=6_000_000, skew_wait_ns=0),
+            "all the transfer of its collectives, hidden or not.",
+        ),
+        (
+            Carried(at_most_ns=6_000_000, skew_wait_ns=1),
+            "all that its collectives took after the last rank began, hidden or not.",
+        ),
+        (
+            Carried(at_most_ns=6_000_000),
+            "all that its collectives took, hidden or not, waiting for other ranks included.",
+        ),
     ],
 )
 def test_a_gain_is_called_transfer_only_where_waiting_for_other_ranks_is_known(carried: Carried, words: str) -> None:
     (said,) = gain(loss(Cause.TAIL, Purpose.TENSOR, carried=carried))
-    assert said.endswith(f" At most 6.00 ms of 484 ms from its collectives, {words}")
+    assert said.endswith(f" At most 6.00 ms of 484 ms: {words}")
 
 
 def test_a_gain_sums_the_owners_that_an_advice_is_for_and_is_no_longer_than_the_step() -> None:
@@ -407,11 +416,24 @@ def test_a_gain_sums_the_owners_that_an_advice_is_for_and_is_no_longer_than_the_
         for owner, exposed_ns in (("a", 5), ("b", 7))
     ]
     (both,), (one,) = gain(*rows), gain(rows[0])
-    one = one.replace("3.00 ms", "6.00 ms").replace("all that it", "all that they").replace("from its", "from their")
-    assert both == one.removesuffix(".") + ", of each where it is longest."
+    one = one.replace("3.00 ms", "6.00 ms").replace("all that its", "all that their")
+    assert both == one.removesuffix(".") + ", each on the rank where it took longest."
     (capped,) = gain(*rows, step_ns=4_000_000)
     assert "At most 4.00 ms of 4.00 ms" in capped
-    assert capped.endswith(", the whole step, because their collectives together took longer.")
+    assert capped.endswith(": the whole of it, as their collectives together took longer.")
+
+
+def test_gains_of_the_same_collectives_are_said_not_to_add_up() -> None:
+    carried = Carried(at_most_ns=3_000_000, waited_at_most_ns=2_000_000)
+    tail = loss(Cause.TAIL, Purpose.TENSOR, owner="a", exposed_ns=9, carried=carried)
+    others = [loss(Cause.SKEW, Purpose.TENSOR, owner=owner, exposed_ns=3, carried=carried) for owner in "ab"]
+    first, second = gain(tail, *others[:1])
+    assert "add up" not in first
+    assert second.endswith(" These are the same collectives as before: the gains do not add up.")
+    assert gain(tail, *others)[1].endswith(
+        " These are in part the same collectives as before: the gains do not add up."
+    )
+    assert "add up" not in " ".join(gain(tail, others[1]))
 
 
 def test_a_gain_is_no_longer_than_all_communication_of_a_step() -> None:
@@ -421,8 +443,7 @@ def test_a_gain_is_no_longer_than_all_communication_of_a_step() -> None:
     ]
     (capped,) = gain(*rows, comm_ns=4_000_000)
     assert capped.endswith(
-        " At most 4.00 ms of 484 ms from their collectives, all of its communication,"
-        " because their collectives together took longer."
+        " At most 4.00 ms of 484 ms: all of its communication, as their collectives together took longer."
     )
 
 
@@ -437,8 +458,8 @@ def test_a_gain_by_skew_is_what_was_waited_for_other_ranks_on_the_rank_that_wait
     carried = Carried(at_most_ns=1, waited_at_most_ns=3_000_000, skew_wait_ns=4_000_000)
     rows = [loss(Cause.SKEW, Purpose.TENSOR, owner=owner, exposed_ns=5, carried=carried) for owner in "ab"]
     assert gain(*rows)[0].endswith(
-        "At most 6.00 ms of 484 ms from their collectives, which is all their waiting for other ranks,"
-        " of each where it is longest."
+        "At most 6.00 ms of 484 ms: all that their collectives waited for other ranks,"
+        " each on the rank where it waited longest."
     )
 
 
@@ -451,13 +472,11 @@ def test_what_is_issued_otherwise_may_gain_the_waiting_too_and_what_is_waited_mo
         for cause in (Cause.SYNC_OP, Cause.SKEW, Cause.NEEDED_AT_ONCE)
     }
     assert said[Cause.SYNC_OP].endswith(
-        "At most 4.00 us of 4.40 us from its collectives, which is all that it took, waiting for other ranks included."
+        "At most 4.00 us of 4.40 us: all that its collectives took, hidden or not, waiting for other ranks included."
     )
-    assert said[Cause.SKEW].endswith(
-        "At most 3.60 us of 4.40 us from its collectives, which is all its waiting for other ranks."
-    )
+    assert said[Cause.SKEW].endswith("At most 3.60 us of 4.40 us: all that its collectives waited for other ranks.")
     assert said[Cause.NEEDED_AT_ONCE].endswith(
-        "At most 400 ns of 4.40 us from its collectives, which is all its transfer."
+        "At most 400 ns of 4.40 us: all the transfer of its collectives, hidden or not."
     )
 
 
@@ -539,7 +558,7 @@ def test_experts_and_context_have_advice_of_their_own_and_no_knob_of_fsdp_or_ddp
 def test_a_bubble_is_bounded_by_its_waiting_and_by_nothing_where_that_is_not_known() -> None:
     known, untold = Carried(at_most_ns=9, waited_at_most_ns=4), Carried(at_most_ns=9)
     for carried, bound in (
-        (known, "At most 4.00 ns of 20.0 ns from its collectives, which is all its waiting for other ranks."),
+        (known, "At most 4.00 ns of 20.0 ns: all that its collectives waited for other ranks."),
         (untold, ""),
     ):
         (said,) = advise([loss(Cause.BUBBLE, Purpose.PIPELINE, carried=carried)], NOT_KNOWN, step_ns=20, comm_ns=20)

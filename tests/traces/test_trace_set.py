@@ -84,6 +84,11 @@ def test_a_rank_that_comes_twice_keeps_its_last_trace_and_names_both(draw_rank: 
     assert ranks_of(traces) == {0: "b.json", 1: "c.json"}
     (note,) = say_notes(traces.notes)
     assert note.startswith(f"rank 0 comes twice: {first} is left out, {second} is used")
+    assert answer_lines(traces)[0] == (
+        "1 of 3 traces is left out, as several are of rank 0: perhaps of two jobs; "
+        "give the traces of one alone (see the notes)"
+    )
+    assert "left out" not in answer_lines(analyze_traces([second, other]))[0]
 
 
 def test_a_file_given_twice_is_one_trace(draw_rank: Callable[..., Path]) -> None:

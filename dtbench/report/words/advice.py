@@ -8,7 +8,7 @@ comes last.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -193,23 +193,28 @@ def advise(rows: Sequence[Loss], ran: Ran, *, step_ns: float, comm_ns: float) ->
     groups: dict[str, list[Loss]] = {}
     for row in sorted(rows, key=lambda row: -row.exposed_ns):
         groups.setdefault(advise_loss(row, ran), []).append(row)
-    found = [
-        Advice(
-            why=_why(group),
-            words=f"{words}{_bound(group, step_ns, comm_ns)}",
-            exposed_ns=sum(row.exposed_ns for row in group),
-            is_unknown=group[0].cause is Cause.UNKNOWN,
-        )
-        for words, group in groups.items()
-    ]
-    found.sort(key=lambda one: (one.is_unknown, -one.exposed_ns))
     by_cause = Counter[Cause]()
     for row in rows:
         by_cause[row.cause] += row.exposed_ns
-    first = next((one for one in found if one.is_unknown), None)
-    if first is None or by_cause[Cause.UNKNOWN] < max(by_cause.values()):
-        return found
-    return [first, *(one for one in found if one is not first)]
+    is_unknown_first = bool(by_cause) and by_cause[Cause.UNKNOWN] >= max(by_cause.values())
+
+    def rank(group: Sequence[Loss]) -> tuple[bool, int]:
+        return group[0].cause is Cause.UNKNOWN, -sum(row.exposed_ns for row in group)
+
+    ordered = sorted(groups.items(), key=lambda one: rank(one[1]))
+    first = next((one for one in ordered if one[1][0].cause is Cause.UNKNOWN), None)
+    if first is not None and is_unknown_first:
+        ordered = [first, *(one for one in ordered if one is not first)]
+    found, before = list[Advice](), set[tuple[str, Purpose, Operation | None]]()
+    for words, group in ordered:
+        bound = _bound(group, step_ns, comm_ns)
+        is_unknown = group[0].cause is Cause.UNKNOWN
+        exposed_ns = sum(row.exposed_ns for row in group)
+        found.append(
+            Advice(_why(group), f"{words}{bound}{_say_shared(group, before) if bound else ''}", exposed_ns, is_unknown)
+        )
+        before |= _key_owners(group).keys() if bound else set()
+    return found
 
 
 def _why(group: Sequence[Loss]) -> str:
@@ -224,7 +229,7 @@ def _why(group: Sequence[Loss]) -> str:
 def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> str:
     """Say what the group's owners can gain at most; nothing where a cause is only to be told, or no time is known."""
     cause = group[0].cause
-    owners = {(row.owner, row.purpose, row.operation): row.carried for row in group}
+    owners = _key_owners(group)
     is_skew, is_by_size = cause in (Cause.SKEW, Cause.BUBBLE), cause in _BY_SIZE
     times_ns = [
         one.waited_at_most_ns if is_skew else one.at_most_ns if is_by_size else one.taken_at_most_ns
@@ -237,25 +242,38 @@ def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> str:
     most_ns = min(bounds_ns)
     its = "its" if len(owners) == 1 else "their"
     whose = (
-        f"which is all {its} waiting for other ranks"
+        f"all that {its} collectives waited for other ranks"
         if is_skew
-        else _what_it_took([*owners.values()], is_by_size=is_by_size)
+        else _what_it_took([*owners.values()], its, is_by_size=is_by_size)
     )
-    whose += ", of each where it is longest" if len(owners) > 1 else ""
+    whose += f", each on the rank where it {'waited' if is_skew else 'took'} longest" if len(owners) > 1 else ""
     if most_ns < took_ns:
-        together = f"because {its} collectives together took longer"
-        whose = f"{'the whole step' if most_ns == step_ns else 'all of its communication'}, {together}"
-    return f" At most {format_ns(most_ns)} of {format_ns(step_ns)} from {its} collectives, {whose}."
+        whole = "the whole of it" if most_ns == step_ns else "all of its communication"
+        whose = f"{whole}, as {its} collectives together took longer"
+    return f" At most {format_ns(most_ns)} of {format_ns(step_ns)}: {whose}."
 
 
-def _what_it_took(owners: Sequence[Carried], *, is_by_size: bool) -> str:
+def _key_owners(group: Sequence[Loss]) -> dict[tuple[str, Purpose, Operation | None], Carried]:
+    return {(row.owner, row.purpose, row.operation): row.carried for row in group}
+
+
+def _what_it_took(owners: Sequence[Carried], its: str, *, is_by_size: bool) -> str:
     """Say what the time is that owners' collectives can gain: of size, transfer, as far as that is known apart."""
-    its, it = ("its", "it") if len(owners) == 1 else ("their", "they")
     if is_by_size and all(one.transfer_ns is not None for one in owners):
-        return f"which is all {its} transfer"
+        return f"all the transfer of {its} collectives, hidden or not"
     if is_by_size and all(one.skew_wait_ns is not None for one in owners):
-        return f"which is all that {it} took after the last rank began"
-    return f"which is all that {it} took, waiting for other ranks included"
+        return f"all that {its} collectives took after the last rank began, hidden or not"
+    return f"all that {its} collectives took, hidden or not, waiting for other ranks included"
+
+
+def _say_shared(group: Sequence[Loss], before: Collection[tuple[str, Purpose, Operation | None]]) -> str:
+    """Say that an advice is about collectives of those ``before`` it, so that gains do not add up; empty: it is not."""
+    mine = _key_owners(group).keys()
+    shared = sum(key in before for key in mine)
+    if not shared:
+        return ""
+    part = "the same collectives" if shared == len(mine) else "in part the same collectives"
+    return f" These are {part} as before: the gains do not add up."
 
 
 def advise_loss(row: Loss, ran: Ran) -> str:

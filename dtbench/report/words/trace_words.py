@@ -27,6 +27,7 @@ from dtbench.traces.job.means import MeanPurpose, MeanTime, average, average_pur
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.job.unlike_profilers import describe_late_profilers
 from dtbench.traces.known_part import name_part
+from dtbench.traces.notes.files import ComesTwice
 from dtbench.traces.notes.job import LoneRank
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis
@@ -70,6 +71,21 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
     Args:
         traces: at least one rank.
     """
+    return (*_left_out_lines(traces), *_lines_of_kept(traces))
+
+
+def _left_out_lines(traces: TraceSet) -> tuple[str, ...]:
+    """Say that traces are left out whose rank has another one: they may be of a job of their own."""
+    twice = pick_notes(traces.notes, ComesTwice)
+    if not twice:
+        return ()
+    ranks = name_ranks(sorted({note.rank for note in twice}))
+    read = f"{len(twice)} of {len(twice) + len(traces.analyses)} traces {is_or_are(len(twice))} left out"
+    several = "several are each" if len({note.rank for note in twice}) > 1 else "several are"
+    return (f"{read}, as {several} of {ranks}: perhaps of two jobs; give the traces of one alone (see the notes)",)
+
+
+def _lines_of_kept(traces: TraceSet) -> tuple[str, ...]:
     mean = average(traces.analyses)
     if not traces.over_ranks.is_one_job:
         doubt = "these traces are not all, or not surely, of one job: why time is exposed and who waits is not said"

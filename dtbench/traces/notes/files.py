@@ -30,7 +30,7 @@ class FoldersBelow(Note):
     folders: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.path}: traces in folders below are left out: {', '.join(self.folders[:_MOST_NAMES])}"
+        return f"{self.path}: traces in folders below are left out: {_name_first(self.folders)}"
 
 
 @dataclass(frozen=True)
