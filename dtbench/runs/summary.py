@@ -7,7 +7,7 @@ import math
 from typing import Literal
 
 from dtbench.base.record import FloatOrNan, IntOrNan, Record
-from dtbench.base.vocabulary import Cause, Estimate, Operation, Phase, Purpose, Runtime
+from dtbench.base.vocabulary import Cause, Estimate, MissingInput, Operation, Phase, Purpose, Runtime
 from dtbench.machine.disturbance import DISTURBED
 from dtbench.plan.plan import Plan
 from dtbench.runs.representative import Doubt
@@ -118,6 +118,7 @@ class OwnerSummary(Record):
         outsized_bytes: the same where that is of another order than the others, and takes most of the time; else None.
         dtype: of that one; empty: not told.
         parameters: FQNs that that one carried.
+        missing: for ``unknown``, what would tell the cause, of most of it first; empty also where no table says it.
     """
 
     owner: str
@@ -136,6 +137,7 @@ class OwnerSummary(Record):
     outsized_bytes: int | None = None
     dtype: str = ""
     parameters: tuple[str, ...] = ()
+    missing: tuple[MissingInput, ...] = ()
     part: KnownPart | None = None
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from dtbench.base.vocabulary import Cause, Operation, Purpose
+from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
 from dtbench.report.page.cell_page import MOST_OWNERS, MOST_PARAMETERS, cell_part
 from dtbench.report.page.page import Cell, Tone, words_of
 from dtbench.report.words.sentences import lead_waits, step_time_words
@@ -71,6 +71,27 @@ def test_owners_that_are_not_shown_first_are_summed_in_a_row(make_ddp: Make) -> 
         *("bucket 0", "all-reduce", "grad_reduce", "nothing left to hide behind"),
         *("1.000", "10.0 %"),
     )
+
+
+def test_of_unknown_causes_it_is_said_what_would_tell_them(make_ddp: Make) -> None:
+    def unknown(owner: str, *missing: MissingInput) -> OwnerSummary:
+        return OwnerSummary(
+            owner=owner,
+            operation=Operation.ALL_REDUCE,
+            purpose=Purpose.GRAD_REDUCE,
+            cause=Cause.UNKNOWN,
+            exposed_ns=MS,
+            owner_exposed_ns=MS,
+            missing=missing,
+        )
+
+    owners = unknown("a", MissingInput.HOST, MissingInput.EVENTS), unknown("b", MissingInput.HOST)
+    table = table_of(cell_part(make_ddp(update={"owners": owners})), "owners")
+    assert "cause unknown, missing: why the host launched no compute beside it (2.00 ms)" in table.notes
+    (advice,) = [note for note in map(str, table.notes) if note.startswith("cause unknown (")]
+    assert "Find what the host did meanwhile" in advice
+    silent = table_of(cell_part(make_ddp(update={"owners": (unknown("a"),)})), "owners")  # its table does not say it
+    assert not [note for note in map(str, silent.notes) if "cause unknown" in note]
 
 
 def test_what_differs_from_the_plan_is_bad_in_its_row_and_in_the_line_below(make_ddp: Make) -> None:

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from dtbench.base.vocabulary import Cause, Operation, Purpose
+from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
 from dtbench.runs.cell.summarize_owners import say_unowned, summarize_others, summarize_owners
 from dtbench.runs.summary import OtherSummary
 from dtbench.traces.rows.collective_table import COLLECTIVES
@@ -44,6 +44,20 @@ def test_owners_come_by_all_their_exposed_time_and_causes_within_an_owner() -> N
         ("b", Cause.BANDWIDTH, 10, 10, None),
     ]
     assert (rows[0].operation, rows[0].purpose) == (Operation.ALL_GATHER, Purpose.UNSHARD)
+
+
+def test_of_an_unknown_cause_it_is_told_what_most_of_it_lacks_first() -> None:
+    table = collectives(
+        {"exposed_ns": 9, "exposed_unknown_ns": 4, "exposed_tail_ns": 5, "missing": "host"},
+        {"exposed_ns": 7, "exposed_unknown_ns": 7, "missing": "events, host"},
+        {"owner": "b", "exposed_ns": 3, "exposed_unknown_ns": 3},  # a table that does not say it
+    )
+    rows = summarize_owners(table, steps(1))
+    assert [(row.owner, row.cause, row.missing) for row in rows] == [
+        ("a", Cause.UNKNOWN, (MissingInput.EVENTS, MissingInput.HOST)),
+        ("a", Cause.TAIL, ()),
+        ("b", Cause.UNKNOWN, ()),
+    ]
 
 
 def test_what_no_step_issued_does_not_count() -> None:

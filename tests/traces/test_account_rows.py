@@ -8,11 +8,15 @@ import pandas as pd
 import pytest
 
 from dtbench.base.columns import Column, Table, Unit
+from dtbench.base.vocabulary import Cause
+from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rank.analysis import analyze_trace
 from dtbench.traces.reader import read_trace
+from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.rows.tables import COMM_WAITS, GAPS, GROUPS, LANES, OVERLAP_TAX, PROBES
 from tests.known import total
 
+RECORDED = Path(__file__).parent / "recorded"
 TABLES = (LANES, GROUPS, GAPS, COMM_WAITS, OVERLAP_TAX, PROBES)
 DRAWINGS = {
     "one kernel": "kernel gemm @s7 | = |",
@@ -33,6 +37,17 @@ def test_a_trace_that_lacks_something_has_every_table(draw: Callable[..., Path],
         assert {name: str(dtype) for name, dtype in table.dtypes.items()} == declared.dtypes
     assert len(GAPS.tabulate([one])) == len(one.steps)
     assert total(group.exposed_ns for group in one.accounts.whole.groups) == one.whole.exposed_comm_ns
+
+
+@pytest.mark.parametrize("name", ["ddp_2ranks_rank0", "fsdp2_tp_2x2_rank0"])
+def test_of_each_collective_whose_cause_is_unknown_it_is_written_what_would_tell_it(name: str) -> None:
+    traces = analyze_traces([RECORDED / f"{name}.json.gz"])
+    table = COLLECTIVES.tabulate(traces.analyses)
+    is_unknown = table["exposed_unknown_ns"].fillna(0) > 0
+    assert is_unknown.any()
+    assert ((table["missing"] != "") == is_unknown).all()
+    told = {words for missing in table["missing"] for words in missing.split(", ") if words}
+    assert told == {missing for row in traces.owners if row.cause is Cause.UNKNOWN for missing in row.missing}
 
 
 def test_a_time_of_day_is_exact_beside_one_that_is_not_known() -> None:

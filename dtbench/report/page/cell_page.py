@@ -11,6 +11,7 @@ from dtbench.report.page.cell_rows import (
     mark_owners,
     mark_purposes,
     mark_ranks,
+    missing_lines,
     owner_lines,
     owner_rows,
     purpose_times,
@@ -252,7 +253,7 @@ def _owners(cell: CellSummary) -> Iterator[Block]:
     if not cell.owners:
         return
     summed = [sum_causes(cell)] if len(cell.owners) > MOST_OWNERS else []
-    told = (*summed, *sentences.advice_sentences(cell))
+    told = (*summed, *missing_lines(cell), *sentences.advice_sentences(cell))
     yield Table(
         "Exposed communication by owner and cause, per step and rank; times in ms",
         (

@@ -4,9 +4,11 @@ See ``marks.py`` for the marks.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
-from dtbench.base.units import format_fraction
+from dtbench.base.units import format_fraction, format_ns
+from dtbench.base.vocabulary import Cause, MissingInput
 from dtbench.report.page.page import Cell, Row
 from dtbench.report.words import causes, sentences
 from dtbench.report.words.marks import Marks
@@ -66,6 +68,16 @@ def sum_causes(cell: CellSummary) -> str:
     if not cell.is_least and (why := why_no_total(cell)) is not None:
         return f"by cause: n/a, {why}"
     return f"{name_part(cell.owners[0].part)}{causes.describe_causes(cell.owners, 1)}"
+
+
+def missing_lines(cell: CellSummary) -> tuple[str, ...]:
+    """Say what would tell the causes that are unknown, and how much exposed time lacks it first of all."""
+    lacking_ns = Counter[MissingInput]()
+    for row in cell.owners:
+        if row.cause is Cause.UNKNOWN and row.missing:
+            lacking_ns[row.missing[0]] += row.exposed_ns
+    told = [f"{causes.MISSING_WORDS[one]} ({format_ns(time_ns)})" for one, time_ns in lacking_ns.most_common()]
+    return (f"cause unknown, missing: {'; '.join(told)}",) if told else ()
 
 
 def owner_lines(cell: CellSummary) -> tuple[str, ...]:

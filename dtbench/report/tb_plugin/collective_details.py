@@ -16,6 +16,7 @@ from dtbench.report.words import causes
 from dtbench.report.words.advice import Loss, advise_loss
 from dtbench.report.words.knobs import Ran
 from dtbench.traces.causes.exposed_owners import Carried
+from dtbench.traces.rows.collective_table import read_missing
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,16 @@ def _advise(one: Row, cause: Cause, ran: Ran) -> str:
         group=one.text("group"),
     )
     purpose = Purpose(one.text("purpose"))
-    return advise_loss(Loss(one.text("owner"), purpose, one.operation, cause, exposed_ns=0, carried=carried), ran)
+    loss = Loss(
+        one.text("owner"),
+        purpose,
+        one.operation,
+        cause,
+        exposed_ns=0,
+        carried=carried,
+        missing=read_missing(one.text("missing")),
+    )
+    return advise_loss(loss, ran)
 
 
 def _facts(one: Row) -> Iterator[Fact]:
@@ -108,6 +118,9 @@ def _cause_fact(one: Row) -> str:
     exposed_ns = one.number("exposed_ns")
     if exposed_ns is None:
         return "n/a: what of it was exposed is not known"
+    missing = read_missing(one.text("missing"))
+    if one.cause is Cause.UNKNOWN and missing:
+        return f"{one.cause_words} ({causes.name_missing(missing)})"
     return one.cause_words or ("nothing is exposed" if not exposed_ns else "n/a")
 
 

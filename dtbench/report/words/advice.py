@@ -175,6 +175,7 @@ def of_run(row: "OwnerSummary") -> Loss:
         exposed_ns=row.exposed_ns,
         carried=carried,
         waited_for=row.waited_for,
+        missing=row.missing,
     )
 
 
@@ -201,7 +202,7 @@ def advise(rows: Sequence[Loss], ran: Ran, *, step_ns: float, comm_ns: float) ->
     def rank(group: Sequence[Loss]) -> tuple[bool, int]:
         return group[0].cause is Cause.UNKNOWN, -sum(row.exposed_ns for row in group)
 
-    ordered = sorted(groups.items(), key=lambda one: rank(one[1]))
+    ordered = sorted(((words, group) for words, group in groups.items() if words), key=lambda one: rank(one[1]))
     first = next((one for one in ordered if one[1][0].cause is Cause.UNKNOWN), None)
     if first is not None and is_unknown_first:
         ordered = [first, *(one for one in ordered if one is not first)]
@@ -277,9 +278,9 @@ def _say_shared(group: Sequence[Loss], before: Collection[tuple[str, Purpose, Op
 
 
 def advise_loss(row: Loss, ran: Ran) -> str:
-    """Say in one sentence what would change a row; for ``unknown``, what would tell its cause."""
+    """Say in one sentence what would change a row; for ``unknown``, what would tell its cause, if that is known."""
     if row.cause is Cause.UNKNOWN:
-        return _MISSING[row.missing[0]] if row.missing else "Give the traces of all ranks, with CPU activity."
+        return _MISSING[row.missing[0]] if row.missing else ""
     groups = (row.carried.group, row.behind.group) if row.behind is not None else (row.carried.group,)
     done = mark_row(ran, groups, row.carried.dtype, is_async=row.carried.is_async)
     known = replace(ran, done=done)

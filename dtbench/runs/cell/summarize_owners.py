@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 
 from dtbench.base.units import format_ns
-from dtbench.base.vocabulary import Cause, Operation, Purpose
+from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
 from dtbench.runs.cell.summarize_overlap import STEP, are_among, find_part, give_keys, keep_known, keep_of_steps
 from dtbench.runs.summary import OtherSummary, OwnerSummary
 from dtbench.traces.causes.exposed_owners import find_awaited_rank, find_most, sum_longest
 from dtbench.traces.causes.outsized import find_outsized
+from dtbench.traces.rows.collective_table import read_missing
 from dtbench.traces.time.intervals import unite
 
 _COLUMNS: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
@@ -59,6 +60,7 @@ class _Collective(NamedTuple):
     last_rank: int | None
     dtype: str
     parameters: str
+    missing: str
     causes_ns: tuple[int, ...]
     """Exposed time by cause, in the order of ``Cause``."""
 
@@ -112,6 +114,7 @@ def summarize_owners(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[
                 exposed_ns=exposed_ns // known_windows,
                 owner_exposed_ns=sum(sums.values()) // known_windows,
                 waited_for=_waited_for(mine, cause) if cause in (Cause.SKEW, Cause.BUBBLE) else None,
+                missing=_find_missing(mine) if cause is Cause.UNKNOWN else (),
                 part=part,
                 **carried,
             )
@@ -144,7 +147,7 @@ def _by_owner(issued: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], list
     places = issued.groupby([*_KEY, *steps], dropna=False).cumcount()
     causes = zip(*(_to_whole(issued[column].fillna(0)) for column in _COLUMNS), strict=True)
     numbers = (_to_whole(issued[name]) for name in _NUMBERS)
-    texts = (issued[name].astype(str).tolist() for name in ("dtype", "parameters"))
+    texts = (issued[name].astype(str).tolist() for name in ("dtype", "parameters", "missing"))
     columns = zip(
         zip(*(_to_whole(issued[name]) for name in steps), strict=True), places, *numbers, *texts, causes, strict=True
     )
@@ -327,6 +330,18 @@ def _sum_known(times_ns: Iterable[int | None]) -> int | None:
             return None
         total_ns += time_ns
     return total_ns
+
+
+def _find_missing(mine: Sequence[_Collective]) -> tuple[MissingInput, ...]:
+    """Return what would tell the unknown cause of some: what those lack first that it left exposed for longest.
+
+    Of one that lacks several, the table does not say how much of it lacks each.
+    """
+    place, lacking_ns = list(Cause).index(Cause.UNKNOWN), Counter[str]()
+    for one in mine:
+        lacking_ns[one.missing] += one.causes_ns[place]
+    told = [missing for words, _ in lacking_ns.most_common() for missing in read_missing(words)]
+    return tuple(dict.fromkeys(told))
 
 
 def _waited_for(mine: Sequence[_Collective], cause: Cause) -> int | None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from dtbench.base.vocabulary import POINT_TO_POINT, Cause, MissingInput, Operation, Purpose
 from dtbench.traces.causes.outsized import find_outsized
-from dtbench.traces.causes.split import CausePart, CauseSplit, sum_lacking
+from dtbench.traces.causes.split import CausePart, CauseSplit, order_missing
 from dtbench.traces.time.intervals import Intervals, clip, unite_all
 from dtbench.traces.timeline import RankTimeline
 from dtbench.traces.who.collectives import Collective
@@ -277,16 +277,11 @@ def _rows_of(key: _Key, causes: Mapping[Cause, Sequence[_Piece]], carried: Carri
             count=len(pieces),
             behind=_behind(pieces),
             waited_for=_waited_for(cause, pieces),
-            missing=_order_missing([piece.part for piece in pieces]),
+            missing=order_missing([piece.part for piece in pieces]),
             carried=carried,
         )
         for cause, pieces in causes.items()
     ]
-
-
-def _order_missing(parts: Sequence[CausePart]) -> tuple[MissingInput, ...]:
-    lacking_ns = sum_lacking(parts)
-    return tuple(sorted(lacking_ns, key=lambda one: (-lacking_ns[one], [*MissingInput].index(one))))
 
 
 def _behind(pieces: Sequence[_Piece]) -> Collective | None:

@@ -114,6 +114,12 @@ def sum_lacking(parts: Sequence[CausePart]) -> Counter[MissingInput]:
     return lacking_ns
 
 
+def order_missing(parts: Sequence[CausePart]) -> tuple[MissingInput, ...]:
+    """Return what parts of unknown cause lack, what most of their time lacks first."""
+    lacking_ns = sum_lacking(parts)
+    return tuple(sorted(lacking_ns, key=lambda one: (-lacking_ns[one], [*MissingInput].index(one))))
+
+
 @dataclass(frozen=True)
 class CauseSplit:
     """One collective's exposed time by cause.

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dtbench.base.columns import ANY, Better, Column, Table, Unit
-from dtbench.base.vocabulary import Cause, Operation, Purpose
-from dtbench.traces.causes.split import CauseSplit
+from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
+from dtbench.traces.causes.split import CauseSplit, order_missing
 from dtbench.traces.ranks.bandwidth import algorithm_bandwidth, bus_factor
 from dtbench.traces.ranks.skew import CollectiveSkew
 
@@ -101,6 +101,15 @@ def _known(number: float) -> float | None:
 
 def _cause_ns(row: _Seen, cause: Cause) -> int | None:
     return row.causes_ns[cause]
+
+
+def read_missing(words: str) -> tuple[MissingInput, ...]:
+    """Return what the column ``missing`` has of a row.
+
+    Raises:
+        ValueError: it is no such words.
+    """
+    return tuple(map(MissingInput, words.split(", "))) if words else ()
 
 
 COLLECTIVES: Final = Table[Iterable["TraceAnalysis"], Place, _Seen](
@@ -309,6 +318,14 @@ COLLECTIVES: Final = Table[Iterable["TraceAnalysis"], Place, _Seen](
                 better=Better.LOWER,
             )
             for cause in Cause
+        ),
+        Column(
+            "missing",
+            "string",
+            None,
+            "what would tell the cause of `exposed_unknown_ns`, by `, `, of most of it first; empty: none is unknown",
+            lambda row: ", ".join(order_missing(row.split.parts)),
+            check=read_missing,
         ),
         Column(
             "parameters",
