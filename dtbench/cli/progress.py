@@ -134,8 +134,8 @@ def rank_line(rank: int, view: "JournalView | None", plan: "Plan") -> str:
         return f"rank {rank}  {view.state.name.lower()}, {count_things(len(view.timings), 'step')}"
     if view.phase is None:
         return f"rank {rank}  {name_unphased(view.region)}, step {view.step}"
-    last = f"  last {format_ns(view.timings[-1].duration_ns)}" if view.timings else ""
     done = sum(timing.phase is view.phase for timing in view.timings)
+    last = f"  last {format_ns(view.timings[-1].duration_ns)}" if done else ""  # else it is of the phase before
     steps = {"MEASURED": f"{plan.measured_steps}", "PROFILED": f"{plan.profiled_steps}"}
     of = steps.get(str(view.phase), f"at most {plan.max_warmup_steps}")
     return f"rank {rank}  {view.phase}  {done} of {of} steps{last}"

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from dtbench.base.units import format_ns
+from dtbench.base.units import format_ns, name_ranks
 from dtbench.launch.killed import OWN_MISTAKES, RAISED, STOPPED, describe_signal
 from dtbench.launch.last_words import find_failure, has_lost_peer, has_traceback, read_last_lines
 from dtbench.launch.rank_processes import RESOLUTION_NS, Ended
@@ -86,12 +86,13 @@ class Blame:
     @property
     def sentence(self) -> str:
         """What the launch's error says."""
-        named, others = self.failures[: self.culprits], len(self.failures) - self.culprits
+        named, others = self.failures[: self.culprits], self.failures[self.culprits :]
         first = named[0]
         said = "; ".join(f"rank {one.rank} {one.what}, last seen {_describe_place(one)}" for one in named)
         if len(named) > 1:
             said += f"; {self.why_several}"
-        more = f"; {others} more ended with {'it' if len(named) == 1 else 'them'}" if others else ""
+        followed = name_ranks(one.rank for one in others)
+        more = f"; {followed} ended with {'it' if len(named) == 1 else 'them'}" if others else ""
         lines = "".join(f"\n  | {line}" for line in first.last_lines)
         if self.no_room and self.no_room not in lines:
             more += f"; nothing more can be written beside its log ({self.no_room}): free some space"

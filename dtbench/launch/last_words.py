@@ -17,6 +17,8 @@ OF_EXIT: Final = re.compile(
 
 A forked rank frees nothing that it has from its server, since the collector leaves that alone: it would take a second.
 """
+_OF_PROFILER: Final = re.compile(r"USDT:.*profiler_(start|stop)$")
+"""What Kineto writes where it starts and stops."""
 _LAST_LINES: Final = 12
 _LONGEST_BYTES: Final = 1 << 20
 """Of a log's end that is read."""
@@ -37,7 +39,8 @@ _OF_BACKENDS: Final = re.compile(r"gloo|transport/|NCCL|nccl|TCPStore|\bDist[A-Z
 def read_lines(path: Path) -> list[str]:
     """Return the end of a log, line by line; empty where there is none.
 
-    Without blank lines, and what extension modules report of themselves once the interpreter is at its end.
+    Without blank lines, what extension modules report of themselves once the interpreter is at its end, and what the
+    profiler does.
     """
     try:
         with path.open("rb") as file:
@@ -45,7 +48,8 @@ def read_lines(path: Path) -> list[str]:
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return []
-    return [redact_text(line) for line in text.splitlines() if line.strip() and not OF_EXIT.match(line)]
+    lines = (line for line in text.splitlines() if line.strip())
+    return [redact_text(line) for line in lines if not OF_EXIT.match(line) and not _OF_PROFILER.match(line)]
 
 
 def read_last_lines(path: Path) -> tuple[str, ...]:

@@ -347,7 +347,7 @@ def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Mac
     if is_linked and ranks > 1:
         yield LINKED_NOTE
     elif device is DeviceKind.CPU and ranks > 1:
-        yield "loopback communication takes cores from compute; trust the step time, not the ratio"
+        yield "loopback communication takes cores from compute: trust step times more than what seems hidden"
     if device is DeviceKind.CPU and ranks > machine.cpu_cores:
         shared = f"{ranks} ranks share {machine.cpu_cores} cores"
         shows = "host time" if is_linked else "communication"  # the link begins when the last rank has come

@@ -52,6 +52,10 @@ def test_a_crash_follows_a_kill_from_outside(folder: LaunchFolder, crash: int, l
     assert culprits(blame)[0] == (1, "killed by SIGKILL")
     assert len(culprits(blame)) == (2 if later_ms == 0 else 1), "seen at once: nobody knows"
     assert blame.failures[-1].what == "ended because another rank failed"
+    assert (
+        f"; {'rank 2' if later_ms == 0 else 'ranks 0, 2'} ended with {'them' if later_ms == 0 else 'it'}"
+        in blame.sentence
+    )
 
 
 def test_a_kill_long_after_a_crash_does_not_explain_it(folder: LaunchFolder) -> None:

@@ -44,3 +44,10 @@ def test_what_an_extension_module_says_of_itself_after_an_exception_is_not_the_e
         "See https://nanobind.readthedocs.io/en/latest/refleaks.html\n"
     )
     assert read_last_lines(log) == (*(f"step {number}" for number in range(29, 40)), "IndexError: leaked")
+
+
+def test_that_the_profiler_started_and_stopped_is_not_the_end(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    written = "USDT:2026-11-29 01:54:{} 14445:14445 SyncActivityProfilerHandler.cpp:{}] profiler_{}\n"
+    log.write_text(f"step 3\n{written.format(43, 52, 'start')}OSError: no\n{written.format(49, 59, 'stop')}")
+    assert read_last_lines(log) == ("step 3", "OSError: no")

@@ -32,7 +32,7 @@ def test_the_mesh_has_the_outermost_axis_first(scenario: Make) -> None:
 
 def test_a_cpu_plan_says_that_loopback_takes_cores(scenario: Make) -> None:
     notes = make_plan(scenario(), LAPTOP).notes
-    assert "loopback communication takes cores from compute; trust the step time, not the ratio" in notes
+    assert "loopback communication takes cores from compute: trust step times more than what seems hidden" in notes
 
 
 ONE_GPU = Machine(cpu_cores=2, cuda_devices=1)

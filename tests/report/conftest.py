@@ -62,7 +62,7 @@ def _plan(mesh: dict[Axis, int], traffic: tuple[PlannedTraffic, ...]) -> Plan:
         flops_per_step=32_212_254_720,
         tokens_per_step=1024,
         traffic=traffic,
-        notes=("loopback communication takes cores from compute; trust the step time, not the ratio",),
+        notes=("loopback communication takes cores from compute: trust step times more than what seems hidden",),
     )
 
 

@@ -163,5 +163,5 @@ def _fail(run: OwnRun, peers: Peers, problems: str) -> None:
 def _machine_notes(loop: OwnLoop, said: Sequence[RankHello]) -> tuple[str, ...]:
     on_one_host = len({one.host for one in said}) == 1
     if loop.device == "cpu" and loop.ranks > 1 and on_one_host:
-        return ("loopback communication takes cores from compute; trust the step time, not the ratio",)
+        return ("loopback communication takes cores from compute: trust step times more than what seems hidden",)
     return ()

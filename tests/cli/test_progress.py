@@ -1,0 +1,19 @@
+"""Where a rank is, while a run goes on."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from dtbench.base.vocabulary import Phase, Region
+from dtbench.cli.progress import rank_line
+from dtbench.store.journal import JournalView, RankState, StepTiming
+
+
+def test_the_last_step_that_is_told_is_one_of_the_phase() -> None:
+    plan: Any = SimpleNamespace(measured_steps=8, profiled_steps=3, max_warmup_steps=60)
+    warmup = tuple(StepTiming(step, Phase.WARMUP, 0, 409_000_000, 0) for step in range(8))
+    measured = StepTiming(8, Phase.MEASURED, 0, 350_000_000, 0)
+    said = [
+        rank_line(0, JournalView(0, 1, RankState.STEPPING, Phase.MEASURED, 8, Region.FORWARD, 0, 0, timings), plan)
+        for timings in (warmup, (*warmup, measured))
+    ]
+    assert said == ["rank 0  MEASURED  0 of 8 steps", "rank 0  MEASURED  1 of 8 steps  last 350 ms"]
