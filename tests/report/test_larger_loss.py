@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from dtbench.report.page.trace_page import gap_table, purpose_table
+from dtbench.report.words.larger_losses import HostWait, describe_host
 from dtbench.report.words.sentences import answer_sentence
 from dtbench.report.words.trace_words import answer_lines
 from dtbench.runs.cell.summarize_waits import summarize_idle
@@ -88,6 +89,18 @@ def test_where_launches_are_not_recorded_the_wait_for_the_host_is_at_least_what_
     idle = DeviceIdle(host_wait_ns=90e6, host_sync_ns=4e6, comm_wait_ns=1e6, comm_wait_at_most_ns=2e6)
     answer = answer_sentence(make_ddp(update={"idle": idle})) or ""
     assert answer.startswith("the device waits at least 90.0 ms of a profiled step for the host")
+
+
+@pytest.mark.parametrize(
+    ("host_ns", "same"), [(80, ", and at least 10.0 ns of that while communication was exposed, too"), (70, "")]
+)
+def test_two_losses_that_are_longer_than_a_step_together_are_said_to_be_of_the_same_time(
+    host_ns: int, same: str
+) -> None:
+    said = describe_host(HostWait(host_ns, 0, 0), comm_ns=5, exposed_ns=30, step_ns=100, of="it")
+    assert said == (
+        f"the device waits {host_ns}.0 ns of it for the host ({host_ns}.0 %), longer than for communication{same}; "
+    )
 
 
 def test_where_the_device_waits_longer_for_communication_the_host_is_not_named(tmp_path: Path) -> None:
