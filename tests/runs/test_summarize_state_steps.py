@@ -118,11 +118,15 @@ def test_what_lacks_steps_or_saves_has_no_time_and_no_cost(name: str, ranks: tup
     assert said.endswith("is n/a, since not every save and step is told of every rank")
 
 
-def test_a_save_of_no_bytes_has_no_cost_per_mib_and_one_that_others_disturbed_is_not_judged() -> None:
-    found = summarize_state_steps({0: [make_rank(0, file_bytes=0)]}, 1, ASKED)
+@pytest.mark.parametrize(("saved_ns", "extent"), [(115, "in all"), (130, "in these steps")])
+def test_a_save_of_no_bytes_has_no_cost_per_mib_and_one_that_others_disturbed_is_not_judged(
+    saved_ns: int, extent: str
+) -> None:
+    told: dict[str, Any] = {"file_bytes": 0, "saved_ns": (saved_ns,) * 2, "in_flight": 2 if saved_ns == 115 else 4}
+    found = summarize_state_steps({0: [make_rank(0, **told)]}, 1, ASKED)
     assert found is not None
     assert (found.cost_ns, math.isnan(found.cost_ns_per_mib)) == (110, True)
     for is_judged in (True, False):
         (_, said) = step_sentences(found, is_judged=is_judged)
-        assert ("110 ns of training in all" in said) is is_judged
+        assert (f"110 ns of training {extent}" in said) is is_judged
         assert said.endswith("is not judged, since others had the cores") is not is_judged

@@ -146,7 +146,9 @@ def _cost_words(steps: StateStepsSummary, *, is_judged: bool) -> str:
     interval = f"95 % interval {format_ns(steps.cost_low_ns)} to {format_ns(steps.cost_high_ns)}"
     if math.isnan(steps.cost_ns):
         return f"what it costs training in all cannot be told ({interval})"
-    return f"{format_ns(steps.cost_ns)} of training in all ({interval}), {format_ns(steps.cost_ns_per_mib)} per MiB"
+    extent = "in these steps" if steps.in_flight >= steps.steps else "in all"  # a save that outlasts them costs more
+    cost = f"{format_ns(steps.cost_ns)} of training {extent}"
+    return f"{cost} ({interval}), {format_ns(steps.cost_ns_per_mib)} per MiB"
 
 
 def saved_sentence(steps: StateStepsSummary | None) -> str | None:
