@@ -54,7 +54,7 @@ FAULTS: Final = (
     ),
     Fault(
         "the fastest rank's steps beside a save",
-        "runs/cell/summarize_extras.py",
+        "runs/cell/summarize_state_steps.py",
         "[max(one) for one in zip",
         "[min(one) for one in zip",
         f"{RUNS}summarize_state_steps.py::test_the_slowest_rank_of_each_step_counts_and_wrong_keys_of_all",

@@ -14,7 +14,7 @@ torch writes these for its schedules of several stages a rank (``torch/distribut
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dtbench.base.vocabulary import Operation
 
@@ -66,6 +66,44 @@ def parse_stage_range(name: str) -> tuple[StageAction, ...]:
         for match in found
         if match is not None
     )
+
+
+class Hop(NamedTuple):
+    """What goes from one stage to its neighbour: the same at both ends.
+
+    Attributes:
+        way: ``F``: forward, to the next stage; ``B``: backward, to the stage before.
+        stage: that receives.
+        batch: the micro-batch.
+    """
+
+    way: str
+    stage: int
+    batch: int
+
+
+def find_hops(names: Iterable[str], operation: Operation | None) -> frozenset[Hop]:
+    """Return which hop a send or receive may be, as the innermost range around it says; empty: none says.
+
+    The ``SEND_F`` of a stage is the ``RECV_F`` of the next, its ``SEND_B`` the ``RECV_B`` of the one before
+    (``torch/distributed/pipelining/schedules.py``, ``_add_send_recv``).
+
+    >>> find_hops(["PP:0SEND_F1"], Operation.SEND) == find_hops(["PP:(1RECV_F1;1SEND_B0)P2P"], Operation.RECV)
+    True
+    """
+    way = _WAYS.get(operation) if operation is not None else None
+    if way is None:
+        return frozenset()
+    actions = next((found for name in names if (found := parse_stage_range(name))), ())
+    return frozenset(hop for one in actions if (hop := _find_hop(one, way)) is not None)
+
+
+def _find_hop(action: StageAction, way: str) -> Hop | None:
+    if not action.action.startswith(way) or action.stage is None or action.batch is None:
+        return None
+    towards = action.action.removeprefix(way)
+    onwards = (1 if towards == "F" else -1) if way == _WAYS[Operation.SEND] else 0
+    return Hop(towards, action.stage + onwards, action.batch)
 
 
 def name_stages(actions: Sequence[StageAction], operation: Operation | None) -> str:

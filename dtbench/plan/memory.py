@@ -1,4 +1,4 @@
-"""The least that ranks must hold: weights, gradients and what the optimizer keeps. Activations come on top."""
+"""What ranks hold: weights, gradients and what the optimizer keeps. Activations come on top."""
 
 from dtbench.plan.traffic.parameters import known_parameters
 from dtbench.plan.traffic.planned import DTYPE_BYTES
@@ -6,20 +6,33 @@ from dtbench.scenario.schema.scenario import AdamW, Ddp, Fsdp1, Fsdp2, Scenario,
 
 
 def estimate_state_bytes(scenario: Scenario) -> int:
-    """Return the least that one rank must hold: its training state, or its weights and the one being drawn in float32.
+    """Return the training state of one rank: weights, gradients and what the optimizer keeps.
 
     Activations, buckets and gathered parameters come on top. 0 for a person's own model: nothing is known.
     """
-    sizes = [parameter.numel for parameter in known_parameters(scenario.model) or ()]
-    numel, largest = sum(sizes), max(sizes, default=0)
+    return _count_copies(scenario) * _count_weights_bytes(scenario)
+
+
+def estimate_least_bytes(scenario: Scenario) -> int:
+    """Return the least that one rank must hold: its training state, or its weights and the one being drawn in float32.
+
+    0 for a person's own model: nothing is known.
+    """
+    largest = max((parameter.numel for parameter in known_parameters(scenario.model) or ()), default=0)
+    drawing = _count_weights_bytes(scenario) + largest * DTYPE_BYTES["float32"]
+    return max(drawing, estimate_state_bytes(scenario))
+
+
+def _count_weights_bytes(scenario: Scenario) -> int:
+    """Return the weights of one rank."""
+    numel = sum(parameter.numel for parameter in known_parameters(scenario.model) or ())
     match scenario.parallel:
         case Ddp() | Fsdp1(sharding_strategy="NO_SHARD"):
             shards = 1
         case Fsdp1(shards=along) | Fsdp2(shards=along):
             shards = along
     shards *= scenario.parallel.tensor
-    weights = numel * DTYPE_BYTES[scenario.precision.dtype] // shards
-    return max(weights + largest * DTYPE_BYTES["float32"], _count_copies(scenario) * weights)
+    return numel * DTYPE_BYTES[scenario.precision.dtype] // shards
 
 
 def estimate_reference_bytes(scenario: Scenario) -> int:

@@ -84,7 +84,7 @@ class Plan(Record):
         tokens_per_step: over the global batch.
         traffic: expected per rank in a step after warm-up; None where the parameters are not known: ranks compute what
             can be said (``RankRecord.planned``).
-        state_bytes: the least that one rank must hold, see ``estimate_state_bytes``; None: a person's own model.
+        state_bytes: weights, gradients and optimizer state of one rank; None: a person's own model.
         notes: what a reader of the numbers must know about this machine.
         torch: version of the ranks', whose defaults are planned with; None: not known.
     """

@@ -105,14 +105,15 @@ class StateStepsSummary(Record):
     Attributes:
         before_ns, first_ns, after_ns: steps before a load, the first one after it, those that follow.
         load_ns: of the load of all parts.
-        alone_ns, beside_ns: steps in turns without and beside an asynchronous save.
+        alone_ns: steps in turns with those beside an asynchronous save.
+        beside_ns: of these, the steps that began while the save went on; NaN where none did.
         blocked_ns: how long the call of ``async_save`` kept training waiting.
         saved_ns: from the call until the save was done.
-        steps: beside one save; ``in_flight``: how many of these, in the mean, began while it went on.
+        steps: that were timed after the call of one save; ``in_flight``: how many of these began while it went on.
         in_flight: how many of these steps, in the mean, began while the save went on.
-        cost_ns: what one save costs training: how long it blocks, and by how much its steps are longer than as many
-            alone of the same round; median over rounds. NaN where its 95 % interval, ``cost_low_ns`` to
-            ``cost_high_ns``, holds zero, or there was only one round.
+        cost_ns: what one save costs training: how long it blocks, and by how much the steps that began while it went on
+            are longer than as many alone of the same round; median over rounds. NaN where its 95 % interval,
+            ``cost_low_ns`` to ``cost_high_ns``, holds zero, there was only one round, or not all of it is told.
         cost_low_ns: lower end of the 95 % interval of ``cost_ns``.
         cost_high_ns: upper end of it.
         file_bytes: of one save, all ranks' files together.

@@ -9,7 +9,7 @@ import pytest
 from dtbench.base.errors import PlanError
 from dtbench.base.units import MIB
 from dtbench.base.vocabulary import Axis, DeviceKind, Operation, Purpose
-from dtbench.plan.memory import estimate_state_bytes
+from dtbench.plan.memory import estimate_least_bytes, estimate_state_bytes
 from dtbench.plan.plan import Machine, make_plan, plan_for_check, plan_reference
 from dtbench.plan.traffic.ddp import ddp_bucket_bytes
 from dtbench.plan.traffic.formula import find_own_purposes
@@ -410,11 +410,12 @@ def test_parameters_and_flops_of_an_mlp_by_hand(scenario: Make) -> None:
 def test_a_sharded_model_needs_its_share_and_one_parameter_not_the_whole(scenario: Make) -> None:
     sgd = {"kind": "sgd"}
     model = {"dim": 64, "vocab_size": 250_000, "layers": 1}
-    whole = estimate_state_bytes(scenario(model=model, optimizer=sgd))
-    shared = estimate_state_bytes(scenario(model=model, optimizer=sgd, parallel={"kind": "fsdp2", "shards": 8}))
-    parameters = make_plan(scenario(model=model), LAPTOP).parameters or 0
-    assert whole == 2 * 4 * parameters
-    assert shared == 4 * parameters // 8 + 4 * 250_000 * 64
+    whole = scenario(model=model, optimizer=sgd)
+    shared = scenario(model=model, optimizer=sgd, parallel={"kind": "fsdp2", "shards": 8})
+    parameters = make_plan(whole, LAPTOP).parameters or 0
+    assert estimate_least_bytes(whole) == estimate_state_bytes(whole) == 2 * 4 * parameters
+    assert estimate_least_bytes(shared) == 4 * parameters // 8 + 4 * 250_000 * 64
+    assert make_plan(shared, LAPTOP).state_bytes == 2 * 4 * parameters // 8  # which is what is called state
 
 
 def test_ddp_cuts_buckets_in_the_order_of_backward(scenario: Make) -> None:

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 
+import pytest
+
 from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
 from dtbench.report.page.cell_page import MOST_OWNERS, MOST_PARAMETERS, cell_part
 from dtbench.report.page.page import Cell, Tone, words_of
@@ -111,7 +113,17 @@ def test_a_step_time_has_its_interval_and_the_middle_half_of_its_steps(make_ddp:
     )
 
 
-def test_a_pipelines_bubble_is_what_its_stages_stood_still_for_and_nothing_else(make_ddp: Make) -> None:
+@pytest.mark.parametrize(
+    ("unlike", "waited_ns", "said"),
+    [
+        (Cause.TAIL, 1, "6.00 ms per step (3.9 %)"),
+        (Cause.UNKNOWN, 1, "6.00 ms per step (3.9 %)"),
+        (Cause.UNKNOWN, None, "at least 6.00 ms per step (at least 3.9 %)"),  # whose other end is not known
+    ],
+)
+def test_a_pipelines_bubble_is_what_its_stages_stood_still_for_and_nothing_else(
+    make_ddp: Make, unlike: Cause, waited_ns: int | None, said: str
+) -> None:
     (purpose,) = make_ddp().purposes
     pipeline = purpose.model_copy(update={"purpose": Purpose.PIPELINE})
     owners = tuple(
@@ -122,12 +134,13 @@ def test_a_pipelines_bubble_is_what_its_stages_stood_still_for_and_nothing_else(
             cause=cause,
             exposed_ns=ms * MS,
             owner_exposed_ns=12 * MS,
+            skew_wait_ns=waited_ns,
         )
         for of, cause, ms in (
             (Purpose.PIPELINE, Cause.BUBBLE, 6),
-            (Purpose.PIPELINE, Cause.TAIL, 4),
+            (Purpose.PIPELINE, unlike, 4),
             (Purpose.OTHER, Cause.BUBBLE, 2),
         )
     )
     told = dict(lead_waits(make_ddp(update={"purposes": (pipeline,), "owners": owners})))
-    assert told["pipeline bubble"] == "6.00 ms per step (3.9 %)"  # of 152 ms
+    assert told["pipeline bubble"] == said  # of 152 ms

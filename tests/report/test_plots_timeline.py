@@ -1,6 +1,7 @@
 """One step by lane: the figure, by its artists."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,15 @@ def test_what_is_exposed_is_the_tables_number() -> None:
     for step, exposed_ns in traces.overlap.set_index("step")["exposed_comm_ns"].items():
         figure = traces.plot_timeline(int(str(step)))
         assert sum(end - start for start, end in pieces(figure, "exposed")) * MS == pytest.approx(exposed_ns, abs=50)
+
+
+def test_a_rank_without_a_trace_is_named_in_the_picture_and_in_words(tmp_path: Path) -> None:
+    whole = RECORDED / "pipelines" / "1f1b"
+    shutil.copy(whole / "rank0.json.gz", tmp_path)
+    for folder, lacking in ((whole, False), (tmp_path, True)):
+        traces = dtbench.read_trace(folder)
+        assert ("of rank 1 nothing is known to be of it" in title(traces.plot_timeline())) is lacking
+        assert ("Note: rank 1 of 2 is not drawn" in str(traces.timeline())) is lacking
 
 
 def test_left_out_the_step_is_a_typical_one_and_an_unknown_one_is_refused() -> None:

@@ -268,6 +268,31 @@ def test_a_stage_that_another_keeps_is_kept_by_the_schedule_and_by_no_late_rank(
     assert "waited for another stage" in said
 
 
+@pytest.mark.parametrize(
+    ("lost", "way", "lossy"),
+    [(range(2), "none", []), (range(1), "send", [0]), (range(1, 2), "recv", [1])],
+)
+def test_what_one_rank_lost_and_its_peer_shows_makes_bounds_of_its_times(
+    pipelines: Path, tmp_path: Path, lost: range, way: str, lossy: list[int]
+) -> None:
+    for rank in range(2):
+        trace = json.loads(gzip.decompress((pipelines / "interleaved" / f"rank{rank}.json.gz").read_bytes()))
+        if rank in lost:
+            names = (f"c10d::{way}", f"c10d::{way}_", f"gloo:{way}")
+            trace["traceEvents"] = [one for one in trace["traceEvents"] if one["name"] not in names]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    traces = analyze_traces([tmp_path])
+    least = "at least " if lossy else ""
+    answer = answer_lines(traces)
+    assert re.search(f"step [^,]*, {least}[0-9.]+ ms exposed", answer[0])
+    assert any(line.startswith(f"pipeline bubble {least}") and "n/a" not in line for line in answer)
+    advice = next(one for one in advise_traces(traces) if one.why.startswith("pipeline bubble"))
+    assert ("At most" in advice.words) is not bool(lossy)  # of what is known at least, no more than that is known
+    for one in traces.analyses:
+        assert [step.overlap.is_least for step in one.steps] == [one.rank in lossy] * 2
+        assert one.unseen == (24 if one.rank in lossy else 0)  # of 12 a step
+
+
 @pytest.mark.parametrize("name", SHARED)
 def test_ranks_that_share_nothing_but_sends_are_one_job(pipelines: Path, name: str) -> None:
     found = explain([analyze(pipelines / name / f"rank{rank}.json.gz") for rank in (0, 1)])

@@ -1,6 +1,7 @@
 """What a stage compares, and that one which compares nothing does not say that bits are equal; without ranks."""
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is what is tested here; install the extra `run`")
 
+import torch.distributed.checkpoint as dcp
 from torch import nn
 
 from dtbench.base.vocabulary import Stage, StatePart
+from dtbench.scenario.schema.state_dict import StateDict
+from dtbench.worker.extras.state_dict.async_save import AsyncSaveCost
 from dtbench.worker.extras.state_dict.stages import TrainingState, make_setting, make_work
 
 
@@ -59,3 +63,47 @@ def test_a_save_and_a_state_without_tensors_compare_nothing(
     assert make_work(Stage.SAVE, make_setting(training, StatePart.MODEL, tmp_path)).check(None) is None
     flatten = make_work(Stage.FLATTEN, make_setting(training, StatePart.OPTIMIZER, tmp_path))
     assert flatten.check(flatten.call(flatten.prepare())) is None
+
+
+class Late(Future[Any]):
+    """A save that copies nothing at its call, and writes what is there when somebody waits for it."""
+
+    def __init__(self, state: dict[str, Any], checkpoint_id: Path, **_: Any) -> None:
+        super().__init__()
+        self._write: Callable[[], Any] = lambda: dcp.save(state, checkpoint_id=checkpoint_id)
+
+    def result(self, timeout: float | None = None) -> Any:
+        if not self.done():
+            self.set_result(self._write())
+        return super().result(timeout)
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+@pytest.mark.parametrize("parts", [(StatePart.MODEL,), (StatePart.MODEL, StatePart.OPTIMIZER)])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_save_that_copies_after_its_call_shows_in_weights_that_no_step_changes(
+    lone_group: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    kind: Callable[..., Any],
+    parts: tuple[StatePart, ...],
+    *,
+    is_late: bool,
+) -> None:
+    model = nn.Linear(8, 8).to(torch.bfloat16)
+    optimizer = kind(model.parameters(), lr=0.0)  # as beside a save
+
+    def train() -> None:
+        model(torch.ones(4, 8, dtype=torch.bfloat16)).square().mean().backward()
+        optimizer.step()
+
+    train()
+    weights = model.weight.detach().clone()
+    if is_late:
+        monkeypatch.setattr(dcp, "async_save", Late)
+    asked = StateDict(stages=(), parts=parts, rounds=1, steps=2)
+    training = TrainingState(model, tuple(model.parameters()), optimizer, strict=True)
+    found = AsyncSaveCost(asked, training, train, tmp_path, torch.device("cpu")).run()
+    assert (found.mismatched >= 2) is is_late  # weight and bias
+    assert found.mismatched == 0 or is_late
+    assert torch.equal(model.weight, weights)

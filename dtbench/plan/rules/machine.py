@@ -5,7 +5,7 @@ from typing import Final
 
 from dtbench.base.units import count_things, format_bytes
 from dtbench.base.vocabulary import DeviceKind
-from dtbench.plan.memory import estimate_reference_bytes, estimate_state_bytes
+from dtbench.plan.memory import estimate_least_bytes, estimate_reference_bytes
 from dtbench.plan.rules.problems import RANK_PROBLEMS
 from dtbench.plan.rules.refusals import REFUSALS
 from dtbench.plan.rules.rule import ON_CPU, ON_CUDA, Case, Rule, find_reasons
@@ -30,11 +30,12 @@ def _check_ranks(case: Case) -> Iterator[str]:
 def _check_memory(case: Case) -> Iterator[str]:
     scenario, ranks, memory_bytes = case.scenario, case.ranks, case.memory_bytes
     assert memory_bytes is not None
-    needed = ranks * estimate_state_bytes(scenario)
+    needed = ranks * estimate_least_bytes(scenario)
     if needed > memory_bytes:
         yield (
-            f"{ranks} ranks need at least {format_bytes(needed)} for weights, gradients and optimizer state, and this "
-            f"machine has {format_bytes(memory_bytes)}; make the model smaller, for example with --set model.layers=..."
+            f"{ranks} ranks need at least {format_bytes(needed)} for weights, gradients and optimizer state or to draw "
+            f"the weights, and this machine has {format_bytes(memory_bytes)}; make the model smaller, for "
+            "example with --set model.layers=..."
         )
     reference = estimate_reference_bytes(scenario)
     if scenario.correctness.enabled and needed <= memory_bytes < reference:

@@ -156,7 +156,7 @@ def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":
         shown,
         STAGE_WORK.tabulate(spans),
         apart={one.rank for one in spans.ranks if not one.place.is_aligned},
-        every={one.rank for one in traces.analyses},
+        every=traces.every_rank,
     )
 
 

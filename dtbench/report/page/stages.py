@@ -54,7 +54,7 @@ def _lines(cell: CellSummary) -> Iterator[Line]:
             yield Line(sentence, Tone.BAD)
     if (sentence := saved_sentence(cell.state_steps)) is not None:
         yield Line(sentence, Tone.BAD)
-    yield from lines(step_sentences(cell.state_steps))
+    yield from lines(step_sentences(cell.state_steps, is_judged=not cell.is_state_disturbed))
 
 
 def _words(row: StageSummary, marks: Marks) -> tuple[str | Cell, ...]:
@@ -117,7 +117,7 @@ def traffic_sentence(row: StageSummary) -> str | None:
     return f"{row.stage} of the {row.part}: {sent}: {planned or 'nothing'}"
 
 
-def step_sentences(steps: StateStepsSummary | None) -> Iterator[str]:
+def step_sentences(steps: StateStepsSummary | None, *, is_judged: bool) -> Iterator[str]:
     """Say what a load and a save cost training."""
     if steps is None:
         return
@@ -128,19 +128,27 @@ def step_sentences(steps: StateStepsSummary | None) -> Iterator[str]:
     )
     yield (
         f"an asynchronous save of {format_bytes(steps.file_bytes)} blocks training for {format_ns(steps.blocked_ns)} "
-        f"and is done after {format_ns(steps.saved_ns)}; of {steps.steps} steps beside it {steps.in_flight:.3g} began "
-        f"before that, and one takes {format_ns(steps.beside_ns)} instead of {format_ns(steps.alone_ns)}: "
-        f"{_cost_words(steps)}"
+        f"and is done after {format_ns(steps.saved_ns)}; of {steps.steps} steps after the call {steps.in_flight:.3g} "
+        f"began before that, and one of these takes {format_ns(steps.beside_ns)} instead of "
+        f"{format_ns(steps.alone_ns)}: {_cost_words(steps, is_judged=is_judged)}"
     )
 
 
-def _cost_words(steps: StateStepsSummary) -> str:
+def _cost_words(steps: StateStepsSummary, *, is_judged: bool) -> str:
+    """Say what a save costs training; where others had the cores, that no time of it is judged."""
+    if not is_judged:
+        return "what it costs training in all is not judged, since others had the cores"
+    is_beside_lost = steps.in_flight > 0 and math.isnan(steps.beside_ns)
+    if is_beside_lost or math.isnan(steps.blocked_ns + steps.saved_ns + steps.alone_ns):
+        return "what it costs training in all is n/a, since not every save and step is told of every rank"
     if math.isnan(steps.cost_low_ns):
         return "what it costs training in all cannot be told from one round"
     interval = f"95 % interval {format_ns(steps.cost_low_ns)} to {format_ns(steps.cost_high_ns)}"
     if math.isnan(steps.cost_ns):
         return f"what it costs training in all cannot be told ({interval})"
-    return f"{format_ns(steps.cost_ns)} of training in all ({interval}), {format_ns(steps.cost_ns_per_mib)} per MiB"
+    extent = "in these steps" if steps.in_flight >= steps.steps else "in all"  # a save that outlasts them costs more
+    cost = f"{format_ns(steps.cost_ns)} of training {extent}"
+    return f"{cost} ({interval}), {format_ns(steps.cost_ns_per_mib)} per MiB"
 
 
 def saved_sentence(steps: StateStepsSummary | None) -> str | None:

@@ -8,6 +8,7 @@ from dtbench.base.errors import StoreError
 from dtbench.base.units import count_things
 from dtbench.report.timeline.document import TimelineDocument, make_document
 from dtbench.report.timeline.page import timeline_html, timeline_page
+from dtbench.report.words.visible import spell_controls
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_run
 from dtbench.store.write import write_text
@@ -45,7 +46,8 @@ class Timeline:
         ranks, steps = len(self.document.ranks), len(self.document.shown_steps)
         spans = sum(len(lane.start) for rank in self.document.ranks for lane in rank.lanes)
         counted = [count_things(ranks, "rank"), count_things(steps, "step"), count_things(spans, "span")]
-        return f"timeline of {', '.join(counted)}; save() writes a page"
+        said = f"timeline of {', '.join(counted)}; save() writes a page"
+        return spell_controls("\n".join([said, *(f"Note: {note}" for note in self.document.notes)]))
 
 
 def make_timeline(traces: TraceSet, *, steps: Steps = None, title: str = "", most_spans: int = MOST_SPANS) -> Timeline:

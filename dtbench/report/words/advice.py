@@ -179,7 +179,15 @@ def of_run(row: "OwnerSummary") -> Loss:
     )
 
 
-def advise(rows: Sequence[Loss], ran: Ran, *, step_ns: float, comm_ns: float) -> list[Advice]:
+def is_bubble_least(rows: Sequence[Loss]) -> bool:
+    """Tell whether stages may have stood still longer than rows say: for what, is not known without the other end."""
+    pipeline = (row for row in rows if row.purpose is Purpose.PIPELINE)
+    return any(row.cause is Cause.UNKNOWN and row.carried.skew_wait_ns is None for row in pipeline)
+
+
+def advise(
+    rows: Sequence[Loss], ran: Ran, *, step_ns: float, comm_ns: float, are_all_seen: bool = True
+) -> list[Advice]:
     """Say what would change the largest losses, largest first, each sentence once; then what would tell the unknown.
 
     Where more is unknown than any cause explains, what would tell most of it comes first of all.
@@ -190,7 +198,9 @@ def advise(rows: Sequence[Loss], ran: Ran, *, step_ns: float, comm_ns: float) ->
         step_ns: what a step took, whole traces otherwise.
         comm_ns: in which, on the rank that has most of it, any communication was under way: nothing can gain more; NaN:
             not known.
+        are_all_seen: False: there are collectives that are in no row, as they were not seen to run.
     """
+    is_bubble_known = are_all_seen and not is_bubble_least(rows)
     groups: dict[str, list[Loss]] = {}
     for row in sorted(rows, key=lambda row: -row.exposed_ns):
         groups.setdefault(advise_loss(row, ran), []).append(row)
@@ -208,7 +218,8 @@ def advise(rows: Sequence[Loss], ran: Ran, *, step_ns: float, comm_ns: float) ->
         ordered = [first, *(one for one in ordered if one is not first)]
     found, before = list[Advice](), set[tuple[str, Purpose, Operation | None]]()
     for words, group in ordered:
-        bound = _bound(group, step_ns, comm_ns)
+        is_bounded = group[0].cause is not Cause.BUBBLE or is_bubble_known
+        bound = _bound(group, step_ns, comm_ns) if is_bounded else ""
         is_unknown = group[0].cause is Cause.UNKNOWN
         exposed_ns = sum(row.exposed_ns for row in group)
         found.append(

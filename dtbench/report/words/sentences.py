@@ -12,7 +12,7 @@ from dtbench.base.units import NS_PER_MS, NS_PER_S, count_things, format_bytes, 
 from dtbench.base.vocabulary import REDUCTIONS, Cause, DeviceKind, Operation, Phase, Purpose, StageOutcome
 from dtbench.plan.plan import Plan
 from dtbench.plan.traffic.formula import find_own_purposes
-from dtbench.report.words.advice import advise, of_run
+from dtbench.report.words.advice import advise, is_bubble_least, of_run
 from dtbench.report.words.causes import describe_cause, describe_leading, name_collective
 from dtbench.report.words.cell_knobs import describe_cell
 from dtbench.report.words.doubts import NO_FINDING, NOT_ALL_OWNERS, NOT_SEEN, NOT_WHOLE, UNSEEN_CONSUMER, say_doubts
@@ -155,8 +155,9 @@ def _bubble_sentence(cell: CellSummary, pipeline: PurposeSummary) -> str:
         return f"n/a: {why_no_total(cell)}"
     part = parts.pop()
     share = fraction_of(bubble_ns, profiled_step_ns(cell)) if part == cell.part else NAN
-    said, shown = (bound_below(cell, words) for words in (format_ns(bubble_ns), format_fraction(share)))
-    return f"{name_part(part)}{said} per step ({shown})"
+    least = "at least " if cell.is_least or is_bubble_least([of_run(row) for row in rows]) else ""
+    shown = "n/a" if math.isnan(share) else f"{least}{format_fraction(share)}"
+    return f"{name_part(part)}{least}{format_ns(bubble_ns)} per step ({shown})"
 
 
 MOST_ADVICE = 2

@@ -14,7 +14,7 @@ from dtbench.base.units import (
     name_ranks,
 )
 from dtbench.base.vocabulary import Cause, MissingInput, Purpose
-from dtbench.report.words.advice import Advice, advise, of_traces
+from dtbench.report.words.advice import Advice, advise, is_bubble_least, of_traces
 from dtbench.report.words.causes import MISSING_WORDS, describe_exposed_owner, describe_leading
 from dtbench.report.words.doubts import UNSEEN_CONSUMER, doubt_lines
 from dtbench.report.words.knobs import describe_traces
@@ -49,15 +49,6 @@ _UNTIED: Final = {
     "ambiguous": "with several launches",
     "without_operator": "launched outside any operator",
 }
-
-_OTHER_ENDS: Final = {
-    MissingInput.RANKS,
-    MissingInput.CLOCKS,
-    MissingInput.EVENTS,
-    MissingInput.GROUP,
-    MissingInput.WAITS,
-}
-"""What is missing where it is not known when other ranks began."""
 
 _MUCH_BESIDE: Final = 0.05
 """Part of a wait from which compute beside it is told: copies into buffers on other streams take less."""
@@ -234,7 +225,7 @@ def advise_traces(traces: TraceSet) -> list[Advice]:
     known_ns = [time_ns for time_ns in comms_ns if time_ns is not None]
     comm_ns = max(known_ns) if len(known_ns) == len(comms_ns) else math.nan
     step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns
-    return advise(losses, describe_traces(traces), step_ns=step_ns, comm_ns=comm_ns)
+    return advise(losses, describe_traces(traces), step_ns=step_ns, comm_ns=comm_ns, are_all_seen=not mean.lost)
 
 
 def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
@@ -276,7 +267,7 @@ def _bubble_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
     bubble_ns = sum(row.exposed_ns for row in rows if row.cause is Cause.BUBBLE) / mean.windows
     per = "step" if mean.are_steps else "trace"
     share = format_fraction(divide(bubble_ns, mean.overlap.step_ns))
-    least = "at least " if any(_OTHER_ENDS & set(row.missing) for row in rows) else ""
+    least = "at least " if mean.lost or is_bubble_least([of_traces(row) for row in rows]) else ""
     return [f"pipeline bubble {least}{format_ns(bubble_ns)} per {per} ({least}{share})"]
 
 

@@ -2,15 +2,12 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Sequence
 from typing import TypedDict
 
-from dtbench.base.units import MIB
 from dtbench.runs.cell.stage_plan import StagePlan
-from dtbench.runs.cell.statistics import summarize
-from dtbench.runs.cell.summarize_overlap import find_launches_part
 from dtbench.runs.cell.summarize_stages import summarize_stages
+from dtbench.runs.cell.summarize_state_steps import summarize_state_steps
 from dtbench.runs.cell.worst_ranks import most_state_taken, worst_canary
 from dtbench.runs.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.runs.reading.cell_data import CellData
@@ -19,8 +16,6 @@ from dtbench.runs.summary import BranchSummary, ExposureSummary, ProbeSummary
 from dtbench.seeds.functions import stem_of
 from dtbench.store.records.canary import CanaryResult
 from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes
-from dtbench.store.records.rank import RankRecord
-from dtbench.store.records.state import StateStepsRecord
 
 
 class ExtrasOfCell(TypedDict):
@@ -48,7 +43,9 @@ def summarize_extras(data: CellData, profiler_low: float) -> ExtrasOfCell:
         probes=summarize_probes([probes for record in ranks if (probes := record.extras.probes) is not None]),
         canary=worst_canary(ranks),
         stages=summarize_stages(launches, _plan_stages(data)),
-        state_steps=summarize_state_steps(launches, data.cell.plan.ranks),
+        state_steps=summarize_state_steps(
+            launches, data.cell.plan.ranks, data.cell.scenario.state_dict if data.cell.scenario else None
+        ),
         state_taken_fraction=most_state_taken(ranks),
     )
 
@@ -124,67 +121,3 @@ def _summarize_branch(name: str, functions: Sequence[ProbedFunction]) -> BranchS
 def _mean_per_call(counted: Sequence[ProbedFunction] | Sequence[ProbedBranch]) -> float:
     calls = sum(one.calls for one in counted)
     return sum(one.total_ns for one in counted) / calls if calls else math.nan
-
-
-_Times = Callable[[StateStepsRecord], Sequence[int]]
-
-
-def summarize_state_steps(launches: Mapping[int, Sequence[RankRecord]], ranks: int) -> StateStepsSummary | None:
-    """Return what steps and saves took, over launches of which every rank tells; None where there is none.
-
-    Args:
-        launches: the records of each launch's ranks, by the number of the launch.
-        ranks: that each has.
-    """
-    every = {launch: [_steps_of(record) for record in records] for launch, records in launches.items()}
-    by_launch = {launch: [steps for steps in found if steps is not None] for launch, found in every.items()}
-    by_launch = {launch: found for launch, found in by_launch.items() if len(found) == ranks}
-    told = list(by_launch.values())
-    if not told:
-        return None
-
-    def median(times: _Times) -> float:
-        return summarize([float(one) for ranks in told for one in _slowest(ranks, times)]).median
-
-    records = [record for ranks in told for record in ranks]
-    first = records[0]
-    steps = len(first.beside_ns) // len(first.blocked_ns)
-    cost = summarize([cost_ns for ranks in told for cost_ns in _cost_rounds(ranks, steps)])
-    cost_ns = cost.median if cost.low > 0 or cost.high < 0 else math.nan
-    file_bytes = max(record.file_bytes for record in records)
-    return StateStepsSummary(
-        before_ns=median(lambda one: one.before_ns),
-        load_ns=median(lambda one: (one.load_ns,)),
-        first_ns=median(lambda one: (one.first_ns,)),
-        after_ns=median(lambda one: one.after_ns),
-        alone_ns=median(lambda one: one.alone_ns),
-        beside_ns=median(lambda one: one.beside_ns),
-        blocked_ns=median(lambda one: one.blocked_ns),
-        saved_ns=median(lambda one: one.saved_ns),
-        steps=steps,
-        in_flight=fmean(record.in_flight / len(record.blocked_ns) for record in records),
-        cost_ns=cost_ns,
-        cost_low_ns=cost.low,
-        cost_high_ns=cost.high,
-        file_bytes=file_bytes,
-        cost_ns_per_mib=cost_ns * MIB / file_bytes,
-        mismatched=sum(record.mismatched for record in records),
-        known_part=find_launches_part(list(by_launch), list(launches)),
-    )
-
-
-def _steps_of(record: RankRecord) -> StateStepsRecord | None:
-    return None if record.extras.state_dict is None else record.extras.state_dict.steps
-
-
-def _cost_rounds(ranks: Sequence[StateStepsRecord], steps: int) -> Iterator[float]:
-    """Yield what each round's save cost: its call, and its steps less as many alone that the same round ran before."""
-    alone_ns, beside_ns = (_slowest(ranks, times) for times in (lambda one: one.alone_ns, lambda one: one.beside_ns))
-    for place, blocked_ns in enumerate(_slowest(ranks, lambda one: one.blocked_ns)):
-        of_round = slice(place * steps, (place + 1) * steps)
-        yield float(blocked_ns + sum(beside_ns[of_round]) - sum(alone_ns[of_round]))
-
-
-def _slowest(ranks: Sequence[StateStepsRecord], times: _Times) -> list[int]:
-    """Return each step's time on the rank where it took longest."""
-    return [max(one) for one in zip(*(times(record) for record in ranks), strict=True)]

@@ -9,6 +9,7 @@ from dtbench.traces.causes.exposed_owners import ExplainedRank, ExposedOwner, ra
 from dtbench.traces.causes.lag import withhold_lag
 from dtbench.traces.causes.split import CausePart, CauseSplit, leave_unknown, split_exposed
 from dtbench.traces.causes.unwaited import withhold_unwaited
+from dtbench.traces.job.lacking_ends import doubt_steps_lacking, find_lacking_ends
 from dtbench.traces.job.set_clocks import leave_out_cut, leave_out_settings
 from dtbench.traces.job.step_shifts import find_step_shifts, note_step_shifts, renumber_steps
 from dtbench.traces.job.told_purposes import find_one_sided, find_told_purposes, give_purposes
@@ -60,6 +61,9 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
         over_ranks = replace(over_ranks, notes=(*over_ranks.notes, *notes))
     one_sided = find_one_sided(over_ranks.transfers, [one.timeline for one in analyses])
     analyses = [give_purposes(one, one_sided[one.rank]) if one.rank in one_sided else one for one in analyses]
+    if over_ranks.is_one_job:
+        lacking = find_lacking_ends([one.timeline for one in analyses])
+        analyses = [doubt_steps_lacking(one, lacking[one.rank]) if one.rank in lacking else one for one in analyses]
     set_in = over_ranks.clocks.astray.set_in
     analyses = [leave_out_settings(one, set_in.get(one.rank)) for one in leave_out_cut(analyses)]
     job_size = max((one.timeline.told_size or 0 for one in analyses), default=0) or None

@@ -76,6 +76,11 @@ class TraceSet:
     late_ranks: tuple[LateRank, ...] = ()
 
     @property
+    def every_rank(self) -> frozenset[int]:
+        """Ranks of the job, with and without a trace, as far as any trace says how many there are."""
+        return frozenset(range(self.world_size or 0)).union(one.rank for one in self.analyses)
+
+    @property
     def rank_doubts(self) -> tuple[Misfit, ...]:
         """Why nothing may be judged by these traces: some do not, or not surely, fit the others."""
         misfits = self.over_ranks.misfits

@@ -110,6 +110,7 @@ class TraceAnalysis:
             those are called on which something ran.
         purpose_sources: from which purposes are accounted for anew.
         untold: collectives of which it is not known what they were for, with what they may be for.
+        lacking: sends and receives of which other ranks' traces hold the other ends, and it holds nothing.
     """
 
     path: str
@@ -139,6 +140,7 @@ class TraceAnalysis:
     set_steps: tuple[int, ...] | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
     untold: Untold = field(default_factory=dict)
+    lacking: int = 0
 
     @property
     def rank(self) -> int:
@@ -157,8 +159,8 @@ class TraceAnalysis:
 
     @property
     def unseen(self) -> int:
-        """Count the collectives that were issued and not seen to run: each may have been exposed."""
-        return self.unmatched + len(self.timeline.unseen)
+        """Count the collectives that were issued, here or as peers show, and not seen to run: each may be exposed."""
+        return self.unmatched + len(self.timeline.unseen) + self.lacking
 
     @property
     def exposed_ns(self) -> tuple[int, ...]:

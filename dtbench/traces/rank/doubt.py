@@ -76,7 +76,7 @@ class Losses:
 
     def doubt_overlaps(self, overlaps: Sequence[Overlap]) -> list[Overlap]:
         """Return the account of each window with what is lost of it: a bound, or communication that was seen alone."""
-        bounds = [_doubt_overlap(one) if lost else one for one, lost in zip(overlaps, self.counts, strict=True)]
+        bounds = [doubt_overlap(one) if lost else one for one, lost in zip(overlaps, self.counts, strict=True)]
         known = (_leave_copies(one) if lost else one for one, lost in zip(bounds, self.are_copies_lost, strict=True))
         *steps, whole = known
         is_lost = self.are_kernels_lost[:-1]
@@ -101,7 +101,7 @@ class Losses:
         return tuple(count > 0 or self.before.has_comm(place) for place, count in enumerate(self.counts))
 
 
-def _doubt_overlap(one: Overlap) -> Overlap:
+def doubt_overlap(one: Overlap) -> Overlap:
     """Return an account as a bound: without zeros of communication, and without what is left over where one is gone."""
     exposed_ns = one.exposed_comm_ns or None
     return replace(

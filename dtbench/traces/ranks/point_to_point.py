@@ -11,14 +11,18 @@ are lost only what is the same whichever these are::
 
     sends        8 16 8         one of 8 bytes is lost: the first two are those of the first two receives, whichever
     receives     8 16 8 8       that is, and of the third it is not told
+
+Where a schedule names what is sent (``PP:0SEND_F1``), no two of other names are one; nor, of steps that both ranks
+number alike, two of other steps.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from dtbench.base.stage_ranges import Hop, find_hops
 from dtbench.base.vocabulary import Operation
 from dtbench.traces.ranks.align import ABSENT, Series, line_up
 from dtbench.traces.ranks.clocks.clocks import Clocks
@@ -111,23 +115,59 @@ def match_transfers(timelines: Sequence[RankTimeline], clocks: Clocks) -> Transf
     return Transfers(tuple(ordered), dict(counts), dict(Counter(_find_untold(sorted(alone), by_rank))))
 
 
+@dataclass(frozen=True)
+class _End:
+    """What of a send or receive tells which other one is its other end.
+
+    Attributes:
+        size_bytes: payload; None: not said.
+        step: number of the step that issued it; None: none did.
+        hops: which its schedule may mean by it; empty: nothing names it.
+    """
+
+    size_bytes: int | None
+    step: int | None
+    hops: frozenset[Hop]
+
+    @classmethod
+    def of(cls, timeline: RankTimeline, event: int) -> "_End":
+        """Return what one event tells."""
+        one, step = timeline.collectives[event], timeline.step_of[event]
+        return cls(
+            one.size_bytes,
+            None if step is None else timeline.step_numbers[step],
+            find_hops(one.above, one.operation),
+        )
+
+    def is_named_as(self, other: "_End") -> bool:
+        """Tell whether no name contradicts that two are one."""
+        return not self.hops or not other.hops or bool(self.hops & other.hops)
+
+    def may_be(self, other: "_End") -> bool:
+        """Tell whether neither size nor name contradicts that two are one."""
+        return self.size_bytes == other.size_bytes and self.is_named_as(other)
+
+    def is_of_step_of(self, other: "_End") -> bool:
+        """Tell whether no step contradicts that two are one."""
+        return None in (self.step, other.step) or self.step == other.step
+
+
 def _find_untold(alone: Sequence[tuple[int, int]], by_rank: Mapping[int, RankTimeline]) -> Iterator[int]:
     """Yield the rank of each end that is alone and that another that is alone, too, may belong to."""
-    ends = [(rank, by_rank[rank].collectives[event]) for rank, event in alone]
-    opposite = defaultdict[tuple[Operation | None, int | None], list[tuple[int, Collective]]](list)
-    for rank, one in ends:
-        opposite[one.operation, one.peer].append((rank, one))
-    for rank, one in ends:
+    ends = [(rank, by_rank[rank].collectives[event], _End.of(by_rank[rank], event)) for rank, event in alone]
+    opposite = defaultdict[tuple[Operation | None, int | None], list[tuple[int, Collective, _End]]](list)
+    for rank, one, end in ends:
+        opposite[one.operation, one.peer].append((rank, one, end))
+    for rank, one, end in ends:
         other = Operation.RECV if one.operation is Operation.SEND else Operation.SEND
         may_be = [*opposite[other, rank], *opposite[other, None]]
-        if any(_may_meet(one, there, end) for there, end in may_be if there != rank):
+        if any(one.peer in (None, at) and _may_meet(end, there) for at, _, there in may_be if at != rank):
             yield rank
 
 
-def _may_meet(one: Collective, rank: int, other: Collective) -> bool:
-    """Tell whether one may be sent to, or come from, another of a rank that does not contradict it."""
-    sizes = {one.size_bytes, other.size_bytes} - {None}
-    return one.peer in (None, rank) and len(sizes) < 2
+def _may_meet(one: _End, other: _End) -> bool:
+    """Tell whether nothing that two say contradicts that they are one; what a side does not say contradicts nothing."""
+    return len({one.size_bytes, other.size_bytes} - {None}) < 2 and one.is_named_as(other)
 
 
 def _pair_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list[tuple[int, int, int, int]]:
@@ -153,45 +193,53 @@ def _pair_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list
 def _pair_in_order(
     sender: RankTimeline, receiver: RankTimeline, sends: Sequence[int], receives: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Pair the sends to one peer with its receives; where one side lacks some, a device's ends decide."""
-    mine, others = _series(sender, sends), _series(receiver, receives)
-    if np.array_equal(mine.token, others.token):
+    """Pair the sends to one peer with its receives; where one side lacks some, names, or a device's ends, decide."""
+    mine, others = [_End.of(sender, send) for send in sends], [_End.of(receiver, one) for one in receives]
+    if _are_whole(mine, others, are_steps_alike=sender.step_numbers == receiver.step_numbers):
         return list(zip(sends, receives, strict=True))
-    if not (sender.is_device and receiver.is_device):
-        return _pair_by_order(sender, receiver, sends, receives)
-    rows = line_up([mine, others])
-    return [(sends[send], receives[receive]) for send, receive in rows[(rows != ABSENT).all(axis=1)].tolist()]
+    if sender.is_device and receiver.is_device:
+        rows = line_up([_series(sender, sends), _series(receiver, receives)])
+        pairs = rows[(rows != ABSENT).all(axis=1)].tolist()
+    else:
+        pairs = _pair_by_order(mine, others)
+    return [(sends[send], receives[receive]) for send, receive in pairs if mine[send].is_named_as(others[receive])]
 
 
-def _pair_by_order(
-    sender: RankTimeline, receiver: RankTimeline, sends: Sequence[int], receives: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Pair, step by step, what belongs together whichever of a side's are lost."""
+def _are_whole(mine: Sequence[_End], others: Sequence[_End], *, are_steps_alike: bool) -> bool:
+    """Tell whether the first of one side may be the first of the other, and so on: of steps numbered alike, in each."""
+    return len(mine) == len(others) and all(
+        one.may_be(other) and (not are_steps_alike or one.is_of_step_of(other))
+        for one, other in zip(mine, others, strict=True)
+    )
+
+
+def _pair_by_order(mine: Sequence[_End], others: Sequence[_End]) -> list[tuple[int, int]]:
+    """Pair, step by step and name by name where all bear one, what belongs together whichever of a side's are lost."""
     pairs: list[tuple[int, int]] = []
-    own, others = _split_by_step(sender, sends), _split_by_step(receiver, receives)
-    for step in own.keys() & others.keys():
-        mine, theirs = _series(sender, own[step]).token.tolist(), _series(receiver, others[step]).token.tolist()
-        is_sender_whole = len(mine) >= len(theirs)
-        placed = _place_surely(theirs, mine) if is_sender_whole else _place_surely(mine, theirs)
+    are_named = all(len(one.hops) == 1 for one in (*mine, *others))
+    own, theirs = _split_by_step(mine, are_named=are_named), _split_by_step(others, are_named=are_named)
+    for key in own.keys() & theirs.keys():
+        sends, receives = [mine[place] for place in own[key]], [others[place] for place in theirs[key]]
+        is_sender_whole = len(sends) >= len(receives)
+        placed = _place_surely(receives, sends) if is_sender_whole else _place_surely(sends, receives)
         for part, whole in placed:
             send, receive = (whole, part) if is_sender_whole else (part, whole)
-            pairs.append((own[step][send], others[step][receive]))
+            pairs.append((own[key][send], theirs[key][receive]))
     return sorted(pairs)
 
 
-def _split_by_step(timeline: RankTimeline, events: Sequence[int]) -> dict[int | None, list[int]]:
-    """Return events by the number of the step that issued them; None: none did."""
-    found = defaultdict[int | None, list[int]](list)
-    for event in events:
-        step = timeline.step_of[event]
-        found[None if step is None else timeline.step_numbers[step]].append(event)
+def _split_by_step(ends: Sequence[_End], *, are_named: bool) -> dict[Hashable, list[int]]:
+    """Return places by the number of the step that issued them, where asked for by hop, too."""
+    found = defaultdict[Hashable, list[int]](list)
+    for place, one in enumerate(ends):
+        found[one.step, one.hops if are_named else None].append(place)
     return found
 
 
-def _place_surely(part: Sequence[int], whole: Sequence[int]) -> list[tuple[int, int]]:
+def _place_surely(part: Sequence[_End], whole: Sequence[_End]) -> list[tuple[int, int]]:
     """Return the places of a part of a sequence that are the same wherever the rest of it lay.
 
-    >>> _place_surely([8, 16, 8], [8, 16, 8, 8])
+    >>> _place_surely(*([_End(size, None, frozenset()) for size in sizes] for sizes in ([8, 16, 8], [8, 16, 8, 8])))
     [(0, 0), (1, 1)]
     """
     first, last = _place_early(part, whole), _place_early(part[::-1], whole[::-1])
@@ -201,12 +249,12 @@ def _place_surely(part: Sequence[int], whole: Sequence[int]) -> list[tuple[int, 
     return [(place, early) for place, (early, late) in enumerate(zip(first, back, strict=True)) if early == late]
 
 
-def _place_early(part: Sequence[int], whole: Sequence[int]) -> list[int] | None:
+def _place_early(part: Sequence[_End], whole: Sequence[_End]) -> list[int] | None:
     """Return the earliest place of each of a part in a sequence, in order; None: it is no part of that."""
     places: list[int] = []
     for one in part:
         start = places[-1] + 1 if places else 0
-        found = next((place for place in range(start, len(whole)) if whole[place] == one), None)
+        found = next((place for place in range(start, len(whole)) if one.may_be(whole[place])), None)
         if found is None:
             return None
         places.append(found)

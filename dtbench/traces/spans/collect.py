@@ -172,10 +172,9 @@ def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_span
 
 def _note_traceless(traces: TraceSet) -> Iterator[Note]:
     """Name the ranks of the job of which no trace is there."""
-    size = traces.world_size or 0
-    traceless = sorted(set(range(size)) - {one.rank for one in traces.analyses})
+    traceless = sorted(traces.every_rank - {one.rank for one in traces.analyses})
     if traceless:
-        yield NoTraceDrawn(tuple(traceless), size)
+        yield NoTraceDrawn(tuple(traceless), traces.world_size or 0)
 
 
 def _read_rank(analysis: TraceAnalysis, file: TraceFile) -> _Rank:

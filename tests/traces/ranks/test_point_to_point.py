@@ -12,6 +12,7 @@ from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.ranks.job import check_transfers
 from dtbench.traces.ranks.point_to_point import match_transfers
+from dtbench.traces.time.coverage import Window
 from dtbench.traces.time.intervals import unite
 from dtbench.traces.timeline import RankTimeline
 
@@ -59,7 +60,7 @@ def test_a_lost_send_spoils_no_other_pair(jobs: Any, lost: int, sizes: list[int]
 def test_pairs_of_other_groups_and_peers_do_not_mix(jobs: Any) -> None:
     sender = make(jobs, 0, SENDS[:2], [8, 8])
     other = [replace(one, group="7") for one in make(jobs, 0, SENDS[2:], [8, 8]).collectives]
-    sender = replace(sender, collectives=(*sender.collectives, *other))
+    sender = jobs.timeline(0, (*sender.collectives, *other))
     receiver = make(jobs, 1, RECEIVES, [8] * 4)
     moved = [replace(one, group=group) for one, group in zip(receiver.collectives, "7070", strict=True)]
     found = match_transfers([sender, replace(receiver, collectives=tuple(moved))], IN_STEP)
@@ -124,6 +125,61 @@ def test_over_gloo_what_may_belong_to_several_is_paired_with_none(
     alone = {rank: count for rank, count in ((0, 3 - len(pairs)), (1, 4 - len(pairs))) if count}
     assert found.alone == alone
     assert all(found.untold.get(rank, 0) <= count for rank, count in alone.items())
+
+
+def name(timeline: RankTimeline, names: Sequence[str], *, is_device: bool = False) -> RankTimeline:
+    """Put each send or receive into a range of a schedule."""
+    collectives = [
+        replace(one, above=(f"PP:{said}",) if said else ())
+        for one, said in zip(timeline.collectives, names, strict=True)
+    ]
+    return replace(timeline, collectives=tuple(collectives), is_device=is_device)
+
+
+SENT, RECEIVED = ("0SEND_F0", "0SEND_F1", "2SEND_B0", "2SEND_F0"), ("1RECV_F0", "1RECV_F1", "1RECV_B0", "3RECV_F0")
+
+
+@pytest.mark.parametrize("is_device", [False, True])
+def test_each_side_lost_another_and_names_tell_which_are_one(jobs: Any, *, is_device: bool) -> None:
+    """As many on both sides, all of one size: by counting each would be taken for the one after it."""
+    sender = name(make(jobs, 0, SENDS, [8] * 4), SENT, is_device=is_device)
+    receiver = name(make(jobs, 1, RECEIVES, [8] * 4), RECEIVED, is_device=is_device)
+    found = match_transfers([jobs.drop(sender, 0), jobs.drop(receiver, 3)], IN_STEP)
+    assert [(one.send, one.receive) for one in found.matched] == [(0, 1), (1, 2)]
+    assert (found.alone, found.untold) == ({0: 1, 1: 1}, {})  # what is left bears other names
+    notes = check_transfers([sender, receiver], found, IN_STEP)
+    assert {type(note) for note in notes} == {NoOtherEnd}
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "is_first"),
+    [
+        (SENT, RECEIVED, True),
+        (SENT, ("", "", "", ""), True),  # a rank that was recorded without these ranges contradicts nothing
+        (("(0SEND_F0;0RECV_B1)P2P", *SENT[1:]), ("(1RECV_F0;1SEND_B1)P2P", *RECEIVED[1:]), True),
+        (("(0SEND_F0;0SEND_F1)P2P", *SENT[1:]), RECEIVED, True),
+        (SENT, ("1RECV_F4", *RECEIVED[1:]), False),  # another micro-batch
+        (SENT, ("1RECV_B1", *RECEIVED[1:]), False),  # the other way
+        (SENT, ("5RECV_F0", *RECEIVED[1:]), False),  # another stage
+    ],
+)
+def test_what_is_named_otherwise_is_not_one(
+    jobs: Any, sent: Sequence[str], received: Sequence[str], *, is_first: bool
+) -> None:
+    sender, receiver = make(jobs, 0, SENDS, [8] * 4), make(jobs, 1, RECEIVES, [8] * 4)
+    found = match_transfers([name(sender, sent), name(receiver, received)], IN_STEP)
+    assert [(one.send, one.receive) for one in found.matched] == [(i, i) for i in range(0 if is_first else 1, 4)]
+
+
+@pytest.mark.parametrize(("numbers", "pairs"), [((3, 4), 0), ((4, 5), 3)])
+def test_as_many_in_unlike_steps_are_not_one_by_one(jobs: Any, numbers: tuple[int, int], pairs: int) -> None:
+    """Of the first step a send is lost, of the second a receive; where ranks number steps unlike, that says nothing."""
+    facts: dict[str, Any] = {"steps": (Window(0, 200_000), Window(200_000, 400_000)), "is_device": False}
+    sender = replace(make(jobs, 0, SENDS, [8] * 4), step_of=(0, 0, 1, 1), step_numbers=(3, 4), **facts)
+    receiver = replace(make(jobs, 1, RECEIVES, [8] * 4), step_of=(0, 0, 1, 1), step_numbers=numbers, **facts)
+    found = match_transfers([jobs.drop(sender, 0), jobs.drop(receiver, 3)], IN_STEP)
+    assert len(found.matched) == pairs
+    assert found.untold == found.alone
 
 
 def test_an_end_in_a_group_of_another_name_may_be_the_other_one(jobs: Any) -> None:

@@ -7,7 +7,8 @@
     beside      async_save: stages, returns │ step step step │ the rest of the save
                 └ blocked ┘     └── written by a thread meanwhile ──┘        in rounds, alone and beside in turns
 
-Steps train with a learning rate of 0, and weights are put back afterwards.
+Steps train with a learning rate of 0, and weights are put back afterwards. While a save goes on each weight differs in
+its lowest bit, as if a step had changed it: a save that copies later than at its call shows that.
 """
 
 import time
@@ -107,10 +108,11 @@ class AsyncSaveCost:
         future.add_done_callback(lambda _: ended_ns.append(time.perf_counter_ns()))
         beside_ns: list[int] = []
         in_flight = 0
-        for _ in range(self.asked.steps):
-            in_flight += not future.done()
-            beside_ns.append(self._time(self.train))
-        future.result()
+        with self.training.change_weights():
+            for _ in range(self.asked.steps):
+                in_flight += not future.done()
+                beside_ns.append(self._time(self.train))
+            future.result()
         mismatched = self._count_mismatches(state, kept, folder)
         return _Save(blocked_ns, beside_ns, in_flight, ended_ns[0] - start_ns, mismatched)
 

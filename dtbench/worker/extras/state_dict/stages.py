@@ -6,7 +6,8 @@ and ``pre_load``.
 """
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +39,9 @@ from dtbench.worker.extras.state_dict.leaves import (
     read_leaf,
     walk,
 )
+
+_BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers by their bytes."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,20 @@ class TrainingState:
         for tensor in tensors:
             for own in read_leaf(tensor).parts:
                 own.fill_(float("nan") if own.is_floating_point() else -1)
+
+    @contextmanager
+    def change_weights(self) -> Iterator[None]:
+        """Let each weight differ in its lowest bit meanwhile: no step is another for it, and a late copy shows it."""
+        self._flip_weights()
+        try:
+            yield
+        finally:
+            self._flip_weights()
+
+    def _flip_weights(self) -> None:
+        for own in (own for parameter in self.parameters for own in read_leaf(parameter).parts):
+            if own.is_floating_point():
+                own.view(_BITS[own.element_size()]).bitwise_xor_(1)
 
     def find_spoilt(self) -> list[str]:
         """Name the model's parameters of which this rank holds nothing but NaN, as ``spoil`` leaves them."""
