@@ -3,6 +3,7 @@
 What all ranks lack is missed as what one lacks: the plan and the scenario say what must be there.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,6 +13,7 @@ from dtbench.plan.plan import Plan
 from dtbench.runs.reading.cell_data import CellData, LaunchData
 from dtbench.runs.reading.lost_stages import Told, ask_state, comes_after, find_ends, find_lost_rounds, tell_state
 from dtbench.runs.reading.lost_steps import count_planned, say_lost
+from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import RunStatus
@@ -31,9 +33,43 @@ def find_lost_evidence(data: CellData, launch: LaunchData) -> Iterator[str]:
     """Say what a launch must tell and does not: nothing is judged without it."""
     yield from _lost_records(data, launch)
     yield from _lost_results(data, launch)
+    yield from _lost_receipts(data, launch)
     yield from _lost_rounds(data, launch)
     yield from _lost_timings(data, launch)
     yield from _lost_accounts(launch)
+
+
+def _lost_receipts(data: CellData, launch: LaunchData) -> Iterator[str]:
+    """Say of which knobs ranks that tell of others do not: the launch's other ranks do, or its scenario sets them."""
+    told = {record.rank: [one.knob for one in record.receipts] for record in launch.ranks if record.receipts}
+    known = dict.fromkeys(knob for knobs in told.values() for knob in knobs)
+    silent = {knob: tuple(rank for rank, knobs in told.items() if knob not in knobs) for knob in known}
+    asked = [] if data.cell.scenario is None or not told else _list_knobs(data.cell.scenario)
+    silent |= {field: tuple(told) for field in asked if not any(f"{knob}.".startswith(f"{field}.") for knob in known)}
+    lost: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for knob, ranks in silent.items():
+        if ranks:
+            lost[ranks].append(knob)
+    for ranks, knobs in lost.items():
+        more = [f"{len(knobs) - _MOST_NAMED} more knobs"] if len(knobs) > _MOST_NAMED + 1 else []
+        named = join_words([*(knobs[:_MOST_NAMED] if more else knobs), *more], last="and")
+        yield f"{name_ranks(ranks)} {'says' if len(ranks) == 1 else 'say'} nothing of {named}"
+
+
+_MOST_NAMED: Final = 4
+_READ_BACK: Final = ("parallel", "optimizer", "precision", "accumulation")
+"""Sections of a scenario each of whose fields has a receipt, or several below it."""
+
+
+def _list_knobs(scenario: Scenario) -> list[str]:
+    """Return what of a scenario every rank reads back, as far as the version knew it that wrote the scenario."""
+    sections = {name: getattr(scenario, name) for name in _READ_BACK}
+    return [
+        f"{name}.{field}"
+        for name, section in sections.items()
+        for field in type(section).model_fields
+        if field in section.model_fields_set and field != "kind" and getattr(section, field) != ()
+    ]
 
 
 def _lost_rounds(data: CellData, launch: LaunchData) -> Iterator[str]:
