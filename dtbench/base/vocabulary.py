@@ -91,6 +91,9 @@ OPTIMIZER_STAGES: Final = (Stage.FLATTEN, Stage.UNFLATTEN)
 MODEL_STAGES: Final = (Stage.PRE_LOAD,)
 """Stages that an optimizer's state does not have: they are of parameters."""
 
+FILE_STAGES: Final = (Stage.SAVE, Stage.READ)
+"""Stages with files: they leave a checkpoint, or read one."""
+
 
 class Kind(StrEnum):
     """What a span of a trace does."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 from dtbench.base.units import format_fraction, format_ns
-from dtbench.base.vocabulary import Cause
+from dtbench.base.vocabulary import Cause, StageOutcome
 from dtbench.runs.cell.cell_notes import describe_disturbed, find_disturbed_kind
 from dtbench.runs.cell_numbers import (
     exposed_by_cause,
@@ -24,6 +24,7 @@ from dtbench.runs.cell_numbers import (
 )
 from dtbench.runs.exposure.agreement import VOTES, Agreement, judge
 from dtbench.runs.representative import UNSURE, DoubtKind
+from dtbench.runs.stage_summary import StageSummary
 from dtbench.runs.summary import CellSummary
 from dtbench.runs.told_apart import tell_apart
 from dtbench.runs.wrong_results import find_wrong_results, say_unseen, why_unreliable
@@ -77,7 +78,7 @@ def judge_checklist(
     results = [_judge(check, by_name) for check in checklist.checks]
     if checklist.functions:
         results.insert(0, _judge_functions(checklist.functions, cells))
-    results = [*_doubt(cells), *results]
+    results = [*_doubt(cells), *_judge_broken(cells), *results]
     outcome = _worst([result.outcome for result in results])
     answer = checklist.answer
     if answer is not None:
@@ -123,6 +124,25 @@ def _doubt(cells: Sequence[CellSummary]) -> Iterator[CheckResult]:
     if doubts:
         got = "; ".join(doubts[:_MOST_NAMED])
         yield CheckResult(kind="ranks", words="every rank is seen", outcome=NOT_JUDGED, got=got, because="")
+
+
+def _judge_broken(cells: Sequence[CellSummary]) -> Iterator[CheckResult]:
+    """Judge what cells say that torch breaks of a training state, where it is not seen to be broken."""
+    found = [(cell, row) for cell in cells for row in cell.stages if row.outcome is StageOutcome.MENDED]
+    unseen = [(cell, row) for cell in cells for row in cell.stages if _is_broken_unseen(cell, row)]
+    for outcome, rows, what in ((FAILED, found, "holds"), (NOT_JUDGED, unseen, "was not compared")):
+        if rows:
+            got = "; ".join(
+                f"{cell.name}: the {row.stage} of the {row.part} {what}" for cell, row in rows[:_MOST_NAMED]
+            )
+            words = "each stage that its cell calls broken in torch is so"
+            yield CheckResult(kind="stages", words=words, outcome=outcome, got=got, because="")
+
+
+def _is_broken_unseen(cell: CellSummary, row: StageSummary) -> bool:
+    asked = None if cell.scenario is None else cell.scenario.state_dict
+    is_known = asked is not None and asked.find_broken(row.part, row.stage) is not None
+    return is_known and row.outcome is StageOutcome.NOT_COMPARED
 
 
 def _is_of_repeat(override: str) -> bool:

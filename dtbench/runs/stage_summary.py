@@ -35,7 +35,8 @@ class RaisedOnRank(Record):
 class StageSummary(Record):
     """One stage that a part of the training state went through after the last step.
 
-    Bytes and counts are None where no rank came to its end: what a stage that raised did before, nobody saw.
+    Bytes and counts are None where no rank came to its end (what a stage that raised did before, nobody saw), and where
+    some rank does not tell its own.
 
     Attributes:
         part: of the training state.
@@ -57,18 +58,20 @@ class StageSummary(Record):
         matches_plan: every rank sent exactly this in every round; None where nothing is said, or seen.
         object_collectives: the same of Python objects, pickled.
         link_ns: what a link of known cost takes for all of these one after the other, on the rank where it is most; NaN
-            on a link whose cost is not known.
-        file_bytes: of the checkpoint on disk; None for a stage without.
-        host_peak_bytes, device_peak_bytes: by how much memory rose while it ran, of the rank where it rose most; None:
-            there is no device.
+            on a link whose cost is not known, and where some rank does not tell what it sent.
+        file_bytes: of the checkpoint on disk; None for a stage without, NaN where not every rank tells.
+        host_peak_bytes: by how much host memory rose while it ran, of the rank where it rose most. None where not every
+            rank tells, or one took too few samples for its peak to be among them.
+        device_peak_bytes: the same of the device's; None: there is no device.
         mismatches: the first of the keys that came out other than they went in.
         memory_curve: host memory over time in one round, (ns from its start, bytes above its start), of the rank where
             it rose most; a peak may lie between two points.
         mismatched: keys that came out other than they went in, summed over ranks; ``mismatches``: the first of them.
             None where not every rank compared, unless one that did found some.
         raised: on each rank that torch raised on.
-        is_steady: every rank sent the same in each of its rounds.
-        known_part: the launches that these are of, where in others some rank tells nothing of the stage; None: of all.
+        is_steady: no rank is known to have sent other than before in one of its rounds.
+        known_part: the launches that these are of, where in others some rank tells nothing of the stage, or of fewer
+            rounds; None: of all.
     """
 
     part: StatePart
@@ -88,7 +91,7 @@ class StageSummary(Record):
     matches_plan: bool | None
     object_collectives: IntOrNan
     link_ns: FloatOrNan
-    file_bytes: int | None
+    file_bytes: int | FloatOrNan | None
     host_peak_bytes: IntOrNan
     device_peak_bytes: int | None
     mismatched: IntOrNan

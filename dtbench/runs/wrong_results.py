@@ -1,22 +1,53 @@
 """Whether a cell computed what it should, and whether anything may be judged by its numbers."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
 from dtbench.base.units import count_things
+from dtbench.base.vocabulary import StageOutcome
 from dtbench.runs.cell.cell_notes import say_taken
 from dtbench.runs.summary import CellSummary
 
 
-def find_wrong_results(cell: CellSummary) -> str | None:
-    """Say what is wrong with what a cell computed, as a clause; None: nothing is, as far as it was checked.
+@dataclass(frozen=True)
+class WrongResult:
+    """What is wrong with what was computed: in a word or two, and as a clause."""
+
+    word: str
+    clause: str
+
+
+_RESULTS = WrongResult("results differ", "its results differ from those of a single process")
+_STATE = WrongResult("state differs", "its training state is not what it should be")
+_RAISED = WrongResult("stage raised", "torch raised in a stage of its training state")
+_CANARY = WrongResult("missing wait", "it reads a collective's result before it is done")
+
+
+def find_wrong_result(cell: CellSummary) -> WrongResult | None:
+    """Return what is wrong with what a cell computed, most important first; None: nothing is, as far as it was checked.
 
     Nothing is found out from the times of one that did something else.
     """
     if cell.correctness is not None and not cell.correctness.passed:
-        return "its results differ from those of a single process"
-    if cell.canary is not None and cell.canary.passed is False:
-        return "it reads a collective's result before it is done"
+        return _RESULTS
     if cell.state_steps is not None and cell.state_steps.mismatched:
-        return "its training state is not what it should be"
-    return None
+        return _STATE
+    if (state := find_wrong_state({row.outcome for row in cell.stages})) is not None:
+        return state
+    return _CANARY if cell.canary is not None and cell.canary.passed is False else None
+
+
+def find_wrong_state(outcomes: Collection[StageOutcome]) -> WrongResult | None:
+    """Return what is wrong with a training state by what became of its stages; what is known to be broken is not."""
+    if StageOutcome.WRONG in outcomes:
+        return _STATE
+    return _RAISED if StageOutcome.RAISED in outcomes else None
+
+
+def find_wrong_results(cell: CellSummary) -> str | None:
+    """Say what is wrong with what a cell computed, as a clause."""
+    found = find_wrong_result(cell)
+    return None if found is None else found.clause
 
 
 def why_unreliable(cell: CellSummary) -> str | None:

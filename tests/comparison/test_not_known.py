@@ -11,12 +11,14 @@ import pandas as pd
 import pytest
 
 from dtbench.base.errors import ComparisonError
+from dtbench.base.vocabulary import Stage, StageOutcome, StatePart
 from dtbench.comparison.comparison import CollectiveChange, Comparison, MetricChange, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, WAIT
 from dtbench.comparison.reading.measure import _find_doubt
 from dtbench.comparison.run import compare_all, compare_paths, compare_sides
 from dtbench.runs.run import summarize_run
+from dtbench.runs.stage_summary import StageSummary
 from dtbench.store.layout import RunFolder
 from dtbench.store.records.baseline import Measurement
 from dtbench.store.write import write_table
@@ -135,6 +137,21 @@ def test_a_launch_of_which_a_ranks_evidence_is_lost_is_left_out_with_its_sentenc
     lost = whole.model_copy(update={"rank_doubts": ("launch0: rank 1 is left out: it has no trace",)})
     assert _find_doubt(whole) is None
     assert _find_doubt(lost) == "launch0: rank 1 is left out: it has no trace"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "doubt"),
+    [
+        (StageOutcome.WRONG, "its training state is not what it should be"),
+        (StageOutcome.RAISED, "torch raised in a stage of its training state"),
+        (StageOutcome.BROKEN, None),
+        (StageOutcome.MENDED, None),
+    ],
+)
+def test_a_launch_whose_training_state_came_back_wrong_is_left_out(outcome: StageOutcome, doubt: str | None) -> None:
+    fields: dict[str, Any] = {"part": StatePart.MODEL, "stage": Stage.LOAD, "outcome": outcome}
+    whole = summarize_run(EXAMPLE).cells[0]
+    assert _find_doubt(whole.model_copy(update={"stages": (StageSummary.model_construct(**fields),)})) == doubt
 
 
 def test_changes_of_steps_that_may_stand_for_no_others_are_not_established(

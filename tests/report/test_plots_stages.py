@@ -104,6 +104,19 @@ def test_memory_runs_on_from_stage_to_stage_and_the_highest_is_named(cell: Calla
     assert "read of the optimizer needs most host memory, 9.00 MiB" in figure.axes[0].get_title(loc="left")
 
 
+def test_the_most_host_memory_is_said_of_the_stages_whose_peak_is_known(cell: Callable[..., CellSummary]) -> None:
+    """The highest of too few samples is no peak, and a stage without samples may have had most."""
+    unknown = READ.model_copy(update={"host_peak_bytes": None, "memory_curve": ()})
+    title = plot_stage_memory([cell(GATHER, LOAD, unknown)]).axes[0].get_title(loc="left")
+    assert title.replace("\n", " ") == (
+        "ddp: gather of the model needs most host memory (of the 2 of 3 stages whose peak is known), 3.00 MiB above "
+        "what was there"
+    )
+    curve = GATHER.model_copy(update={"host_peak_bytes": None})
+    figure = plot_stage_memory([cell(curve)])
+    assert figure.axes[0].get_title(loc="left") == "The peak of host memory is not known of any stage"
+
+
 def test_no_time_of_a_stage_is_a_finding_where_others_had_the_cores_or_a_rank_does_not_tell(make_ddp: Make) -> None:
     disturbed = make_ddp(update={"stages": (GATHER,), "state_taken_fraction": 0.273})
     assert plot_stages([disturbed]).axes[0].get_title(loc="left") == (

@@ -1,15 +1,27 @@
 """Each kind of check passes, fails, and stays unjudged, on cells made by hand."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from dtbench.base.vocabulary import Cause, DeviceKind, Estimate, Operation, Phase, Purpose
+from dtbench.base.vocabulary import (
+    Cause,
+    DeviceKind,
+    Estimate,
+    Operation,
+    Phase,
+    Purpose,
+    Stage,
+    StageOutcome,
+    StatePart,
+)
 from dtbench.report.page.checklist import answer_line, remedy_line
 from dtbench.runs.cell.cell_notes import describe_disturbed, say_taken
 from dtbench.runs.cell.summarize_extras import summarize_probes
 from dtbench.runs.judge_checks import judge_checklist
+from dtbench.runs.stage_summary import StageSummary
 from dtbench.runs.summary import (
     BranchSummary,
     CellSummary,
@@ -25,6 +37,7 @@ from dtbench.runs.summary import (
     RankBreakdown,
 )
 from dtbench.scenario.checks.checklist import Checklist
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.seeds.functions import GRADIENT_HOOKS, Reach
 from dtbench.store.records.checks import CheckOutcome, ChecksSummary
 from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes
@@ -667,6 +680,50 @@ def test_no_check_is_judged_by_a_cell_whose_results_are_wrong() -> None:
         assert [result.outcome for result in found.results] == ([PASSED] if passed else [NOT_JUDGED] * 2)
     assert found is not None
     assert found.results[0].got == "plain: its results differ from those of a single process"
+
+
+def became(outcome: StageOutcome) -> StageSummary:
+    fields: dict[str, Any] = {"part": StatePart.OPTIMIZER, "stage": Stage.LOAD, "outcome": outcome}
+    return StageSummary.model_construct(**fields)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kinds", "got"),
+    [
+        (StageOutcome.EQUAL, ["bound"], "100 ms"),
+        (StageOutcome.BROKEN, ["bound"], "100 ms"),
+        (StageOutcome.WRONG, ["results", "bound"], "plain: its training state is not what it should be"),
+        (StageOutcome.RAISED, ["results", "bound"], "plain: torch raised in a stage of its training state"),
+        (StageOutcome.MENDED, ["stages", "bound"], "plain: the load of the optimizer holds"),
+    ],
+)
+def test_a_stage_of_the_training_state_that_became_other_than_it_should_leaves_no_answer(
+    outcome: StageOutcome, kinds: list[str], got: str
+) -> None:
+    check = bound("step_time.median", at_most_ms=100)
+    checklist = Checklist.model_validate({"checks": [check], "answer": "Yes"}, strict=False)
+    found = judge_checklist(checklist, [PLAIN.model_copy(update={"stages": (became(outcome),)})], ())
+    assert found is not None
+    assert [result.kind for result in found.results] == kinds
+    assert found.results[0].got == got
+    wanted = {"results": NOT_JUDGED, "stages": FAILED, "bound": PASSED}
+    assert found.outcome is wanted[kinds[0]]
+    assert (found.answer is None) is (len(kinds) == 2)
+
+
+def test_a_stage_that_is_called_broken_and_that_nobody_compared_is_not_judged(
+    scenario: Callable[..., Scenario],
+) -> None:
+    broken = [{"part": "optimizer", "stage": "load", "says": "no such key"}]
+    asked = scenario(state_dict={"stages": ["load"], "broken": broken})
+    check = bound("step_time.median", at_most_ms=100)
+    checklist = Checklist.model_validate({"checks": [check], "answer": "Yes"}, strict=False)
+    stages = (became(StageOutcome.NOT_COMPARED),)
+    for of_cell, outcome in ((asked, NOT_JUDGED), (None, PASSED)):
+        cell = PLAIN.model_copy(update={"stages": stages, "scenario": of_cell})
+        found = judge_checklist(checklist, [cell], ())
+        assert found is not None
+        assert (found.outcome, found.answer) == (outcome, "Yes" if outcome is PASSED else None)
 
 
 def test_others_that_had_only_gpus_are_not_said_to_have_had_cores() -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dtbench.report.words.sentences import (
     wait_sentence,
 )
 from dtbench.runs.plan_notes import is_linked
+from dtbench.runs.reading.lost_evidence import find_lost_evidence
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_run
 from dtbench.store.layout import RunFolder
@@ -234,6 +236,42 @@ def test_what_every_rank_must_tell_is_missed_where_none_tells_it(
     assert f"launch0: {said}" in cell_notes(cell)
     assert check_word(cell) == "not judged"
     assert agreeing_words(cell).startswith("n/a" if not cell.receipts else "49 knobs")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "kept", "said"),
+    [
+        ((1,), lambda knob: knob != "parallel.static_graph", ["rank 1 says nothing of parallel.static_graph"]),
+        ((0, 1), lambda knob: knob != "precision.dtype", ["ranks 0-1 say nothing of precision.dtype"]),
+        (
+            (0, 1),
+            lambda knob: not knob.startswith("parallel.mixed"),
+            ["ranks 0-1 say nothing of parallel.mixed_precision"],
+        ),
+        ((0, 1), lambda knob: not knob.startswith("measure."), []),
+        (
+            (0,),
+            lambda knob: not knob.startswith("optimizer."),
+            [
+                "rank 0 says nothing of optimizer.kind, optimizer.lr, optimizer.betas, optimizer.eps and 3 more knobs",
+            ],
+        ),
+    ],
+)
+def test_a_knob_that_a_rank_or_a_launch_does_not_read_back_is_named(
+    ranks: tuple[int, ...], kept: Callable[[str], bool], said: list[str]
+) -> None:
+    """Of what the scenario sets of parallelism, optimizer and precision; of other knobs what another rank tells."""
+    (data,) = read_run_data(RESULTS / "example", cell="ddp").cells
+    (launch,) = data.launches
+    records = [
+        record.model_copy(update={"receipts": tuple(one for one in record.receipts if kept(one.knob))})
+        if record.rank in ranks
+        else record
+        for record in launch.ranks
+    ]
+    lost = replace(launch, ranks=tuple(records))
+    assert list(find_lost_evidence(replace(data, launches=(lost,)), lost)) == said
 
 
 def test_a_cell_whose_files_are_gone_is_not_said_to_have_never_ended(copy: Callable[[str], RunFolder]) -> None:

@@ -309,3 +309,40 @@ def test_a_launch_whose_results_are_wrong_is_left_out_and_named(tmp_path: Path, 
     table = load_run_steps(run)
     assert "ddp" not in set(table["cell"])
     assert [note.endswith(words) for note in table.attrs["notes"]] == [True]
+
+
+RAISED = {"stage": "gather", "part": "model", "duration_ns": [], "raised": "ValueError: no rank (torch 2.13.0)"}
+WRONG = {"key": "w", "words": "another value"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "says", "until", "words"),
+    [
+        (RAISED, None, None, "torch raised in a stage of its training state"),
+        (RAISED, "no rank", None, None),
+        (RAISED, "no rank", "1.0", "torch raised in a stage of its training state"),
+        (
+            {**RAISED, "raised": None, "duration_ns": [9], "mismatched": 1, "mismatches": [WRONG]},
+            None,
+            None,
+            "should be",
+        ),
+        ({**RAISED, "raised": None, "duration_ns": [9], "mismatched": 0}, None, None, None),
+    ],
+)
+def test_a_launch_whose_training_state_is_wrong_is_left_out_unless_torch_is_known_to_break_it(
+    make_run: MakeRun, stage: dict[str, object], says: str | None, until: str | None, words: str | None
+) -> None:
+    run = make_run("ddp", "20260101T000000-aaaa")
+    launch = run.launch("ddp", 0)
+    shutil.copy(RunFolder(EXAMPLE).launch("ddp", 0).environment, launch.environment)
+    record, rank = json.loads(run.run.read_text()), json.loads(launch.rank_record(1).read_text())
+    known = {"part": "model", "stage": "gather", "says": says, "until": until}
+    asked = {"stages": ["gather"], "broken": [known] if says else []}
+    record["cells"][0]["scenario"]["state_dict"] = asked
+    del record["checklist"]  # it is about the example's other cell, too
+    run.run.write_text(json.dumps(record))
+    launch.rank_record(1).write_text(json.dumps({**rank, "stages": [stage]}))
+    table = load_run_steps(run.path)
+    assert [words is not None and note.endswith(words) for note in table.attrs["notes"]] == [True] * (words is not None)
+    assert len(table) == (0 if words else 4)

@@ -1,5 +1,6 @@
 """A stage's time is that of the slowest rank in each round; a wrong key of any rank is counted and named with it."""
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from dtbench.runs.stage_summary import StageSummary
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.extras import RankExtras
 from dtbench.store.records.rank import RankRecord
-from dtbench.store.records.state import StageMemory, StageMismatch, StageRecord, StateDictRecord
+from dtbench.store.records.state import LEAST_SAMPLES, StageMemory, StageMismatch, StageRecord, StateDictRecord
 from dtbench.store.records.traffic import Traffic
 
 MEMORY = StageMemory(
@@ -24,7 +25,7 @@ MEMORY = StageMemory(
     host_peak_bytes=150,
     device_before_bytes=None,
     device_peak_bytes=None,
-    samples=2,
+    samples=LEAST_SAMPLES + 1,
     sampling_cpu_ns=10,
 )
 GATHER = Traffic(
@@ -267,6 +268,102 @@ def test_a_stage_that_had_nothing_to_compare_is_not_said_to_be_equal() -> None:
     empty = make_stage(1).model_copy(update={"stage": Stage.FLATTEN, "mismatched": None})
     (row,) = summarize_stages([[make_rank(0, empty), make_rank(1, empty)]], NOTHING)
     assert (row.outcome, row.mismatched) == (StageOutcome.NOT_COMPARED, None)
+
+
+def save_told(*file_bytes: int | None) -> tuple[RankRecord, ...]:
+    return tuple(make_rank(rank, SAVE.model_copy(update={"file_bytes": one})) for rank, one in enumerate(file_bytes))
+
+
+def test_what_a_rank_does_not_tell_of_a_stage_is_no_zero_and_no_other_ranks_stands_for_it() -> None:
+    """A record that lacks the keys: whether bits are equal, bytes and collectives are not known."""
+    whole = json.loads(make_stage(10).model_dump_json())
+    lacking = {name: value for name, value in whole.items() if name in ("stage", "part", "duration_ns", "wait_ns")}
+    silent = StageRecord.model_validate_json(json.dumps(lacking))
+    for ranks in ((silent, silent), (make_stage(10), silent), (silent, make_stage(10))):
+        (row,) = summarize_stages([[make_rank(rank, one) for rank, one in enumerate(ranks)]], NOTHING)
+        told = (row.state_bytes, row.all_ranks_bytes, row.collectives, row.sent_bytes, row.object_collectives)
+        assert told == (None,) * 5
+        assert (row.outcome, row.mismatched, row.rounds) == (StageOutcome.NOT_COMPARED, None, 1)
+
+
+def test_a_rank_that_does_not_tell_what_it_sent_neither_keeps_nor_breaks_the_formula(
+    scenario: Callable[..., Scenario],
+) -> None:
+    parallel = {"kind": "fsdp2", "shards": 2}
+    asked = scenario(parallel=parallel, network=LINK, state_dict={"stages": ["gather"]})
+    plan = StagePlan(asked, MESH, 1)
+    planned = plan.find_traffic(StatePart.MODEL, Stage.GATHER)
+    assert planned is not None
+    lines = tuple(GATHER.model_copy(update={"count": one.count, "size_bytes": one.size_bytes}) for one in planned)
+    right = make_stage(1).model_copy(update={"traffic": lines})
+    silent = make_stage(1).model_copy(update={"traffic": None})
+    for first, second, matches in ((right, right, True), (right, silent, None), (silent, make_stage(1), False)):
+        (row,) = summarize_stages([[make_rank(0, first), make_rank(1, second)]], plan)
+        assert row.matches_plan is matches
+        assert math.isnan(row.link_ns) is (silent in (first, second))
+
+
+def test_files_that_a_rank_does_not_tell_of_are_not_known_and_a_stage_without_has_none() -> None:
+    (row,) = summarize_stages([save_told(5, 7)], NOTHING)
+    assert row.file_bytes == 7
+    (row,) = summarize_stages([save_told(5, None)], NOTHING)
+    assert '"file_bytes":"NaN"' in row.model_dump_json()
+    assert math.isnan(StageSummary.model_validate_json(row.model_dump_json()).file_bytes or 0)
+    (row,) = summarize_stages([[make_rank(0, make_stage(1))]], NOTHING)
+    assert row.file_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("samples", "is_kept", "peak_bytes"),
+    [(1, False, None), (LEAST_SAMPLES, False, None), (LEAST_SAMPLES + 1, False, 50), (1, True, 50)],
+)
+def test_a_peak_that_too_few_samples_saw_is_not_known(samples: int, *, is_kept: bool, peak_bytes: int | None) -> None:
+    few = MEMORY.model_copy(update={"samples": samples, "is_host_peak_kept": is_kept})
+    ranks = [make_rank(0, make_stage(1)), make_rank(1, make_stage(1).model_copy(update={"memory": few}))]
+    (row,) = summarize_stages([ranks], NOTHING)
+    assert row.host_peak_bytes == peak_bytes
+
+
+def test_a_stage_is_mended_only_where_every_rank_came_to_its_end_and_compared(
+    scenario: Callable[..., Scenario],
+) -> None:
+    plan = StagePlan(scenario(state_dict=KNOWN), (), 1)
+    untimed, uncompared = make_stage(), make_stage(1).model_copy(update={"mismatched": None})
+    for second in ([untimed], [uncompared], []):
+        (row,) = summarize_stages([[make_rank(0, make_stage(1)), make_rank(1, *second)]], plan)
+        assert row.outcome is StageOutcome.NOT_COMPARED
+    whole = [make_rank(0, make_stage(1)), make_rank(1, make_stage(1))]
+    assert summarize_stages([whole, whole], plan)[0].outcome is StageOutcome.MENDED
+    assert summarize_stages([whole, whole[:1]], plan)[0].outcome is StageOutcome.NOT_COMPARED
+    assert summarize_stages([whole, []], plan)[0].outcome is StageOutcome.NOT_COMPARED
+
+
+def test_a_save_that_is_known_to_be_broken_is_mended_where_what_it_wrote_is_read(
+    scenario: Callable[..., Scenario],
+) -> None:
+    broken = [{"part": "model", "stage": "save", "says": "no such file"}]
+    plan = StagePlan(scenario(state_dict={"stages": ["save", "read"], "broken": broken}), (), 1)
+    for done, outcome in (
+        ((SAVE, READ), StageOutcome.MENDED),
+        ((SAVE, READ.model_copy(update={"mismatched": None})), StageOutcome.NOT_COMPARED),
+        ((SAVE,), StageOutcome.NOT_COMPARED),
+    ):
+        row, *_ = summarize_stages([[make_rank(0, *done), make_rank(1, *done)]], plan)
+        assert row.outcome is outcome
+
+
+def test_ranks_that_tell_of_unlike_numbers_of_rounds_have_no_time_together() -> None:
+    """One raised, or lost rounds, where the other has times: which round is which is not known."""
+    for other in (RAISED, make_stage(10)):
+        (row,) = summarize_stages([[make_rank(0, make_stage(10, 20)), make_rank(1, other)]], NOTHING)
+        assert (row.rounds, row.state_bytes, row.mismatched) == (0, None, None)
+        assert math.isnan(row.duration_ns)
+    whole = [make_rank(rank, make_stage(30)) for rank in (0, 1)]
+    (row,) = summarize_stages([[make_rank(0, make_stage(10, 20)), make_rank(1, make_stage(10))], whole], NOTHING)
+    assert (row.rounds, row.duration_ns, str(row.known_part)) == (1, 30, "launch1 alone, of 2")
+    unlike = make_stage(10, 20).model_copy(update={"wait_ns": (5,)})
+    (row,) = summarize_stages([[make_rank(0, unlike), make_rank(1, make_stage(10, 20))]], NOTHING)
+    assert (row.duration_ns, math.isnan(row.wait_ns)) == (15, True)
 
 
 def test_ranks_without_stages_have_no_rows() -> None:

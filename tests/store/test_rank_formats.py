@@ -41,12 +41,13 @@ def test_a_record_of_format_1_says_what_it_said(tmp_path: Path) -> None:
     _, record = read_back(tmp_path, written)
     told = json.loads(record.model_dump_json())
     extras = told.pop("extras")
+    kept = [{**stage, "memory": {**stage["memory"], "is_host_peak_kept": False}} for stage in written["stages"]]
     assert told == {**{name: value for name, value in written.items() if name not in EXTRAS}, "format_version": 2}
     assert extras == {
         "exposure": written["arms"],
         "lifecycle": {"calls": written["lived"]},
         "state_dict": {
-            "stages": written["stages"],
+            "stages": kept,
             "steps": written["state_steps"],
             "taken_fraction": written["state_taken_fraction"],
         },
@@ -94,13 +95,36 @@ def test_a_record_of_format_1_that_holds_something_else_is_refused(tmp_path: Pat
 
 
 def test_a_table_over_many_runs_knows_a_failed_canary_of_either_format(tmp_path: Path) -> None:
-    launch, record = read_back(tmp_path, read_format_1())
+    written = {**read_format_1(), "state_steps": None}
+    launch, record = read_back(tmp_path, written)
     refuse_wrong_results(launch, 1)
     assert record.extras.canary is not None
     failed: CanaryResult = record.extras.canary.model_copy(update={"passed": False})
-    older = {**read_format_1(), "canary": json.loads(failed.model_dump_json())}
+    older = {**written, "canary": json.loads(failed.model_dump_json())}
     newer = record.model_copy(update={"extras": record.extras.model_copy(update={"canary": failed})})
     for fields in (older, json.loads(newer.model_dump_json())):
         read_back(tmp_path, fields)
         with pytest.raises(StoreError, match="reads a collective's result before it is done"):
             refuse_wrong_results(launch, 1)
+
+
+def test_a_table_over_many_runs_knows_a_wrong_training_state_of_either_format(tmp_path: Path) -> None:
+    """Steps show in the saves of the recorded one; whether a stage may raise, or spoil keys, its scenario says."""
+    launch, record = read_back(tmp_path, read_format_1())
+    newer = json.loads(record.model_dump_json())
+    for fields in (read_format_1(), newer):
+        read_back(tmp_path, fields)
+        with pytest.raises(StoreError, match="its training state is not what it should be"):
+            refuse_wrong_results(launch, 1)
+    state = newer["extras"]["state_dict"]
+    state["steps"] = None
+    for change, is_odd in (
+        ({}, False),
+        ({"mismatched": "NaN"}, False),
+        ({"mismatched": 1}, True),
+        ({"raised": "no"}, True),
+    ):
+        state["stages"][0] |= {"mismatched": 0, "raised": None, **change}
+        for fields in (newer, {**read_format_1(), "state_steps": None, "stages": state["stages"]}):
+            read_back(tmp_path, fields)
+            assert refuse_wrong_results(launch, 1).has_odd_stage is is_odd

@@ -14,8 +14,12 @@ from torch import nn
 
 from dtbench.base.vocabulary import Stage, StatePart
 from dtbench.scenario.schema.state_dict import StateDict
+from dtbench.store.records.state import LEAST_SAMPLES
 from dtbench.worker.extras.state_dict.async_save import AsyncSaveCost
+from dtbench.worker.extras.state_dict.memory import MemoryWatch
 from dtbench.worker.extras.state_dict.stages import TrainingState, make_setting, make_work
+from dtbench.worker.machine import process_facts
+from tests.known import known
 
 
 def forget(_model: nn.Module, state: dict[str, Any], *_: Any) -> None:
@@ -107,3 +111,26 @@ def test_a_save_that_copies_after_its_call_shows_in_weights_that_no_step_changes
     assert (found.mismatched >= 2) is is_late  # weight and bias
     assert found.mismatched == 0 or is_late
     assert torch.equal(model.weight, weights)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="the kernel's peak can be set back on Linux alone"
+)
+def test_memory_that_is_gone_before_the_first_sample_shows_in_the_peak() -> None:
+    watch = MemoryWatch(torch.device("cpu"))
+    with watch.watching():
+        held = torch.ones(16 << 20, dtype=torch.uint8)
+        del held
+    seen = watch.read()
+    assert seen.is_host_peak_kept
+    assert known(seen.host_growth_bytes) > 8 << 20
+
+
+def test_where_the_system_keeps_no_peak_the_samples_are_all_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_facts, "_FORGET", Path("/nowhere/clear_refs"))
+    watch = MemoryWatch(torch.device("cpu"))
+    with watch.watching():
+        pass
+    seen = watch.read()
+    assert not seen.is_host_peak_kept
+    assert (seen.host_growth_bytes is None) is (seen.samples <= LEAST_SAMPLES)

@@ -14,6 +14,7 @@ from dtbench.runs.cell.summarize_stages import summarize_stages
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import RunStatus
 from dtbench.store.records.state import StageRecord
+from tests.known import known
 from tests.newer_torch import FSDP1_OFFLOADS_WHAT_IT_GATHERS, torch_version
 
 ALL: list[Stage] = [stage for stage in Stage if stage not in (Stage.STAGE_PINNED, Stage.PRE_LOAD)]
@@ -221,7 +222,7 @@ def test_what_crosses_the_wire_is_the_formula_to_the_byte(
     launched = launch(scenario(model=model, parallel={"kind": "fsdp2", "shards": 2}, state_dict=asked))
     stages = by_name(launched.rank())
     sent = {
-        (part, stage): [(line.operation, line.count, line.size_bytes) for line in one.traffic]
+        (part, stage): [(line.operation, line.count, line.size_bytes) for line in known(one.traffic)]
         for (part, stage), one in stages.items()
     }
     for part, tensors, all_bytes in ((StatePart.MODEL, 8, 4096), (StatePart.OPTIMIZER, 16, 8192)):

@@ -130,7 +130,7 @@ def plot_stage_memory(cells: Sequence[CellSummary]) -> Figure:
     axes.set_ylabel("MiB above the start\nof each stage", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
-    set_finding(axes, _memory_finding(lines), fontsize=10)
+    set_finding(axes, _memory_finding([cell for cell in cells if cell.stages]), fontsize=10)
     figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=8)
     return figure
 
@@ -160,12 +160,14 @@ def _name_peak(axes: Axes, curves: Sequence[_Curve], starts_ns: Sequence[int]) -
     )
 
 
-def _memory_finding(lines: Sequence[tuple[CellSummary, StatePart]]) -> str:
-    cell, row = max(
-        ((cell, row) for cell, part in lines for row, _ in _curves(cell, part)),
-        key=lambda one: one[1].host_peak_bytes or 0,
-    )
-    if doubted := next((one for one, _ in lines if one.rank_doubts), None):
+def _memory_finding(cells: Sequence[CellSummary]) -> str:
+    if doubted := next((one for one in cells if one.rank_doubts), None):
         return f"{doubted.name}: not judged: {doubted.rank_doubts[0]}"
-    grown = format_bytes(row.host_peak_bytes or 0)
-    return f"{cell.name}: {row.stage} of the {row.part} needs most host memory, {grown} above what was there"
+    ran = [(cell, row) for cell in cells for row in cell.stages if row.rounds]
+    told = [(peak_bytes, cell, row) for cell, row in ran if (peak_bytes := row.host_peak_bytes) is not None]
+    if not told:
+        return "The peak of host memory is not known of any stage"
+    peak_bytes, cell, row = max(told, key=lambda one: one[0])
+    of = "" if len(told) == len(ran) else f" (of the {len(told)} of {len(ran)} stages whose peak is known)"
+    grown = format_bytes(peak_bytes)
+    return f"{cell.name}: {row.stage} of the {row.part} needs most host memory{of}, {grown} above what was there"

@@ -21,7 +21,7 @@ from dtbench.runs.cell.cell_notes import say_taken
 from dtbench.runs.doubt_words import describe_doubt
 from dtbench.runs.plan_notes import is_linked, planned_notes
 from dtbench.runs.summary import CellSummary, Interval, OwnerSummary, PurposeSummary, RunSummary
-from dtbench.runs.wrong_results import find_wrong_results, say_unseen, why_no_total, why_unreliable
+from dtbench.runs.wrong_results import find_wrong_result, find_wrong_results, say_unseen, why_no_total, why_unreliable
 from dtbench.scenario.schema.model import Timed
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.records.rank import Receipt, ReceiptOutcome
@@ -590,6 +590,9 @@ def agreeing_words(cell: CellSummary) -> str:
     return f"{name_part(cell.records_part)}{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}"
 
 
+_MENDED_WORD = "stage works"
+"""Of a cell whose scenario says that torch breaks a stage which it does not."""
+
 DISTURBED_WORD = "cores taken"
 """Of a cell of which others left too few steps alone."""
 
@@ -598,8 +601,10 @@ def check_word(cell: CellSummary) -> str:
     """Say in a word or two whether a cell's numbers may be trusted."""
     if cell.status is not RunStatus.COMPLETE:
         return "run failed" if cell.status is RunStatus.FAILED else "incomplete"
-    if (word := _result_word(cell)) is not None:
-        return word
+    if (wrong := find_wrong_result(cell)) is not None:
+        return wrong.word
+    if any(row.outcome is StageOutcome.MENDED for row in cell.stages):
+        return _MENDED_WORD
     if False in (*(row.matches_plan for row in cell.purposes), *(row.matches_plan for row in cell.stages)):
         return "traffic differs"
     if any(receipt.outcome is ReceiptOutcome.DISAGREES for receipt in cell.receipts):
@@ -614,27 +619,6 @@ def _time_word(cell: CellSummary) -> str | None:
     if cell.rank_doubts:
         return "not judged"
     return "time differs" if cell.prediction is not None and cell.prediction.is_inside is False else None
-
-
-def _result_word(cell: CellSummary) -> str | None:
-    """Say what is wrong with what was computed."""
-    if cell.correctness is not None and not cell.correctness.passed:
-        return "results differ"
-    outcomes = {stage.outcome for stage in cell.stages}
-    if cell.state_steps is not None and cell.state_steps.mismatched:
-        return "state differs"
-    for outcome, word in _STAGE_WORDS.items():
-        if outcome in outcomes:
-            return word
-    return "missing wait" if cell.canary is not None and cell.canary.passed is False else None
-
-
-_STAGE_WORDS = {
-    StageOutcome.WRONG: "state differs",
-    StageOutcome.RAISED: "stage raised",
-    StageOutcome.MENDED: "stage works",
-}
-"""What is wrong with a stage, most important first; ``stage works``: the scenario says that torch breaks it."""
 
 
 def status_sentence(what: str, status: RunStatus, reason: str | None) -> str | None:

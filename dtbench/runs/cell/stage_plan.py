@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from dtbench.base.torch_versions import read_torch_release
 from dtbench.base.vocabulary import DeviceKind, Operation, Stage, StatePart
-from dtbench.plan.plan import MeshAxis
+from dtbench.plan.plan import MeshAxis, Plan
 from dtbench.plan.traffic.link import service_ns
 from dtbench.plan.traffic.state import StageTraffic, stage_traffic
 from dtbench.prediction.wire import group_along
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.scenario.schema.state_dict import BrokenStage
+from dtbench.store.records.run import CellRecord, OwnLoopCell
 from dtbench.store.records.state import StageRecord
 from dtbench.store.records.traffic import Traffic
 
@@ -34,6 +35,12 @@ class StagePlan:
     device: DeviceKind = DeviceKind.CPU
     torch: str | None = None
 
+    @classmethod
+    def of(cls, cell: CellRecord | OwnLoopCell, torch: str | None) -> "StagePlan":
+        """Return what a cell says of its stages."""
+        mesh = cell.plan.mesh if isinstance(cell.plan, Plan) else ()
+        return cls(cell.scenario, mesh, cell.plan.ranks, cell.plan.device, torch)
+
     @property
     def sees_collectives(self) -> bool:
         """Whether ranks saw what they issued: over NCCL nothing stands before it but a link."""
@@ -44,6 +51,11 @@ class StagePlan:
         """Return what is known to be broken of a stage; None: nothing."""
         asked = self.scenario.state_dict if self.scenario is not None else None
         return asked.find_broken(part, stage) if asked is not None else None
+
+    def is_known_broken(self, part: StatePart, stage: Stage) -> bool:
+        """Tell whether a stage is known to be broken in the torch of these ranks."""
+        known = self.find_broken(part, stage)
+        return known is not None and self.is_broken_here(known)
 
     def is_broken_here(self, known: BrokenStage) -> bool:
         """Tell whether what is known to be broken is so in the torch of these ranks; where nobody knows it, yes."""
@@ -62,12 +74,12 @@ class StagePlan:
         return stage_traffic(self.scenario, part, stage) if self.scenario is not None else None
 
     def find_link_ns(self, rank: int, record: StageRecord) -> float:
-        """Return what the link takes for a rank's collectives of one round, one after the other; NaN if nobody knows.
+        """Return what the link takes for a rank's collectives of one round, one after the other; NaN: not known.
 
         Pickled objects count as broadcasts to all ranks; jitter with its mean.
         """
         network = self.scenario.network if self.scenario is not None else None
-        if not isinstance(network, EmulatedNetwork) or not record.duration_ns:
+        if not isinstance(network, EmulatedNetwork) or record.traffic is None or record.object_collectives is None:
             return math.nan
         even = network.model_copy(update={"jitter": None})
         everyone = tuple(range(math.prod(axis.size for axis in self.mesh)))
@@ -76,6 +88,8 @@ class StagePlan:
             for line in record.traffic
         )
         if record.object_collectives:
+            if record.object_bytes is None:
+                return math.nan
             mean_bytes = record.object_bytes // record.object_collectives
             total_ns += record.object_collectives * service_ns(even, Operation.BROADCAST, mean_bytes, everyone, ("", 0))
         return float(total_ns) if network.jitter is None else total_ns * (1 + network.jitter.fraction / 2)

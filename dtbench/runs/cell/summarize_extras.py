@@ -42,7 +42,7 @@ def summarize_extras(data: CellData, profiler_low: float) -> ExtrasOfCell:
         exposure=_summarize_exposure(data, profiler_low),
         probes=summarize_probes([probes for record in ranks if (probes := record.extras.probes) is not None]),
         canary=worst_canary(ranks),
-        stages=summarize_stages(launches, _plan_stages(data)),
+        stages=summarize_stages(launches, StagePlan.of(data.cell, _find_torch(data))),
         state_steps=summarize_state_steps(
             launches, data.cell.plan.ranks, data.cell.scenario.state_dict if data.cell.scenario else None
         ),
@@ -50,16 +50,8 @@ def summarize_extras(data: CellData, profiler_low: float) -> ExtrasOfCell:
     )
 
 
-def _plan_stages(data: CellData) -> StagePlan:
-    cell = data.cell
-    environment = next((launch.environment for launch in data.launches if launch.environment is not None), None)
-    return StagePlan(
-        cell.scenario,
-        cell.plan.mesh if cell.scenario else (),
-        cell.plan.ranks,
-        cell.plan.device,
-        None if environment is None else environment.torch,
-    )
+def _find_torch(data: CellData) -> str | None:
+    return next((launch.environment.torch for launch in data.launches if launch.environment is not None), None)
 
 
 def _summarize_exposure(data: CellData, profiler_low: float) -> ExposureSummary | None:

@@ -3,6 +3,7 @@
 What all ranks lack is missed as what one lacks: the plan and the scenario say what must be there.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,7 +11,9 @@ from dtbench.base.units import name_ranks
 from dtbench.base.vocabulary import DeviceKind, Phase
 from dtbench.plan.plan import Plan
 from dtbench.runs.reading.cell_data import CellData, LaunchData
+from dtbench.runs.reading.lost_stages import Told, ask_state, comes_after, find_ends, find_lost_rounds, tell_state
 from dtbench.runs.reading.lost_steps import count_planned, say_lost
+from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import RunStatus
@@ -30,8 +33,50 @@ def find_lost_evidence(data: CellData, launch: LaunchData) -> Iterator[str]:
     """Say what a launch must tell and does not: nothing is judged without it."""
     yield from _lost_records(data, launch)
     yield from _lost_results(data, launch)
+    yield from _lost_receipts(data, launch)
+    yield from _lost_rounds(data, launch)
     yield from _lost_timings(data, launch)
     yield from _lost_accounts(launch)
+
+
+def _lost_receipts(data: CellData, launch: LaunchData) -> Iterator[str]:
+    """Say of which knobs ranks that tell of others do not: the launch's other ranks do, or its scenario sets them."""
+    told = {record.rank: [one.knob for one in record.receipts] for record in launch.ranks if record.receipts}
+    known = dict.fromkeys(knob for knobs in told.values() for knob in knobs)
+    silent = {knob: tuple(rank for rank, knobs in told.items() if knob not in knobs) for knob in known}
+    asked = [] if data.cell.scenario is None or not told else _list_knobs(data.cell.scenario)
+    silent |= {field: tuple(told) for field in asked if not any(f"{knob}.".startswith(f"{field}.") for knob in known)}
+    lost: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for knob, ranks in silent.items():
+        if ranks:
+            lost[ranks].append(knob)
+    for ranks, knobs in lost.items():
+        more = [f"{len(knobs) - _MOST_NAMED} more knobs"] if len(knobs) > _MOST_NAMED + 1 else []
+        named = join_words([*(knobs[:_MOST_NAMED] if more else knobs), *more], last="and")
+        yield f"{name_ranks(ranks)} {'says' if len(ranks) == 1 else 'say'} nothing of {named}"
+
+
+_MOST_NAMED: Final = 4
+_READ_BACK: Final = ("parallel", "optimizer", "precision", "accumulation")
+"""Sections of a scenario each of whose fields has a receipt, or several below it."""
+
+
+def _list_knobs(scenario: Scenario) -> list[str]:
+    """Return what of a scenario every rank reads back, as far as the version knew it that wrote the scenario."""
+    sections = {name: getattr(scenario, name) for name in _READ_BACK}
+    return [
+        f"{name}.{field}"
+        for name, section in sections.items()
+        for field in type(section).model_fields
+        if field in section.model_fields_set and field != "kind" and getattr(section, field) != ()
+    ]
+
+
+def _lost_rounds(data: CellData, launch: LaunchData) -> Iterator[str]:
+    """Say which ranks of a launch that ended lost rounds of a stage of the training state."""
+    scenario = data.cell.scenario
+    if scenario is not None and scenario.state_dict is not None and has_ended(launch):
+        yield from find_lost_rounds(scenario.state_dict, launch.ranks)
 
 
 def _lost_timings(data: CellData, launch: LaunchData) -> list[str]:
@@ -54,15 +99,11 @@ def _lost_accounts(launch: LaunchData) -> Iterator[str]:
         yield f"where the time went is told of {told} of {timed} PROFILED steps: the table of accounts lost the others"
 
 
-_Told = tuple[str, ...]
-"""What a rank tells, below what it is a part of: who does not tell the whole is not asked for its parts."""
-
-_ISSUES: Final[_Told] = ("the collectives issued",)
-_CANARY: Final[_Told] = ("the canary",)
-_STAGES: Final[_Told] = ("stages of the training state",)
-_KNOBS: Final[_Told] = ("the knobs",)
-_ARMS: Final[_Told] = ("steps without communication",)
-_FUNCTIONS: Final[_Told] = ("the functions under study",)
+_ISSUES: Final[Told] = ("the collectives issued",)
+_CANARY: Final[Told] = ("the canary",)
+_KNOBS: Final[Told] = ("the knobs",)
+_ARMS: Final[Told] = ("steps without communication",)
+_FUNCTIONS: Final[Told] = ("the functions under study",)
 
 
 def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:
@@ -71,10 +112,10 @@ def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:
     is_recorded = scenario is not None and plan.device is DeviceKind.CPU and isinstance(plan, Plan) and plan.traffic
     asked = [*([_ISSUES] if is_recorded else []), *([] if scenario is None else _find_asked(scenario))]
     every = dict.fromkeys([*asked, *(one for other in data.launches for rank in other.ranks for one in _tell(rank))])
-    has_raised = any(stage.raised is not None for record in launch.ranks for stage in record.extras.stages)
+    ends, state = find_ends(launch.ranks), None if scenario is None else scenario.state_dict
     told = {record.rank: set(_tell(record)) for record in launch.ranks}
     for what in every:
-        if has_raised and (what == _CANARY or what[:1] == _STAGES != what):
+        if ends and (what == _CANARY or comes_after(what, ends, state)):
             continue  # nothing is done after a stage of the training state that raised
         silent = [
             rank for rank, of_rank in told.items() if what not in of_rank and (not what[:-1] or what[:-1] in of_rank)
@@ -83,25 +124,18 @@ def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:
             yield f"{name_ranks(silent)} {'says' if len(silent) == 1 else 'say'} nothing of {what[-1]}"
 
 
-def _tell(record: RankRecord) -> Iterator[_Told]:
+def _tell(record: RankRecord) -> Iterator[Told]:
     """Yield what a rank tells."""
     extras = record.extras
-    parts = {_KNOBS: record.receipts, _ISSUES: record.traffic, _STAGES: extras.stages}
+    parts = {_KNOBS: record.receipts, _ISSUES: record.traffic}
     yield from (what for what, found in parts.items() if found)
     whole = {_CANARY: extras.canary, _ARMS: extras.exposure, _FUNCTIONS: extras.probes}
     yield from (what for what, found in whole.items() if found is not None)
     yield from ((*_FUNCTIONS, one.name) for one in (extras.probes.functions if extras.probes is not None else ()))
-    for stage in extras.stages:
-        of_stage = (*_STAGES, f"the {stage.stage} of the {stage.part}")
-        yield of_stage
-        found = {"host memory": stage.memory is not None, "whether bits are equal": stage.mismatched is not None}
-        found["how long it was stalled"] = bool(stage.wait_ns)
-        yield from ((*of_stage, f"{of_stage[-1]}: {what}") for what, is_told in found.items() if is_told)
-    if extras.state_dict is not None and extras.state_dict.steps is not None:
-        yield (*_STAGES, "steps around a load and beside saves")
+    yield from tell_state(extras.state_dict)
 
 
-def _find_asked(scenario: Scenario) -> Iterator[_Told]:
+def _find_asked(scenario: Scenario) -> Iterator[Told]:
     """Yield what a scenario has every rank tell."""
     yield _KNOBS
     if not set(scenario.measure.exposure) <= {"trace"}:
@@ -109,7 +143,7 @@ def _find_asked(scenario: Scenario) -> Iterator[_Told]:
     if scenario.measure.probes:
         yield _FUNCTIONS
     if scenario.state_dict is not None:
-        yield _STAGES
+        yield from ask_state(scenario.state_dict)
     if scenario.wants_canary:
         yield _CANARY
 

@@ -24,6 +24,8 @@ from dtbench.base.errors import StoreError
 from dtbench.base.units import name_ranks
 from dtbench.base.vocabulary import Phase
 from dtbench.machine.disturbance import DISTURBED, is_enough
+from dtbench.runs.cell.stage_plan import StagePlan
+from dtbench.runs.cell.summarize_stages import summarize_stages
 from dtbench.runs.reading.copies import find_copies, mark, say_copy
 from dtbench.runs.reading.lost_steps import count_planned, say_lost
 from dtbench.runs.reading.run_data import refuse_impossible_steps, refuse_lost_steps
@@ -35,8 +37,10 @@ from dtbench.runs.reading.undisturbed import (
     describe_left_out,
     find_left_out,
 )
+from dtbench.runs.wrong_results import find_wrong_state
 from dtbench.store.finish import STEPS
 from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.read import read_launch_environment, read_rank_records, read_run
 from dtbench.store.records.outline import (
     CellOutline,
     RunOutline,
@@ -166,19 +170,18 @@ def _read_run(path: Path) -> list[_Launch | str]:
         run = read_outline(path)
     except StoreError as error:
         return [str(error)]
-    found = [
-        _read_launch(run, cell, index, RunFolder(path).launch(cell.name, index))
-        for cell in run.cells
-        for index in cell.launches
-    ]
+    found = [_read_launch(path, run, cell, index) for cell in run.cells for index in cell.launches]
     unlisted = find_unlisted(path, {cell.name: cell.launches for cell in run.cells})
     return [*(found or [f"{path}: no launch was started"]), *say_unlisted(path, unlisted)]
 
 
-def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchFolder) -> _Launch | str:
+def _read_launch(path: Path, run: RunOutline, cell: CellOutline, index: int) -> _Launch | str:
+    folder = RunFolder(path).launch(cell.name, index)
     try:
         refuse_incomplete(folder)
-        silent = refuse_wrong_results(folder, cell.plan.ranks)
+        seen = refuse_wrong_results(folder, cell.plan.ranks)
+        if seen.has_odd_stage:
+            _refuse_wrong_state(path, cell.name, folder)
         judged = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
         steps = judged.select(list(STEPS.dtypes))
         if not _are_possible(judged):
@@ -196,10 +199,23 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
     note = f"{folder.path}: {'; '.join(told)}" if told else None
     planned = count_planned(cell.plan)
     lost = [] if _are_all(steps, cell.plan.ranks, planned) else say_lost(steps.to_pandas(), planned)
-    if silent:
-        lost = [*lost, f"{name_ranks(silent)} left no record: whether the results are right is not known"]
+    if seen.silent:
+        lost = [*lost, f"{name_ranks(seen.silent)} left no record: whether the results are right is not known"]
     said = tuple(f"{folder.path}: {sentence}" for sentence in lost)
     return _Launch(run, cell, index, folder, steps, is_left_out, said, note)
+
+
+def _refuse_wrong_state(path: Path, name: str, folder: LaunchFolder) -> None:
+    """Return if what a launch's stages say of a training state is known to be broken in torch.
+
+    Raises:
+        StoreError: it is not, or a record is broken.
+    """
+    cell = next(cell for cell in read_run(path).cells if cell.name == name)
+    torch = read_launch_environment(folder.environment).torch if folder.environment.exists() else None
+    rows = summarize_stages({0: read_rank_records(folder)}, StagePlan.of(cell, torch))
+    if (wrong := find_wrong_state({row.outcome for row in rows})) is not None:
+        raise StoreError(f"{folder.path}: {wrong.clause}")
 
 
 def _describe_disturbed(steps: pd.DataFrame, left_out: LeftOut, *, others: str) -> Iterator[str]:

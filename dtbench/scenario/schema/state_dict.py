@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dtbench.base.record import Record
-from dtbench.base.vocabulary import Stage, StatePart
+from dtbench.base.vocabulary import MODEL_STAGES, OPTIMIZER_STAGES, Stage, StatePart
 
 
 class BrokenStage(Record):
@@ -47,6 +47,11 @@ class StateDict(Record):
     asynchronous save of them (``async_save``), in as many rounds; 0: none."""
     broken: tuple[BrokenStage, ...] = ()
     """Stages that are known to be broken in torch."""
+
+    def find_stages(self, part: StatePart) -> tuple[Stage, ...]:
+        """Return the stages that a part goes through, in their order."""
+        others = MODEL_STAGES if part is StatePart.OPTIMIZER else OPTIMIZER_STAGES
+        return tuple(stage for stage in self.stages if stage not in others)
 
     def find_broken(self, part: StatePart, stage: Stage) -> BrokenStage | None:
         """Return what is known of a stage; None: that it works."""

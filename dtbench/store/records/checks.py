@@ -26,7 +26,8 @@ class CheckResult(Record):
     Attributes:
         kind: as the file has it; ``functions`` for those that it has to call, ``launches`` where some are left out,
             those of ``DISTURBED`` where others left too few steps alone, ``ranks`` where evidence of some is lost or
-            not their own, ``results`` where a cell computed what it should not.
+            not their own, ``results`` where a cell computed what it should not, ``stages`` where one that is known to
+            be broken in torch is not, or nobody compared it.
         words: what it asks for.
         outcome: what became of it.
         got: the figure that it was judged by.

@@ -4,6 +4,7 @@ Only what such a table shows is decoded and held against its type; ``read.read_r
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -60,16 +61,33 @@ class _Checked(msgspec.Struct, frozen=True):
     passed: bool | None = None
 
 
+class _StageOutline(msgspec.Struct, frozen=True):
+    mismatched: int | str | None = None
+    raised: str | None = None
+
+
+class _StepsOutline(msgspec.Struct, frozen=True):
+    mismatched: int = 0
+
+
+class _StateOutline(msgspec.Struct, frozen=True):
+    stages: tuple[_StageOutline, ...] = ()
+    steps: _StepsOutline | None = None
+
+
 class _ExtrasOutline(msgspec.Struct, frozen=True):
     canary: _Checked | None = None
+    state_dict: _StateOutline | None = None
 
 
 class _RankOutline(msgspec.Struct, frozen=True):
-    """``canary``: of format 1, which had it among all else; ``extras``: of later ones."""
+    """``canary``, ``stages``, ``state_steps``: of format 1, which had them among all else; ``extras``: of later."""
 
     format_version: int = FORMAT_VERSION
     correctness: _Checked | None = None
     canary: _Checked | None = None
+    stages: tuple[_StageOutline, ...] = ()
+    state_steps: _StepsOutline | None = None
     extras: _ExtrasOutline = _ExtrasOutline()
 
 
@@ -186,13 +204,27 @@ def refuse_incomplete(folder: LaunchFolder) -> None:
         raise StoreError(f"{folder.path}: the launch is {outline.status.value}: {outline.reason or 'nobody said why'}")
 
 
-def refuse_wrong_results(folder: LaunchFolder, ranks: int) -> list[int]:
-    """Return the ranks that left no record, if none of the others says that it computed something else than it should.
+@dataclass(frozen=True)
+class SeenResults:
+    """What ranks say of what they computed, where none says that it is wrong.
+
+    Attributes:
+        silent: ranks that left no record.
+        has_odd_stage: a stage of a training state raised on some rank, or came out other than it went in.
+    """
+
+    silent: Sequence[int]
+    has_odd_stage: bool
+
+
+def refuse_wrong_results(folder: LaunchFolder, ranks: int) -> SeenResults:
+    """Return what the ranks of a launch say of what they computed, if none says that it is other than it should be.
 
     Raises:
         StoreError: one says so, or is broken.
     """
     silent: list[int] = []
+    has_odd_stage = False
     for rank in range(ranks):
         file = folder.rank_record(rank)
         if not file.exists():
@@ -204,7 +236,16 @@ def refuse_wrong_results(folder: LaunchFolder, ranks: int) -> list[int]:
         canary = found.canary or found.extras.canary
         if canary is not None and canary.passed is False:
             raise StoreError(f"{folder.path}: it reads a collective's result before it is done")
-    return silent
+        state = found.extras.state_dict or _StateOutline(found.stages, found.state_steps)
+        if state.steps is not None and state.steps.mismatched:
+            raise StoreError(f"{folder.path}: its training state is not what it should be")
+        has_odd_stage |= any(one.raised is not None or _is_some(one.mismatched) for one in state.stages)
+    return SeenResults(silent, has_odd_stage)
+
+
+def _is_some(mismatched: int | str | None) -> bool:
+    """Tell whether keys are said to be wrong; the word NaN says that nothing was compared."""
+    return isinstance(mismatched, int) and mismatched > 0
 
 
 def _read(path: Path, outline: type[_O]) -> _O:

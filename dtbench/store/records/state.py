@@ -17,8 +17,10 @@ class StageMemory(Record):
 
     Attributes:
         host_peak_bytes: resident memory of the process, sampled.
+        is_host_peak_kept: the kernel kept it, too; else it is the highest of the samples.
         device_peak_bytes: of the device's allocator; None on CPU.
-        samples, sampling_cpu_ns: how often the host's was looked at, and the CPU time which that took.
+        samples, sampling_cpu_ns: how often the host's was looked at, the last time after the round, and the CPU time
+            which that took.
         at_ns, host_bytes: the host's memory over time from the start of the round, thinned out evenly where it is long.
     """
 
@@ -30,7 +32,17 @@ class StageMemory(Record):
     sampling_cpu_ns: Amount
     at_ns: tuple[Amount, ...] = ()
     host_bytes: tuple[Amount, ...] = ()
+    is_host_peak_kept: bool = False
 
+    @property
+    def host_growth_bytes(self) -> int | None:
+        """By how much the host's memory rose; None where too few samples lie in the round for its peak to be seen."""
+        is_seen = self.is_host_peak_kept or self.samples > LEAST_SAMPLES
+        return self.host_peak_bytes - self.host_before_bytes if is_seen else None
+
+
+LEAST_SAMPLES = 5
+"""Of the host's memory in a round: the highest of fewer is no peak."""
 
 ENDED_IN_STAGE = "the rank ended in this stage"
 """What a rank leaves as its words before it goes into a stage, which may be the last that is heard of it."""
@@ -39,6 +51,8 @@ ENDED_IN_STAGE = "the rank ended in this stage"
 class StageRecord(Record):
     """What one rank saw of one stage that a part of the training state went through.
 
+    None, of bytes, counts and collectives: not told, as of a stage that raised.
+
     Attributes:
         duration_ns: of the call on this rank, one value for each round; empty where a rank raised.
         wait_ns: how long this rank stood still for collectives in each; empty also on CUDA, where only streams wait.
@@ -46,7 +60,7 @@ class StageRecord(Record):
         traffic: collectives of the last round that carried tensors, as issued (empty where the backend is not wrapped).
         traffic_is_stable: every round issued exactly these.
         object_collectives, object_bytes: the same of those that carried Python objects, pickled.
-        file_bytes: of the checkpoint on disk, all ranks' files together; None for stages without.
+        file_bytes: of the checkpoint on disk, all ranks' files together; None for stages without, see ``FILE_STAGES``.
         memory: None where a rank raised.
         mismatched: how many keys came out wrong in any round; ``mismatches``: the first of them. None where nothing was
             compared: a ``save`` is, by ``read``.
@@ -57,14 +71,14 @@ class StageRecord(Record):
     part: StatePart
     duration_ns: tuple[Amount, ...] = ()
     wait_ns: tuple[Amount, ...] = ()
-    state_bytes: Amount = 0
-    traffic: tuple[Traffic, ...] = ()
-    traffic_is_stable: bool = True
-    object_collectives: Amount = 0
-    object_bytes: Amount = 0
+    state_bytes: AmountOrNan = None
+    traffic: tuple[Traffic, ...] | None = None
+    traffic_is_stable: bool | None = None
+    object_collectives: AmountOrNan = None
+    object_bytes: AmountOrNan = None
     file_bytes: Amount | None = None
     memory: StageMemory | None = None
-    mismatched: AmountOrNan = 0
+    mismatched: AmountOrNan = None
     mismatches: tuple[StageMismatch, ...] = ()
     raised: str | None = None
 

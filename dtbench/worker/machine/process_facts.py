@@ -16,6 +16,8 @@ from dtbench.worker.machine.accelerator import find_module
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")  # random(4): drawn when the kernel starts, alike in containers
 
 _STATUS: Final = Path("/proc/self/status")
+_FORGET: Final = Path("/proc/self/clear_refs")
+_PEAK_OF_MEMORY: Final = "5"  # proc(5): sets VmHWM back to what the process has now
 
 
 def read_kernel() -> str | None:
@@ -39,6 +41,15 @@ def read_rss_peak() -> int:
                 return int(line.split()[1]) * 1024
     unit_bytes = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
+
+
+def forget_rss_peak() -> bool:
+    """Set the peak that ``read_rss_peak`` reads back to what this process has now; False: the system does not do so."""
+    try:
+        _FORGET.write_text(_PEAK_OF_MEMORY, encoding="ascii")
+    except OSError:
+        return False
+    return True
 
 
 def read_memory(device: torch.device) -> Memory:

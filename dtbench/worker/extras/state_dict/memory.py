@@ -1,4 +1,4 @@
-"""Peaks of memory inside a stretch of time: of the host sampled, since no counter of the system can be set back."""
+"""Peaks of memory inside a stretch of time: of the host the kernel's own, where it can be set back, and sampled."""
 
 import ctypes
 import gc
@@ -14,6 +14,7 @@ import torch
 
 from dtbench.store.records.state import StageMemory
 from dtbench.worker.machine.accelerator import find_module
+from dtbench.worker.machine.process_facts import forget_rss_peak, read_rss_peak
 
 INTERVAL_S: Final = 0.002
 """Between two samples of the process's resident memory."""
@@ -30,6 +31,7 @@ class MemoryWatch:
     _process: psutil.Process = field(default_factory=psutil.Process)
     _host_before_bytes: int = 0
     _host_peak_bytes: int = 0
+    _is_host_peak_kept: bool = False
     _samples: int = 0
     _start_ns: int = 0
     _curve: list[tuple[int, int]] = field(default_factory=list)
@@ -39,7 +41,11 @@ class MemoryWatch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Sample host memory on a thread of its own while something runs; on a device the allocator keeps its peak."""
+        """Sample host memory on a thread of its own while something runs; on a device the allocator keeps its peak.
+
+        What is over before the second sample is in none: the kernel's peak counts, where it keeps one (Linux).
+        """
+        self._is_host_peak_kept = forget_rss_peak()
         self._host_before_bytes = self._host_peak_bytes = self._process.memory_info().rss
         module = find_module(self.device.type)
         if module is not None:
@@ -55,6 +61,8 @@ class MemoryWatch:
             is_over.set()
             thread.join()
             self._take()
+            if self._is_host_peak_kept:
+                self._host_peak_bytes = max(self._host_peak_bytes, read_rss_peak())
             if module is not None:
                 self._device_peak_bytes = module.max_memory_allocated(self.device)
 
@@ -71,6 +79,7 @@ class MemoryWatch:
         return StageMemory(
             host_before_bytes=self._host_before_bytes,
             host_peak_bytes=self._host_peak_bytes,
+            is_host_peak_kept=self._is_host_peak_kept,
             device_before_bytes=self._device_before_bytes,
             device_peak_bytes=self._device_peak_bytes,
             samples=self._samples,

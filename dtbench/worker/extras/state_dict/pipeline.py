@@ -25,7 +25,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
-from dtbench.base.vocabulary import MODEL_STAGES, OPTIMIZER_STAGES, Arm, DeviceKind, Region, Stage, StatePart
+from dtbench.base.vocabulary import Arm, DeviceKind, Region, Stage, StatePart
 from dtbench.scenario.schema.state_dict import StateDict
 from dtbench.store.journal import JournalWriter
 from dtbench.store.records.rank import RankRecord
@@ -156,11 +156,9 @@ class Pipeline:
             yield
 
     def _run_part(self, part: StatePart, earlier: list[StageRecord]) -> list[StageRecord]:
-        excluded = MODEL_STAGES if part is StatePart.OPTIMIZER else OPTIMIZER_STAGES
-        stages = [stage for stage in self.asked.stages if stage not in excluded]
         taken: dict[Stage, _Taken] = {}
         for _ in range(self.asked.rounds):
-            for stage in stages:
+            for stage in self.asked.find_stages(part):
                 self.say("state dict", f"{stage} of the {part}")
                 self._begin()
                 others = [self._make_record(one, part) for name, one in taken.items() if name is not stage]
