@@ -8,8 +8,9 @@ comes last.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from dtbench.base.units import format_bytes, format_ns
@@ -204,20 +205,8 @@ def advise(
     groups: dict[str, list[Loss]] = {}
     for row in sorted(rows, key=lambda row: -row.exposed_ns):
         groups.setdefault(advise_loss(row, ran), []).append(row)
-    by_cause = Counter[Cause]()
-    for row in rows:
-        by_cause[row.cause] += row.exposed_ns
-    is_unknown_first = bool(by_cause) and by_cause[Cause.UNKNOWN] >= max(by_cause.values())
-
-    def rank(group: Sequence[Loss]) -> tuple[bool, int]:
-        return group[0].cause is Cause.UNKNOWN, -sum(row.exposed_ns for row in group)
-
-    ordered = sorted(((words, group) for words, group in groups.items() if words), key=lambda one: rank(one[1]))
-    first = next((one for one in ordered if one[1][0].cause is Cause.UNKNOWN), None)
-    if first is not None and is_unknown_first:
-        ordered = [first, *(one for one in ordered if one is not first)]
     found, before = list[Advice](), set[tuple[str, Purpose, Operation | None]]()
-    for words, group in ordered:
+    for words, group in _order(groups):
         is_bounded = group[0].cause is not Cause.BUBBLE or is_bubble_known
         bound = _bound(group, step_ns, comm_ns) if is_bounded else ""
         is_unknown = group[0].cause is Cause.UNKNOWN
@@ -227,6 +216,20 @@ def advise(
         )
         before |= _key_owners(group).keys() if bound else set()
     return found
+
+
+def _order(groups: Mapping[str, Sequence[Loss]]) -> list[tuple[str, Sequence[Loss]]]:
+    """Return advices with their rows: largest first, of unknown causes last, or first of all where most is unknown."""
+    sums = {words: sum(row.exposed_ns for row in group) for words, group in groups.items()}
+    is_unknown = {words: group[0].cause is Cause.UNKNOWN for words, group in groups.items()}
+    by_cause = Counter[Cause]()
+    for row in chain.from_iterable(groups.values()):
+        by_cause[row.cause] += row.exposed_ns
+    ordered = sorted(filter(None, groups), key=lambda words: (is_unknown[words], -sums[words]))
+    first = next((words for words in ordered if is_unknown[words]), None)
+    if first is not None and by_cause[Cause.UNKNOWN] >= max(by_cause.values()):
+        ordered.sort(key=lambda words: words is not first)
+    return [(words, groups[words]) for words in ordered]
 
 
 def _why(group: Sequence[Loss]) -> str:
