@@ -437,7 +437,7 @@ class CellSummary(Record):
         stages: what became of the training state, where ``state_dict`` asked for it.
         state_steps: steps around a load and beside saves of it; None: none were asked for.
         state_taken_fraction: the share of the cores that others had while both ran, in the launch where it was most;
-            None: nobody looked.
+            None: nobody looked, or not on every rank.
         left_out_steps: of each phase, over all launches: others disturbed them, and no number here has anything of
             them; a phase from which none is has no entry.
         disturbed: phases of launches of which too few steps are left; empty: the cell can be judged.
@@ -519,7 +519,7 @@ class CellSummary(Record):
     @property
     def is_state_disturbed(self) -> bool:
         """Whether others had cores while the training state went through stages: no time of them is judged."""
-        return (self.state_taken_fraction or 0) >= DISTURBED
+        return self.state_taken_fraction is not None and self.state_taken_fraction >= DISTURBED
 
 
 class RunSummary(Record):

@@ -64,14 +64,15 @@ class Evidence:
     Attributes:
         traced: None where no trace can be used.
         cores: of the machine that the ranks shared; None: not told.
-        disturbance: what other guests had of it in the steps that count, or in those of arms where it is more.
+        disturbance: what others had of it in the steps that count, or in those of arms where it is more; NaN: not
+            known.
     """
 
     summary: CellSummary
     ranks: tuple[RankRecord, ...]
     traced: Traced | None
     cores: int | None = None
-    disturbance: float = 0.0
+    disturbance: float = math.nan
 
     @property
     def turns(self) -> float:
@@ -101,7 +102,8 @@ def read_evidence(run: Path, cell: str) -> Evidence:
     summary = summarize_only_cell(data)
     launch = data.launches[0]
     traced = _read_traced(_read_timelines(launch.folder), launch.left_out.get(Phase.PROFILED, frozenset()))
-    disturbance = max(find_disturbance(launch.steps), _find_arm_disturbance(launch.ranks))
+    shares = (find_disturbance(launch.steps), _find_arm_disturbance(launch.ranks))
+    disturbance = max((share for share in shares if not math.isnan(share)), default=math.nan)
     cores = launch.environment.cores if launch.environment is not None else None
     return Evidence(summary, launch.ranks, traced, cores, disturbance)
 

@@ -11,6 +11,7 @@ from dtbench.base.vocabulary import DeviceKind, Phase
 from dtbench.plan.plan import Plan
 from dtbench.runs.reading.cell_data import CellData, LaunchData
 from dtbench.runs.reading.lost_steps import count_planned, say_lost
+from dtbench.runs.reading.untold_others import find_untold
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import RunStatus
@@ -32,6 +33,7 @@ def find_lost_evidence(data: CellData, launch: LaunchData) -> Iterator[str]:
     yield from _lost_results(data, launch)
     yield from _lost_timings(data, launch)
     yield from _lost_accounts(launch)
+    yield from (one.words for one in find_untold(launch) if one.is_lost and has_ended(launch))
 
 
 def _lost_timings(data: CellData, launch: LaunchData) -> list[str]:
