@@ -85,9 +85,7 @@ KEPT = "none is left out for it"
         ),
         (
             make_launch(make_steps(), arms=[(), ()], stages=(None, None)),
-            [
-                f"{PROCESSES} not known of 2 of 2 steps, 2 of 2 arm steps and {STAGES} ranks 0-1: none is left out for it"
-            ],
+            [f"{PROCESSES} not known of 2 of 2 steps, 2 of 2 arm steps and {STAGES} ranks 0-1: {KEPT}"],
         ),
     ],
 )
