@@ -8,6 +8,7 @@ from typing import Final
 from dtbench.base.vocabulary import Cause, Estimate, Purpose
 from dtbench.runs.summary import CellSummary
 from dtbench.scenario.checks.values import Quantity, ValueName
+from dtbench.seeds.functions import list_branches
 from dtbench.traces.known_part import KnownPart
 
 _OF_STATE: Final = ("stages", "state_steps")
@@ -171,7 +172,8 @@ def _find_of_probe(cell: CellSummary, label: str, branch: str, field: str) -> fl
         return float(getattr(probe, field))
     taken = next((one for one in probe.branches if one.name == branch), None)
     if taken is None:
-        return 0 if field in ("calls", "most_calls") else math.nan
+        is_told = branch in list_branches(label) and bool(probe.branches or not probe.most_calls)
+        return 0 if is_told and field in ("calls", "most_calls") else math.nan
     return float(getattr(taken, field, math.nan))
 
 

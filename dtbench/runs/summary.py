@@ -431,6 +431,8 @@ class CellSummary(Record):
         exposure: None where only the trace was asked.
         prediction: None where it is not known what the model or the network costs.
         probes: functions under study that were probed.
+        absent_functions: functions under study that were to be probed and the installed torch does not have, spelled as
+            the label of ``probes``.
         between_steps: what step time and throughput leave out of a loop of one's own; None: a scenario's, which does
             nothing between its steps, or not known.
         canary: None where nobody looked for missing waits.
@@ -494,6 +496,7 @@ class CellSummary(Record):
     exposure: ExposureSummary | None = None
     prediction: PredictionSummary | None = None
     probes: tuple[ProbeSummary, ...] = ()
+    absent_functions: tuple[str, ...] = ()
     between_steps: BetweenSteps | None = None
     canary: CanaryResult | None = None
     stages: tuple[StageSummary, ...] = ()

@@ -18,7 +18,7 @@ from dtbench.runs.stage_summary import StageSummary, StateStepsSummary
 from dtbench.runs.summary import BranchSummary, ExposureSummary, ProbeSummary
 from dtbench.seeds.functions import stem_of
 from dtbench.store.records.canary import CanaryResult
-from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes
+from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes, Unprobed
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.state import StateStepsRecord
 
@@ -28,6 +28,7 @@ class ExtrasOfCell(TypedDict):
 
     exposure: ExposureSummary | None
     probes: tuple[ProbeSummary, ...]
+    absent_functions: tuple[str, ...]
     canary: CanaryResult | None
     stages: tuple[StageSummary, ...]
     state_steps: StateStepsSummary | None
@@ -43,9 +44,11 @@ def summarize_extras(data: CellData, profiler_low: float) -> ExtrasOfCell:
     """
     launches = {launch.place.launch: launch.ranks for launch in data.launches}
     ranks = [record for records in launches.values() for record in records]
+    probes = [found for record in ranks if (found := record.extras.probes) is not None]
     return ExtrasOfCell(
         exposure=_summarize_exposure(data, profiler_low),
-        probes=summarize_probes([probes for record in ranks if (probes := record.extras.probes) is not None]),
+        probes=summarize_probes(probes),
+        absent_functions=find_absent_functions(probes),
         canary=worst_canary(ranks),
         stages=summarize_stages(launches, _plan_stages(data)),
         state_steps=summarize_state_steps(launches, data.cell.plan.ranks),
@@ -92,8 +95,19 @@ def summarize_probes(ranks: Sequence[Probes]) -> tuple[ProbeSummary, ...]:
     seen: dict[str, list[ProbedFunction]] = defaultdict(list)
     for probes in ranks:
         for function in probes.functions:
-            seen[f"{stem_of(function.file)}.{function.name}"].append(function)
+            seen[_label(function)].append(function)
     return tuple(_summarize(label, functions) for label, functions in seen.items())
+
+
+def find_absent_functions(ranks: Sequence[Probes]) -> tuple[str, ...]:
+    """Return what the installed torch does not have, by label; arguments as ``summarize_probes``."""
+    there = {_label(function) for probes in ranks for function in probes.functions}
+    absent = dict.fromkeys(_label(one) for probes in ranks for one in probes.unprobed if one.is_absent)
+    return tuple(label for label in absent if label not in there)
+
+
+def _label(function: ProbedFunction | Unprobed) -> str:
+    return f"{stem_of(function.file)}.{function.name}"
 
 
 def _summarize(label: str, functions: Sequence[ProbedFunction]) -> ProbeSummary:
