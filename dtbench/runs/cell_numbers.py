@@ -87,8 +87,12 @@ def _find_part_of_field(cell: CellSummary, field: str) -> KnownPart | None:
             return cell.part
         case "step_time" | "profiler_cost" | "tokens_per_second" | "model_flops_utilization":
             return cell.timed_part
-        case "memory" | "time_to_first_step_ns":
+        case "memory":
             return cell.records_part
+        case "time_to_first_step_ns":
+            return cell.first_step_part
+        case "compilation":
+            return cell.compilation_part
         case _:
             return None
 

@@ -415,8 +415,10 @@ class CellSummary(Record):
         model_flops_utilization: NaN where the device's peak or the model's FLOPs are unknown.
         hidden_fraction: of communication, NaN when there is none, or some was launched and not seen to run.
         exposed_step_fraction: exposed communication over step, PROFILED.
-        records_part: the ranks and launches that told ``memory``, ``time_to_first_step_ns`` and ``compilation``, where
-            records of others are not there; None: all did, or none.
+        records_part: the ranks and launches that told ``memory``, where records of others are not there; None: all did,
+            or none.
+        first_step_part: likewise ``time_to_first_step_ns``, where others did not tell it.
+        compilation_part: likewise ``compilation``.
         part: over what ``ranks`` and these two fractions are means, where they are not known of all; None: they are.
         owners: whose communication was exposed and why, most exposed first.
         unknown_owners: owners, by operation and purpose, that have no row in ``owners`` since all that is not zero of
@@ -467,6 +469,8 @@ class CellSummary(Record):
     launch_medians_ns: tuple[FloatOrNan, ...]
     timed_part: KnownPart | None = None
     records_part: KnownPart | None = None
+    first_step_part: KnownPart | None = None
+    compilation_part: KnownPart | None = None
     profiler_cost: Interval
     time_to_first_step_ns: FloatOrNan
     tokens_per_second: FloatOrNan

@@ -16,6 +16,7 @@ from dtbench.runs.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.runs.reading.cell_data import CellData
 from dtbench.runs.stage_summary import StageSummary, StateStepsSummary
 from dtbench.runs.summary import BranchSummary, ExposureSummary, ProbeSummary
+from dtbench.scenario.schema.ddp import Ddp
 from dtbench.seeds.functions import stem_of
 from dtbench.store.records.canary import CanaryResult
 from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes, Unprobed
@@ -83,7 +84,8 @@ def _summarize_exposure(data: CellData, profiler_low: float) -> ExposureSummary 
         )
         for launch in data.launches
     ]
-    return summarize_exposure(asked, launches, data.cell.plan.device, profiler_low)
+    has_logger = data.cell.scenario is not None and isinstance(data.cell.scenario.parallel, Ddp)
+    return summarize_exposure(asked, launches, data.cell.plan.device, profiler_low, has_logger=has_logger)
 
 
 def summarize_probes(ranks: Sequence[Probes]) -> tuple[ProbeSummary, ...]:

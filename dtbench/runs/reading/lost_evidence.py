@@ -65,6 +65,8 @@ _STAGES: Final[_Told] = ("stages of the training state",)
 _KNOBS: Final[_Told] = ("the knobs",)
 _ARMS: Final[_Told] = ("steps without communication",)
 _FUNCTIONS: Final[_Told] = ("the functions under study",)
+_COMPILED: Final[_Told] = ("what was compiled",)
+_DEVICE: Final[_Told] = ("the device's memory",)
 
 
 def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:
@@ -90,7 +92,8 @@ def _tell(record: RankRecord) -> Iterator[_Told]:
     extras = record.extras
     parts = {_KNOBS: record.receipts, _ISSUES: record.traffic, _STAGES: extras.stages}
     yield from (what for what, found in parts.items() if found)
-    whole = {_CANARY: extras.canary, _ARMS: extras.exposure, _FUNCTIONS: extras.probes}
+    whole: dict[_Told, object] = {_CANARY: extras.canary, _ARMS: extras.exposure, _FUNCTIONS: extras.probes}
+    whole |= {_COMPILED: record.compilation, _DEVICE: record.memory.allocated_peak_bytes}
     yield from (what for what, found in whole.items() if found is not None)
     yield from ((*_FUNCTIONS, one.name) for one in (extras.probes.functions if extras.probes is not None else ()))
     for stage in extras.stages:
