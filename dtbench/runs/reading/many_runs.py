@@ -35,6 +35,7 @@ from dtbench.runs.reading.undisturbed import (
     describe_left_out,
     find_left_out,
 )
+from dtbench.runs.reading.untold_others import say_lost_takers
 from dtbench.store.finish import STEPS
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.records.outline import (
@@ -196,6 +197,8 @@ def _read_launch(run: RunOutline, cell: CellOutline, index: int, folder: LaunchF
     note = f"{folder.path}: {'; '.join(told)}" if told else None
     planned = count_planned(cell.plan)
     lost = [] if _are_all(steps, cell.plan.ranks, planned) else say_lost(steps.to_pandas(), planned)
+    if _TAKEN in judged.column_names and np.isnan(judged[_TAKEN].to_numpy()).any():
+        lost = [*lost, *say_lost_takers(judged.to_pandas())]
     if silent:
         lost = [*lost, f"{name_ranks(silent)} left no record: whether the results are right is not known"]
     said = tuple(f"{folder.path}: {sentence}" for sentence in lost)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
+import pandas as pd
 
 from dtbench.base.units import count_things, name_ranks
 from dtbench.runs.reading.cell_data import LaunchData
@@ -48,11 +49,26 @@ class Untold:
 def find_untold(launch: LaunchData) -> Iterator[Untold]:
     """Yield what others had and a launch does not tell, by who they are."""
     for share, who in _WHO.items():
-        looks = [*_look_at_steps(launch, share), *_look_at_arms(launch, share), *_look_at_state(launch, share)]
+        looks = [
+            *_look_at_steps(launch.all_steps, share),
+            *_look_at_arms(launch, share),
+            *_look_at_state(launch, share),
+        ]
         is_column = share == "taken_fraction" and share in launch.all_steps  # written only where somebody looked
         where = tuple(look.words for look in looks if look.untold)
         if where:
             yield Untold(who, where, is_lost=is_column or any(look.untold < look.of for look in looks))
+
+
+def say_lost_takers(steps: pd.DataFrame) -> list[str]:
+    """Say of how many MEASURED and PROFILED steps it is lost what other processes had, by the table of steps alone.
+
+    Args:
+        steps: columns as in the table ``steps``, of one launch; without one for other processes nobody looked.
+    """
+    share: _Share = "taken_fraction"
+    looks = _look_at_steps(steps, share) if share in steps else ()
+    return [Untold(_WHO[share], (look.words,), is_lost=True).words for look in looks if look.untold]
 
 
 @dataclass(frozen=True)
@@ -64,8 +80,8 @@ class _Look:
     words: str
 
 
-def _look_at_steps(launch: LaunchData, share: _Share) -> Iterator[_Look]:
-    steps = launch.all_steps[launch.all_steps["phase"].isin(JUDGED)]
+def _look_at_steps(every: pd.DataFrame, share: _Share) -> Iterator[_Look]:
+    steps = every[every["phase"].isin(JUDGED)]
     lacking = steps[steps[share].isna()] if share in steps else steps
     untold, of = (one["step"].nunique() for one in (lacking, steps))
     yield _Look(untold, of, f"{untold} of {count_things(of, 'step')}")
