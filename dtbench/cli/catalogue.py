@@ -266,7 +266,7 @@ def _judge(chosen: _Chosen, done: "FinishedScenario | str") -> "CatalogueRow":
 def _gather(rows: "Sequence[CatalogueRow]", runs: "Sequence[Path]", *, only_list: bool) -> "Catalogue":
     from dtbench.report.page.catalogue_page import Catalogue
 
-    return Catalogue(tuple(rows), _sum_up_coverage(runs), is_only_listed=only_list)
+    return Catalogue(tuple(rows), *_sum_up_coverage(runs), is_only_listed=only_list)
 
 
 def _show(found: "Catalogue", html: Path | None, *, as_json: bool) -> None:
@@ -279,13 +279,16 @@ def _show(found: "Catalogue", html: Path | None, *, as_json: bool) -> None:
     print_json(document(found)) if as_json else print_answer(page)
 
 
-def _sum_up_coverage(runs: "Sequence[Path]") -> str | None:
-    """Say how many functions under study these runs' probes saw; None where they had none."""
+def _sum_up_coverage(runs: "Sequence[Path]") -> tuple[str | None, tuple[str, ...]]:
+    """Say how many functions under study these runs' probes saw, and what is to be known of it; None: they had none."""
     from dtbench.report.page.coverage_page import sum_up
     from dtbench.runs.function_coverage import cover, read_evidence
 
     evidence = [one for run in runs for one in read_evidence(run)]
-    return f"{sum_up(cover(evidence).functions)} (as probes saw them)" if evidence else None
+    if not evidence:
+        return None, ()
+    found = cover(evidence)
+    return f"{sum_up(found.functions)} (as probes saw them)", found.notes
 
 
 def _write(folder: Path, runs: "Sequence[Path]") -> None:

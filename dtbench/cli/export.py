@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dtbench.report.documents.archive import WrittenArchive
+    from dtbench.report.export.perfetto import ArchivedTrace
     from dtbench.store.layout import LaunchFolder
     from dtbench.traces.job.trace_set import TraceSet
     from dtbench.traces.reader.source import TraceSource
@@ -125,7 +126,7 @@ def _read_launch(folder: "LaunchFolder", workers: int | None) -> "tuple[TraceSet
 
 def archive_page(archive: "WrittenArchive") -> Page:
     """Make the page of an archive: where it is, how far each rank's trace was moved, and what is left out."""
-    from dtbench.base.units import format_bytes, format_ns
+    from dtbench.base.units import format_bytes
 
     columns = (
         Column("rank", is_number=True),
@@ -133,10 +134,7 @@ def archive_page(archive: "WrittenArchive") -> Page:
         Column("in the archive"),
         Column("trace"),
     )
-    rows = [
-        (str(trace.rank), format_ns(trace.offset_ns) if trace.offset_ns else "0", trace.member, trace.source.name)
-        for trace in archive.plan.traces
-    ]
+    rows = [(str(trace.rank), _spell_move(trace), trace.member, trace.source.name) for trace in archive.plan.traces]
     size = format_bytes(archive.size_bytes)
     wrote = Line(f"Wrote {archive.path} ({size}); open it at https://ui.perfetto.dev.", Tone.STRONG)
     return Page(
@@ -145,6 +143,15 @@ def archive_page(archive: "WrittenArchive") -> Page:
         parts=(Part("traces", "", (Table("Traces", columns, rows, key="traces"),)),),
         notes=lines(archive.plan.notes),
     )
+
+
+def _spell_move(trace: "ArchivedTrace") -> str:
+    """Say how far a trace was moved; n/a where nothing tells how far it should be, and its own times stand."""
+    from dtbench.base.units import format_ns
+
+    if not trace.is_aligned:
+        return "n/a"
+    return format_ns(trace.offset_ns) if trace.offset_ns else "0"
 
 
 def find_launch(run: Path, *, cell: str | None, launch: int | None) -> "LaunchFolder":

@@ -147,7 +147,7 @@ METRICS: Final = (
         "first step",
         Unit.NS,
         Better.LOWER,
-        OfLaunch(lambda of: of.time_to_first_step_ns),
+        OfLaunch(lambda of: of.time_to_first_step_ns if of.first_step_part is None else None),
         is_positive=True,
     ),
     Metric(

@@ -25,7 +25,7 @@ def find_undisturbed(taken_fractions: Sequence[float]) -> list[bool]:
     """Say of each step whether it is kept: those that others left alone; where these are too few, the three with least.
 
     Args:
-        taken_fractions: what others had of the machine's cores in each; NaN: not known, taken for nothing.
+        taken_fractions: what others had of the machine's cores in each; NaN: not known, and kept, which is to be said.
 
     >>> find_undisturbed([0.0, 0.5, 0.01, float("nan")])
     [True, False, True, True]

@@ -8,6 +8,7 @@ from typing import Final
 from dtbench.base.vocabulary import Cause, Estimate, Purpose
 from dtbench.runs.summary import CellSummary
 from dtbench.scenario.checks.values import Quantity, ValueName
+from dtbench.seeds.functions import list_branches
 from dtbench.traces.known_part import KnownPart
 
 _OF_STATE: Final = ("stages", "state_steps")
@@ -86,8 +87,12 @@ def _find_part_of_field(cell: CellSummary, field: str) -> KnownPart | None:
             return cell.part
         case "step_time" | "profiler_cost" | "tokens_per_second" | "model_flops_utilization":
             return cell.timed_part
-        case "memory" | "time_to_first_step_ns":
+        case "memory":
             return cell.records_part
+        case "time_to_first_step_ns":
+            return cell.first_step_part
+        case "compilation":
+            return cell.compilation_part
         case _:
             return None
 
@@ -171,7 +176,8 @@ def _find_of_probe(cell: CellSummary, label: str, branch: str, field: str) -> fl
         return float(getattr(probe, field))
     taken = next((one for one in probe.branches if one.name == branch), None)
     if taken is None:
-        return 0 if field in ("calls", "most_calls") else math.nan
+        is_told = branch in list_branches(label) and bool(probe.branches or not probe.most_calls)
+        return 0 if is_told and field in ("calls", "most_calls") else math.nan
     return float(getattr(taken, field, math.nan))
 
 

@@ -23,12 +23,13 @@ from dtbench.seeds.functions import FUNCTIONS, Reach, StudiedFunction, stem_of
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_first_start, read_launch, read_line_records, read_rank_records, read_run
 from dtbench.store.records.place import Place
-from dtbench.store.records.probes import LineRecord, ProbedFunction, Probes, TracedFunction
+from dtbench.store.records.probes import LineRecord, ProbedFunction, Probes, TracedFunction, Unprobed
 from dtbench.store.records.run import CellRecord, RunStatus, tell_reason_in_a_line
 from dtbench.traces.account.probe_times import ProbeTime
 from dtbench.traces.rows.tables import PROBES
 
 _OURS = "dtbench."
+_OF_OTHERS = "calls, and what was not reached, are of the other ranks"
 
 
 class State(StrEnum):
@@ -192,9 +193,31 @@ def _read_whole_launch(place: Place, folder: LaunchFolder, cell: CellRecord, sce
         "traced lines": everyone - {one.rank for one in lines} if asked.line_coverage else set(),
         "probes": everyone - set(probes) if asked.probes else set(),
     }
-    of_others = "calls, and what was not reached, are of the other ranks"
-    lost = (*(f"{name_ranks(ranks)} left no {what}: {of_others}" for what, ranks in left.items() if ranks), *untimed)
+    lost = (
+        *(f"{name_ranks(ranks)} left no {what}: {_OF_OTHERS}" for what, ranks in left.items() if ranks),
+        *tell_lost_rows("traced lines", {one.rank: _name(one.functions) for one in lines}),
+        *tell_lost_rows("probes", {rank: _name((*one.functions, *one.unprobed)) for rank, one in probes.items()}),
+        *untimed,
+    )
     return Evidence(scenario, finished=True, lines=lines, probes=tuple(probes.values()), times=times, lost=lost)
+
+
+def _name(functions: Iterable[TracedFunction | ProbedFunction | Unprobed]) -> set[tuple[str, str]]:
+    return {(one.file, one.name) for one in functions}
+
+
+def tell_lost_rows(what: str, told: Mapping[int, AbstractSet[tuple[str, str]]]) -> Iterator[str]:
+    """Say which ranks tell nothing of functions that other ranks of their launch tell of.
+
+    Args:
+        what: they should tell.
+        told: functions of which each rank tells anything.
+    """
+    every = set().union(*told.values())
+    lost = {rank: every - of_rank for rank, of_rank in told.items() if of_rank != every}
+    if lost:
+        count = count_things(len(set().union(*lost.values())), "function")
+        yield f"{name_ranks(sorted(lost))} left no {what} of {count}: {_OF_OTHERS}"
 
 
 def sum_probe_times(launch: LaunchData, probed: AbstractSet[int]) -> tuple[dict[str, ProbeTime], tuple[str, ...]]:

@@ -415,17 +415,18 @@ def _judge_functions(labels: Sequence[str], cells: Sequence[CellSummary]) -> Che
     for cell in cells:
         for probe in cell.probes:
             calls[probe.label] = max(calls.get(probe.label, 0), probe.most_calls)
+    has_not = {label for cell in cells for label in cell.absent_functions}
     uncalled = [f"{label} never called" for label in labels if calls.get(label) == 0]
-    unprobed = [f"{label} not in this torch" for label in labels if label not in calls]
+    absent = [f"{label} not in this torch" for label in labels if label not in calls and label in has_not]
+    unwatched = [f"{label} not watched" for label in labels if label not in calls and label not in has_not]
     doubts = [doubt for cell in cells for doubt in cell.rank_doubts]
+    outcome, missing = NOT_JUDGED, [*uncalled, *unwatched, *absent]
     if doubts:
-        outcome, missing = NOT_JUDGED, doubts[:1]
-    elif len(unprobed) == len(labels):
-        outcome, missing = NOT_JUDGED, ["no function was probed"]
-    elif any(map(_is_unreliable, cells)):
-        outcome, missing = NOT_JUDGED, [*uncalled, *unprobed]
-    else:
-        outcome, missing = FAILED if uncalled else PASSED, [*uncalled, *unprobed]
+        missing = doubts[:1]
+    elif not calls.keys() & set(labels):
+        missing = ["no function was probed"]
+    elif not any(map(_is_unreliable, cells)):
+        outcome = FAILED if uncalled else NOT_JUDGED if unwatched else PASSED
     what = "the function" if len(labels) == 1 else f"each of {len(labels)} functions"
     return CheckResult(
         kind="functions",

@@ -417,8 +417,10 @@ class CellSummary(Record):
         model_flops_utilization: NaN where the device's peak or the model's FLOPs are unknown.
         hidden_fraction: of communication, NaN when there is none, or some was launched and not seen to run.
         exposed_step_fraction: exposed communication over step, PROFILED.
-        records_part: the ranks and launches that told ``memory``, ``time_to_first_step_ns`` and ``compilation``, where
-            records of others are not there; None: all did, or none.
+        records_part: the ranks and launches that told ``memory``, where records of others are not there; None: all did,
+            or none.
+        first_step_part: likewise ``time_to_first_step_ns``, where others did not tell it.
+        compilation_part: likewise ``compilation``.
         part: over what ``ranks`` and these two fractions are means, where they are not known of all; None: they are.
         owners: whose communication was exposed and why, most exposed first.
         unknown_owners: owners, by operation and purpose, that have no row in ``owners`` since all that is not zero of
@@ -433,13 +435,15 @@ class CellSummary(Record):
         exposure: None where only the trace was asked.
         prediction: None where it is not known what the model or the network costs.
         probes: functions under study that were probed.
+        absent_functions: functions under study that were to be probed and the installed torch does not have, spelled as
+            the label of ``probes``.
         between_steps: what step time and throughput leave out of a loop of one's own; None: a scenario's, which does
             nothing between its steps, or not known.
         canary: None where nobody looked for missing waits.
         stages: what became of the training state, where ``state_dict`` asked for it.
         state_steps: steps around a load and beside saves of it; None: none were asked for.
         state_taken_fraction: the share of the cores that others had while both ran, in the launch where it was most;
-            None: nobody looked.
+            None: nobody looked, or not on every rank.
         left_out_steps: of each phase, over all launches: others disturbed them, and no number here has anything of
             them; a phase from which none is has no entry.
         disturbed: phases of launches of which too few steps are left; empty: the cell can be judged.
@@ -467,6 +471,8 @@ class CellSummary(Record):
     launch_medians_ns: tuple[FloatOrNan, ...]
     timed_part: KnownPart | None = None
     records_part: KnownPart | None = None
+    first_step_part: KnownPart | None = None
+    compilation_part: KnownPart | None = None
     profiler_cost: Interval
     time_to_first_step_ns: FloatOrNan
     tokens_per_second: FloatOrNan
@@ -496,6 +502,7 @@ class CellSummary(Record):
     exposure: ExposureSummary | None = None
     prediction: PredictionSummary | None = None
     probes: tuple[ProbeSummary, ...] = ()
+    absent_functions: tuple[str, ...] = ()
     between_steps: BetweenSteps | None = None
     canary: CanaryResult | None = None
     stages: tuple[StageSummary, ...] = ()
@@ -521,7 +528,7 @@ class CellSummary(Record):
     @property
     def is_state_disturbed(self) -> bool:
         """Whether others had cores while the training state went through stages: no time of them is judged."""
-        return (self.state_taken_fraction or 0) >= DISTURBED
+        return self.state_taken_fraction is not None and self.state_taken_fraction >= DISTURBED
 
 
 class RunSummary(Record):

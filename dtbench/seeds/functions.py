@@ -8,11 +8,12 @@ A name is dotted as in the file, from classes and outer functions inwards: ``Dis
 ``_gather_state_dict.dtensor_func``; the setter of a property ends in ``.setter``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, cached_property
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Final
 
 from dtbench.base.torch_versions import read_torch_release
@@ -375,6 +376,35 @@ FUNCTIONS: Final[tuple[StudiedFunction, ...]] = (
     ),
 )
 """In the order of the files; of each, in groups of what drives them."""
+
+
+class GradientHookBranch(StrEnum):
+    """What ``sync_grad_hook`` does with a gradient."""
+
+    PLAIN = "plain"
+    AWAITED = "awaited"
+    ON_COMPUTE_STREAM = "awaited on the compute stream"
+
+
+class UnflattenBranch(StrEnum):
+    """On which stream ``DTensorExtensions.post_unflatten_transform`` runs."""
+
+    CURRENT_STREAM = "on the current stream"
+    COMPUTE_STREAM = "on the compute stream"
+
+
+BRANCHES: Final[Mapping[str, type[StrEnum]]] = MappingProxyType(
+    {
+        f"{stem_of(GRADIENT_HOOKS)}.sync_grad_hook": GradientHookBranch,
+        f"{stem_of(FSDP_EXTENSIONS)}.DTensorExtensions.post_unflatten_transform": UnflattenBranch,
+    }
+)
+"""By label, for the functions whose branches have names; those of others are not told apart."""
+
+
+def list_branches(label: str) -> tuple[str, ...]:
+    """Return the names of a function's branches; empty: they have none."""
+    return tuple(map(str, BRANCHES.get(label, ())))
 
 
 _CHOICES: Final = frozenset({ALL}.union(*({stem_of(one.file), one.label} for one in FUNCTIONS)))

@@ -77,16 +77,20 @@ def find_unsure(summary: CellSummary) -> tuple[str, ...]:
 
 
 def do_agree(summary: CellSummary) -> bool | None:
-    """Tell whether no two estimates differ, of the mean over ranks; None: no two can be compared, or are sure enough.
+    """Tell whether no two estimates differ, of the mean over ranks.
+
+    None: two cannot be compared, or are not sure enough, or nothing may be judged by them.
 
     That mean is what a closed form speaks of; a single rank's steps also depend on how ranks share the cores. DDP's own
     logger has no vote: it checks one of the others (MEASUREMENT.md, section 3). Both are told among the disputes.
     """
-    rows = () if summary.exposure is None else summary.exposure.rows[:1]
-    outcomes = [compare(one, other) for row in rows for one, other in combinations(known_votes(row), 2)]
+    if summary.exposure is None or summary.exposure.unjudged:
+        return None
+    votes = known_votes(summary.exposure.rows[0])
+    outcomes = {compare(one, other) for one, other in combinations(votes, 2)}
     if Agreement.DISPUTED in outcomes:
         return False
-    return True if outcomes and not find_unsure(summary) else None
+    return True if outcomes == {Agreement.AGREE} and not find_unsure(summary) else None
 
 
 def to_whole_ns(time_ns: float) -> int | None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from dtbench.base.units import count_things, format_bytes, format_ns
+from dtbench.runs.cell.cell_notes import describe_disturbed
 from dtbench.runs.summary import CellSummary
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.selftest.answers import do_agree, find_disputes, find_estimates, find_exposed_ns, find_unsure, to_whole_ns
@@ -32,7 +33,8 @@ def check_ran(cell: str, evidence: Evidence | None) -> Check:
 
 
 def check_cell(cell: str, summary: CellSummary) -> Iterator[Check]:
-    """Look at what holds for every run: its receipts, its traffic, its link."""
+    """Look at what holds for every run: that it can be judged, its receipts, its traffic, its link."""
+    yield _check_evidence(cell, summary)
     yield _check_receipts(cell, summary)
     yield _check_link(cell, summary)
     yield _check_traffic(cell, summary)
@@ -49,7 +51,17 @@ def check_closed_form(cell: str, summary: CellSummary, foretold: ExpectedBounds 
     yield check_bounds(cell, "exposed communication", foretold.exposed_ns, find_exposed_ns(summary))
 
 
+def _check_evidence(cell: str, summary: CellSummary) -> Check:
+    """Look whether every rank tells all that it should, and others left enough of it alone: else nothing is judged."""
+    taken = [describe_disturbed(summary.disturbed)] if summary.disturbed else []
+    why = [*taken, *summary.rank_doubts, *(f"launch{index}: {said}" for index, said in summary.unreadable.items())]
+    reason = f"cell {cell}: nothing can be judged: {'; '.join(why)}" if why else None
+    return make_check(cell, "evidence", "whole", "disturbed" if taken else "lost" if why else "whole", reason=reason)
+
+
 def _check_receipts(cell: str, summary: CellSummary) -> Check:
+    if not summary.receipts:
+        return make_check(cell, "receipts", "agree", "none", reason=f"cell {cell}: no knob has a receipt")
     wrong = [one for one in summary.receipts if one.outcome is ReceiptOutcome.DISAGREES]
     told = "; ".join(f"{one.knob} was asked as {one.asked} and is {one.got} ({one.note})" for one in wrong)
     return make_check(cell, "receipts", "agree", told or "agree", reason=f"cell {cell}: {told}" if wrong else None)
@@ -66,6 +78,9 @@ def _check_link(cell: str, summary: CellSummary) -> Check:
 
 
 def _check_traffic(cell: str, summary: CellSummary) -> Check:
+    if not summary.purposes:
+        why = f"cell {cell}: it is not known what its collectives were for"
+        return make_check(cell, "traffic", "as planned", "unknown", reason=why)
     told = "; ".join(
         f"{count_things(row.count, 'collective')} of {row.purpose} with {format_bytes(row.size_bytes)} a step, "
         f"the plan has {row.planned_count} with {format_bytes(row.planned_size_bytes or math.nan)}"
@@ -88,7 +103,12 @@ def _check_estimates(cell: str, summary: CellSummary, foretold: ExpectedBounds |
     if unsure := find_unsure(summary):
         reason = f"cell {cell}: estimates say nothing: {'; '.join(unsure)}; is the machine busy with something else?"
         return make_check(cell, "estimates", "agree", "unsure", reason=reason)
-    if do_agree(summary) is not False:
+    do_they = do_agree(summary)
+    if do_they is None:
+        why = () if summary.exposure is None else (summary.exposure.unjudged, *summary.exposure.notes)
+        reason = f"cell {cell}: estimates are not judged: {'; '.join(filter(None, why)) or 'nothing to compare'}"
+        return make_check(cell, "estimates", "agree", "unknown", reason=reason)
+    if do_they:
         return make_check(cell, "estimates", "agree", "agree")
     if foretold is not None and foretold.is_disputed:
         return make_check(cell, "estimates", "agree", "disputed, as foretold")

@@ -45,14 +45,15 @@ class Traced:
     Attributes:
         buckets: in order of issue; empty where steps differ in them.
         step_ns: PROFILED step, slowest rank, median over steps.
-        backward_at_ns: when the last rank began its first backward, from the step's start, median; 0 likewise.
+        backward_at_ns: when the last rank began its first backward, from the step's start, median; None: in some step
+            it is not known of every rank.
         clock_ns: by rank, how far its clock is found to be ahead.
         clock_doubt_ns: half width of the 99 % interval of the least sure of these.
     """
 
     buckets: tuple[Bucket, ...]
     step_ns: int
-    backward_at_ns: int
+    backward_at_ns: int | None
     clock_ns: tuple[tuple[int, int], ...]
     clock_doubt_ns: int
 
@@ -64,14 +65,15 @@ class Evidence:
     Attributes:
         traced: None where no trace can be used.
         cores: of the machine that the ranks shared; None: not told.
-        disturbance: what other guests had of it in the steps that count, or in those of arms where it is more.
+        disturbance: what others had of it in the steps that count, or in those of arms where it is more; NaN: not
+            known.
     """
 
     summary: CellSummary
     ranks: tuple[RankRecord, ...]
     traced: Traced | None
     cores: int | None = None
-    disturbance: float = 0.0
+    disturbance: float = math.nan
 
     @property
     def turns(self) -> float:
@@ -101,7 +103,8 @@ def read_evidence(run: Path, cell: str) -> Evidence:
     summary = summarize_only_cell(data)
     launch = data.launches[0]
     traced = _read_traced(_read_timelines(launch.folder), launch.left_out.get(Phase.PROFILED, frozenset()))
-    disturbance = max(find_disturbance(launch.steps), _find_arm_disturbance(launch.ranks))
+    shares = (find_disturbance(launch.steps), _find_arm_disturbance(launch.ranks))
+    disturbance = max((share for share in shares if not math.isnan(share)), default=math.nan)
     cores = launch.environment.cores if launch.environment is not None else None
     return Evidence(summary, launch.ranks, traced, cores, disturbance)
 
@@ -125,18 +128,26 @@ def _read_traced(timelines: Sequence[RankTimeline], left_out: Container[int]) ->
     if not steps:
         return None
     clocks = find_clocks(timelines)
-    regions = [[list(_regions_in(timeline, step)) for timeline in timelines] for step in steps]
-    backwards_ns = [
-        max(next((start_ns for region, start_ns, _ in of_rank if region is Region.BACKWARD), 0) for of_rank in of_ranks)
-        for of_ranks in regions
-    ]
     return Traced(
         buckets=_read_buckets(timelines, steps),
         step_ns=round(median(max(timeline.steps[step].length_ns for timeline in timelines) for step in steps)),
-        backward_at_ns=round(median(backwards_ns)),
+        backward_at_ns=find_backward_ns(timelines, steps),
         clock_ns=tuple((rank, offset_ns) for rank, (offset_ns, _) in clocks.items()),
         clock_doubt_ns=max(doubt_ns for _, doubt_ns in clocks.values()),
     )
+
+
+def find_backward_ns(timelines: Sequence[RankTimeline], steps: Sequence[int]) -> int | None:
+    """Return when the last rank began its first backward, median over steps; None: some rank does not tell of one."""
+    starts_ns = [[_first_backward_ns(timeline, step) for timeline in timelines] for step in steps]
+    told_ns = [[start_ns for start_ns in of_step if start_ns is not None] for of_step in starts_ns]
+    is_whole = all(len(of_step) == len(timelines) for of_step in told_ns)
+    return round(median(map(max, told_ns))) if is_whole else None
+
+
+def _first_backward_ns(timeline: RankTimeline, step: int) -> int | None:
+    regions = _regions_in(timeline, step)
+    return next((start_ns for region, start_ns, _ in regions if region is Region.BACKWARD), None)
 
 
 def _regions_in(timeline: RankTimeline, step: int) -> Iterator[tuple[Region, int, int]]:

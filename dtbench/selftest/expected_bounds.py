@@ -51,10 +51,12 @@ class Feed:
 
     Attributes:
         traced: its PROFILED steps.
+        forward_ns: in these, until the last rank began backward.
         step_ns: its MEASURED step, slowest rank, median.
     """
 
     traced: Traced
+    forward_ns: int
     step_ns: int
 
 
@@ -81,9 +83,12 @@ def find_expected_bounds(
 def find_feed(unlinked: Sequence[Evidence]) -> Feed | None:
     """Return what feeds closed forms: the run without a link with the shortest MEASURED step; None: there is none."""
     feeds = [
-        Feed(one.traced, round(one.summary.step_time.median))
+        Feed(one.traced, one.traced.backward_at_ns, round(one.summary.step_time.median))
         for one in unlinked
-        if one.traced is not None and one.traced.buckets and not math.isnan(one.summary.step_time.median)
+        if one.traced is not None
+        and one.traced.backward_at_ns is not None
+        and one.traced.buckets
+        and not math.isnan(one.summary.step_time.median)
     ]
     return min(feeds, key=lambda feed: feed.step_ns, default=None)
 
@@ -138,7 +143,7 @@ def bounds_from_measured(cell: CellRecord, feed: Feed) -> ExpectedBounds:
     known, traced = known_costs(cell.scenario, cell.plan)[0], feed.traced
     profiled = measured_costs(
         known,
-        forward_ns=traced.backward_at_ns,
+        forward_ns=feed.forward_ns,
         ready_ns=[bucket.ready_ns for bucket in traced.buckets],
         after_ns=max(0, traced.step_ns - max(bucket.end_ns for bucket in traced.buckets)),
     )

@@ -1,7 +1,8 @@
 """Whether a row passed: its evidence against what was injected and what the closed form foretells. Pure functions.
 
-Every cell is checked for the same things: it ran, its receipts and its traffic agree, its estimates agree, and both its
-step and what it exposes lie within the bounds of its closed form, on either side. Then come the row's expectations.
+Every cell is checked for the same things: it ran, it can be judged, its receipts and its traffic agree, its estimates
+agree, and both its step and what it exposes lie within the bounds of its closed form, on either side. Then come the
+row's expectations.
 """
 
 from collections.abc import Iterator
@@ -36,9 +37,11 @@ def judge_row(row: Row, found: Found) -> RowOutcome:
 
 
 def _find_disturbed(row: Row, found: Found) -> dict[str, float]:
-    """Return cells of which no step can be gone by, with what other guests had of the machine in those that count."""
-    shares = {cell: found.evidence[cell].disturbance for cell in row.cells if cell in found.evidence}
-    return {cell: share for cell, share in shares.items() if share >= DISTURBED}
+    """Return cells of which no step can be gone by, with what others had of the machine in those that count."""
+    told = {cell: found.evidence[cell] for cell in row.cells if cell in found.evidence}
+    return {
+        cell: one.disturbance for cell, one in told.items() if one.disturbance >= DISTURBED or one.summary.disturbed
+    }
 
 
 def _check_one(cell: str, row: Row, found: Found) -> Iterator[Check]:

@@ -6,6 +6,7 @@ from typing import Final
 from dtbench.base.commands import spell_word
 from dtbench.base.units import NS_PER_MS, count_things, format_fraction
 from dtbench.base.vocabulary import Estimate
+from dtbench.machine.disturbance import DISTURBED
 from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone
 from dtbench.selftest.records import CellOutcome, RowOutcome, SelftestRecord
 
@@ -21,6 +22,8 @@ _COLUMNS: Final = (
     Column(""),
 )
 _NOTHING: Final = "-"
+"""Where there is nothing to know: nothing is exposed, an estimate was not asked for, there is no closed form."""
+_UNKNOWN: Final = "n/a"
 
 
 def selftest_page(record: SelftestRecord) -> Page:
@@ -46,9 +49,12 @@ def rows_table(rows: Sequence[RowOutcome]) -> Table:
 
 
 def _describe_disturbance(row: RowOutcome) -> str:
-    shares = ", ".join(f"{format_fraction(share)} in {cell}" for cell, share in row.disturbed.items())
+    shares = ", ".join(
+        f"{format_fraction(share)} in {cell}" if share >= DISTURBED else f"in too many steps of {cell}"
+        for cell, share in row.disturbed.items()
+    )
     return (
-        f"{row.row} cannot be judged: other virtual machines had part of the machine's cores ({shares}); run "
+        f"{row.row} cannot be judged: others had part of the machine ({shares}); run "
         f"`dtbench selftest --only {spell_word(row.row)}` when they are gone"
     )
 
@@ -77,20 +83,20 @@ def _lines_of(row: RowOutcome) -> Iterator[Row]:
 def _name_cause(cell: CellOutcome) -> str:
     answer = cell.answer
     if answer.cause is None:
-        return _NOTHING
+        return _UNKNOWN if answer.exposed_ns is None else _NOTHING
     return f"{answer.cause} of {answer.owner}" if answer.owner else answer.cause.value
 
 
 def _number_cells(cell: CellOutcome) -> Iterator[str | Cell]:
     estimates = {one.estimate: one.mean_ns for one in cell.estimates}
     yield _ms(cell.answer.exposed_ns)
-    yield _ms(estimates.get(Estimate.ABLATION))
-    yield _ms(estimates.get(Estimate.WAIT))
-    yield {True: "yes", False: "no", None: _NOTHING}[cell.agree]
+    for asked in (Estimate.ABLATION, Estimate.WAIT):
+        yield _ms(estimates[asked]) if asked in estimates else _NOTHING
+    yield {True: "yes", False: "no", None: _UNKNOWN if estimates else _NOTHING}[cell.agree]
     yield _NOTHING if cell.foretold is None else _ms(cell.foretold.exposed_ns.expected_ns)
     yield _ms(cell.step_ns)
     yield _NOTHING if cell.foretold is None else _ms(cell.foretold.step_ns.expected_ns)
 
 
 def _ms(time_ns: int | None) -> str | Cell:
-    return _NOTHING if time_ns is None else Cell(f"{time_ns / NS_PER_MS:.1f}", value=time_ns)
+    return _UNKNOWN if time_ns is None else Cell(f"{time_ns / NS_PER_MS:.1f}", value=time_ns)

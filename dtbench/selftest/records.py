@@ -5,7 +5,7 @@ Times are integer nanoseconds; None where a number is not known.
 
 from typing import Literal
 
-from dtbench.base.record import Record
+from dtbench.base.record import FloatOrNan, Record
 from dtbench.base.vocabulary import Cause, Estimate, Operation
 
 
@@ -126,7 +126,8 @@ class RowOutcome(Record):
         checks: everything that was checked.
         run: folder of the run whose cells these are, where it is not the selftest's first.
         earlier: why the tries before this one failed, a sentence for each check; empty where this is the first.
-        disturbed: where it failed, the cells in whose steps other guests had too much of the machine for any answer.
+        disturbed: where it failed, the cells in whose steps others had too much of the machine for any answer, and what
+            they had of it in those that were kept; NaN: not known.
     """
 
     row: str
@@ -136,7 +137,7 @@ class RowOutcome(Record):
     checks: tuple[Check, ...]
     run: str | None = None
     earlier: tuple[str, ...] = ()
-    disturbed: dict[str, float] = {}
+    disturbed: dict[str, FloatOrNan] = {}
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -22,11 +22,12 @@ def table_of(page: Page) -> Table:
 
 
 def test_how_many_passed_is_the_answer_and_names_those_that_did_not() -> None:
-    page = catalogue_page(Catalogue(ROWS, "Reached: 1 of 2 functions"))
+    lost = "in one rank 1 left no probes: calls, and what was not reached, are of the other ranks"
+    page = catalogue_page(Catalogue(ROWS, "Reached: 1 of 2 functions", (lost,)))
     (answer,) = page.answer
     assert answer.words == "1 of 3 scenarios passed; FAILED: two; not judged: three; not run here: 1"
     assert answer.tone is Tone.BAD
-    assert [note.words for note in page.notes] == ["Reached: 1 of 2 functions"]
+    assert [note.words for note in page.notes] == ["Reached: 1 of 2 functions", lost]
     (all_well,) = catalogue_page(Catalogue(ROWS[:1])).answer
     assert (all_well.words, all_well.tone) == ("1 of 1 scenario passed", Tone.STRONG)
 

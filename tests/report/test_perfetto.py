@@ -5,15 +5,20 @@ import json
 import tarfile
 import tracemalloc
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dtbench.base.errors import StoreError, TraceError
+from dtbench.cli.export import archive_page
+from dtbench.report.documents.archive import WrittenArchive
+from dtbench.report.documents.archive import document as archive_document
 from dtbench.report.documents.traces import collective_rows
 from dtbench.report.documents.traces import document_head as traces_document
 from dtbench.report.export.perfetto import ArchivePlan, make_manifest, plan_archive, write_archive
+from dtbench.report.page.page import Table
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.note import say_notes
@@ -219,6 +224,12 @@ def test_ranks_that_are_not_in_step_keep_their_own_times_and_it_is_said(
     (made / "rank1.pt.trace.json.gz").write_bytes(gzip.compress(json.dumps(other).encode()))
     plan, _ = plan_of(made)
     assert [one.offset_ns for one in plan.traces] == [0, 0]
+    archive = WrittenArchive(plan, Path("out.tar"), 1)
+    ranks = json.loads(json.dumps(archive_document(archive)))["ranks"]
+    told = [(one["clock_offset_ns"], one["clock_drift"]) for one in ranks]
+    assert told == [(0, 0.0), (None, None)], "of the other one it is not known"
+    (table,) = (block for part in archive_page(archive).parts for block in part.blocks if isinstance(block, Table))
+    assert [row[1] for row in table.words] == ["0", "n/a"]
     assert any("not in step" in note or "shares no collective" in note for note in plan.notes)
 
 
@@ -299,7 +310,8 @@ def test_a_trace_is_never_whole_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "rank0.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode(), compresslevel=1))
     plan = ArchivePlan((plan_of(GLOO / "ddp_2ranks_rank0.json.gz")[0].traces[0],), ())
-    large = ArchivePlan((type(plan.traces[0])(0, TraceSource(path), "0_rank0.json", plan.traces[0].clock, 0),), ())
+    other = replace(plan.traces[0], rank=0, source=TraceSource(path), member="0_rank0.json", offset_ns=0)
+    large = ArchivePlan((other,), ())
     tracemalloc.start()
     size_bytes = write_archive(large, tmp_path / "out.tar")
     peak_bytes = tracemalloc.get_traced_memory()[1]

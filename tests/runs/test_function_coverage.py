@@ -10,7 +10,15 @@ import pandas as pd
 import pytest
 
 from dtbench.plan.plan import Machine, make_plan
-from dtbench.runs.function_coverage import CoveredFunction, Evidence, State, cover, read_evidence, sum_probe_times
+from dtbench.runs.function_coverage import (
+    CoveredFunction,
+    Evidence,
+    State,
+    cover,
+    read_evidence,
+    sum_probe_times,
+    tell_lost_rows,
+)
 from dtbench.runs.reading.copies import mark
 from dtbench.runs.reading.run_data import read_launch_data
 from dtbench.scenario.schema.scenario import Scenario
@@ -326,3 +334,11 @@ def test_where_the_traces_of_a_rank_tell_no_probe_no_share_is_of_all() -> None:
         assert times == told
         said = "the traces of rank 1 tell no time of a probe: how much was exposed is not known"
         assert lost == (() if told else (said,))
+
+
+def test_functions_that_one_rank_lost_are_counted_for_the_others_have_all_their_calls() -> None:
+    both = {("a.py", "f"), ("a.py", "g")}
+    (said,) = tell_lost_rows("probes", {0: both, 1: {("a.py", "f")}, 2: set()})
+    assert said == "ranks 1-2 left no probes of 2 functions: calls, and what was not reached, are of the other ranks"
+    assert not [*tell_lost_rows("probes", {0: both, 1: both})]
+    assert not [*tell_lost_rows("probes", {})]

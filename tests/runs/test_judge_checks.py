@@ -223,6 +223,7 @@ def bound(value: str, **bounds: object) -> dict[str, object]:
         (bound(f"probes.{HOOK}.awaited.per_call_ns", at_most_ms=10), FAILED, "15.0 ms"),
         (bound(f"probes.{HOOK}.plain.calls", at_least=1), FAILED, "0"),
         (bound(f"probes.{HOOK}.plain.per_call_ns", at_most_ms=1), NOT_JUDGED, "n/a"),
+        (bound(f"probes.{HOOK}.awaitd.calls", at_most=0), NOT_JUDGED, "n/a"),
         (bound("probes.distributed.DistributedDataParallel.forward.calls", at_least=1), NOT_JUDGED, "n/a"),
         (bound("step_time.median", cell="async", over="plain", at_most=0.8), PASSED, "0.800 x"),
         (bound("step_time.median", cell="async", over="plain", at_most=0.7), FAILED, "0.800 x"),
@@ -415,8 +416,8 @@ def test_checks_are_of_the_launches_that_the_cell_with_fewest_has() -> None:
 UNCALLED = ProbeSummary(label="ddp._localize_dtensor", calls=0, most_calls=0, raised=0, total_ns=0, per_call_ns=NAN)
 
 
-def judge_functions(*labels: str) -> ChecksSummary:
-    cells = [PLAIN, ASYNC.model_copy(update={"probes": (UNCALLED,)})]
+def judge_functions(*labels: str, absent: tuple[str, ...] = ()) -> ChecksSummary:
+    cells = [PLAIN, ASYNC.model_copy(update={"probes": (UNCALLED,), "absent_functions": absent})]
     found = judge_checklist(Checklist(functions=labels), cells, ())
     assert found is not None
     return found
@@ -443,10 +444,19 @@ def test_a_function_is_not_judged_where_the_probes_of_a_cell_are_lost() -> None:
 
 
 def test_a_function_that_the_installed_torch_does_not_have_is_told_and_fails_nothing() -> None:
-    found = judge_functions(HOOK, "ddp._reconstruct_dtensor")
-    assert (found.outcome, found.results[0].got) == (PASSED, "ddp._reconstruct_dtensor not in this torch")
-    found = judge_functions("ddp._reconstruct_dtensor")
+    absent = "ddp._reconstruct_dtensor"
+    found = judge_functions(HOOK, absent, absent=(absent,))
+    assert (found.outcome, found.results[0].got) == (PASSED, f"{absent} not in this torch")
+    found = judge_functions(absent, absent=(absent,))
     assert (found.outcome, found.results[0].got) == (NOT_JUDGED, "no function was probed")
+
+
+def test_a_function_of_which_nobody_says_anything_is_not_judged_for_it_may_not_have_been_called() -> None:
+    silent = "ddp._reconstruct_dtensor"
+    found = judge_functions(HOOK, silent)
+    assert (found.outcome, found.results[0].got) == (NOT_JUDGED, f"{silent} not watched")
+    found = judge_functions(HOOK, silent, UNCALLED.label)
+    assert (found.outcome, found.results[0].got) == (FAILED, f"{UNCALLED.label} never called, {silent} not watched")
 
 
 def answered(answer: str, at_most_ms: float = 100) -> ChecksSummary:

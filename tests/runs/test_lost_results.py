@@ -10,21 +10,24 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dtbench.base.vocabulary import Phase, Purpose
+from dtbench.base.vocabulary import DeviceKind, Phase, Purpose
 from dtbench.report.words.sentences import (
     agreeing_words,
     answer_sentence,
     cell_notes,
     check_word,
+    compilation_words,
     correctness_words,
     first_step_words,
     memory_words,
     wait_sentence,
 )
+from dtbench.runs.cell_numbers import find_part
 from dtbench.runs.plan_notes import is_linked
 from dtbench.runs.reading.lost_evidence import find_lost_evidence
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_run
+from dtbench.scenario.checks.values import read_value
 from dtbench.store.layout import RunFolder
 from dtbench.store.records.run import RunStatus
 from dtbench.store.write import write_table
@@ -142,6 +145,34 @@ def test_what_records_tell_says_whose_are_there(copy: Callable[[str], RunFolder]
     for record in cell.glob("launch*/ranks/rank1.json"):
         record.unlink()
     assert all(words.startswith("of rank 0 alone, of 2: ") for words in tell())
+
+
+COMPILED = {"graphs": 1, "recompiles": 0, "graph_breaks": 0, "duration_ns": 1_500_000_000}
+
+
+def test_what_one_rank_alone_tells_is_not_said_of_the_slowest(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+    ranks = run.launch("ddp", 0).path / "ranks"
+    whole = summarize_run(run.path).cells[0]
+    assert (whole.first_step_part, compilation_words(whole)) == (None, None)
+    edit(ranks / "rank0.json", lambda rank: rank.update(time_to_first_step_ns=None, compilation=COMPILED))
+    edit(ranks / "rank0.json", lambda rank: rank["memory"].update(allocated_peak_bytes=9))
+    cell = summarize_run(run.path).cells[0]
+    assert first_step_words(cell).startswith("of rank 1 alone, of 2: ")
+    assert known(compilation_words(cell)).startswith("of rank 0 alone, of 2: 1.50 s")
+    for name, part in (("time_to_first_step_ns", "rank 1 alone, of 2"), ("compilation.graphs", "rank 0 alone, of 2")):
+        assert str(find_part(cell, read_value(name))) == part
+    assert cell.rank_doubts == (
+        "launch0: rank 1 says nothing of what was compiled",
+        "launch0: rank 1 says nothing of the device's memory",
+    )
+
+
+def test_memory_of_a_device_that_not_every_rank_tells_is_not_known(copy: Callable[[str], RunFolder]) -> None:
+    cell = summarize_run(copy("example").path).cells[0]
+    assert "device" not in memory_words(cell)
+    on_device = cell.model_copy(update={"plan": cell.plan.model_copy(update={"device": DeviceKind.CUDA})})
+    assert memory_words(on_device).endswith(" host, n/a allocated on the device, n/a reserved")
 
 
 def test_a_run_that_was_stopped_before_its_last_launch_is_incomplete(copy: Callable[[str], RunFolder]) -> None:

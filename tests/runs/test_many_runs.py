@@ -246,6 +246,17 @@ def test_steps_that_processes_took_are_left_out_as_load_run_does(tmp_path: Path,
     assert dtbench.load_runs(run, all_steps=True)["is_left_out"].sum() == hit.sum()
 
 
+def test_steps_of_which_it_is_lost_what_processes_took_are_counted(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(EXAMPLE, run)
+    path = RunFolder(run).launch("ddp", 0).steps
+    steps = pd.read_parquet(path).assign(taken_fraction=0.0)
+    steps.loc[steps["step"] == steps["step"].max(), "taken_fraction"] = float("nan")
+    steps.to_parquet(path)
+    with pytest.warns(UserWarning, match="launch0: what other processes had of the cores is lost in 1 of 11 steps"):
+        assert len(dtbench.load_runs(run))
+
+
 def test_a_cell_that_lacks_a_ranks_record_is_not_told_as_passed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(EXAMPLE, run)

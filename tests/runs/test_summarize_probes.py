@@ -3,20 +3,23 @@
 import math
 from typing import Any
 
-from dtbench.runs.cell.summarize_extras import summarize_probes
-from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes
+from dtbench.runs.cell.summarize_extras import find_absent_functions, summarize_probes
+from dtbench.seeds.functions import stem_of
+from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes, Unprobed
+
+FILE = "fsdp/_fully_shard/_fsdp_param.py"
 
 
 def probes_of(calls: int, total_ns: int, raised: int, *branches: ProbedBranch) -> Probes:
     told: dict[str, Any] = {
-        "file": "fsdp/_fully_shard/_fsdp_param.py",
+        "file": FILE,
         "name": "init",
         "branches": branches,
         "calls": calls,
         "total_ns": total_ns,
         "raised": raised,
     }
-    every: dict[str, Any] = {"functions": (ProbedFunction.model_construct(**told),)}
+    every: dict[str, Any] = {"functions": (ProbedFunction.model_construct(**told),), "unprobed": ()}
     return Probes.model_construct(**every)
 
 
@@ -40,3 +43,13 @@ def test_what_was_never_called_has_no_time_per_call() -> None:
     assert (found.calls, found.most_calls, found.total_ns) == (0, 0, 0)
     assert math.isnan(found.per_call_ns)
     assert summarize_probes([]) == ()
+
+
+def test_what_torch_does_not_have_is_only_what_a_rank_says_so_of() -> None:
+    gone = Unprobed(file=FILE, name="gone", reason="why", is_absent=True)
+    unnamed = gone.model_copy(update={"name": "unnamed", "is_absent": False})
+    seen = probes_of(1, 2, 0).model_copy(update={"unprobed": (gone, unnamed)})
+    assert find_absent_functions([seen]) == (f"{stem_of(FILE)}.gone",)
+    has_it = seen.functions[0].model_copy(update={"name": "gone"})
+    assert find_absent_functions([seen, seen.model_copy(update={"functions": (has_it,), "unprobed": ()})]) == ()
+    assert find_absent_functions([seen.model_copy(update={"unprobed": ()})]) == ()

@@ -369,3 +369,16 @@ def test_ranks_that_tell_of_unlike_numbers_of_rounds_have_no_time_together() -> 
 def test_ranks_without_stages_have_no_rows() -> None:
     assert summarize_stages([[make_rank(0)], []], NOTHING) == ()
     assert not math.isnan(summarize_stages([[make_rank(0, make_stage(1))]], NOTHING)[0].quartile1_ns)
+
+
+def test_memory_of_devices_is_the_highest_only_where_every_rank_tells_its_own() -> None:
+    def with_device(*peaks_bytes: int | None) -> int | None:
+        memories = [
+            MEMORY.model_copy(update={"device_before_bytes": 100, "device_peak_bytes": peak}) for peak in peaks_bytes
+        ]
+        told = [make_stage(10).model_copy(update={"memory": memory}) for memory in memories]
+        (row,) = summarize_stages([[make_rank(rank, stage) for rank, stage in enumerate(told)]], NOTHING)
+        return row.device_peak_bytes
+
+    assert with_device(150, 170) == 70
+    assert with_device(150, None) is None

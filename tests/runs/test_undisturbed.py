@@ -54,8 +54,8 @@ def test_what_is_left_of_a_machine_that_never_was_quiet_is_disturbed() -> None:
     steps = make_steps([[0.9, 0.5, 0.3, 0.8, 0.4], [0.0, 0.0, math.nan, 0.0, 0.0]])
     assert find_disturbance(part_steps(steps).kept) == 0.4
     assert find_disturbance(part_steps(make_steps([[0.0, 0.9, 0.9, 0.0, 0.0]])).kept) == 0.0
-    assert find_disturbance(make_steps([[math.nan] * 3])) == 0.0
-    assert find_disturbance(make_steps([[]])) == 0.0
+    assert math.isnan(find_disturbance(make_steps([[math.nan] * 3])))
+    assert math.isnan(find_disturbance(make_steps([[]])))
 
 
 def test_rows_of_no_step_stay_and_so_does_a_table_without_steps() -> None:

@@ -166,6 +166,16 @@ def test_functions_are_not_probed_where_lines_are_traced(two_cells: str) -> None
             "add `ablation` to `measure.exposure`",
         ),
         (f"checks:\n  - {{kind: bound, value: probes.{HOOK}.awaited.calls, at_least: 1}}", 2, f"name `{HOOK}` under"),
+        (
+            f"functions: [{HOOK}]\nchecks:\n  - {{kind: bound, value: probes.{HOOK}.awaitd.calls, at_most: 0}}",
+            3,
+            f"no branch of `{HOOK}` is called `awaitd`; did you mean `awaited`?",
+        ),
+        (
+            f"functions: [{FORWARD}]\nchecks:\n  - {{kind: bound, value: probes.{FORWARD}.inner.calls, at_most: 0}}",
+            3,
+            f"no branch of `{FORWARD}` is called `inner`; they have no names",
+        ),
         ("answer: Yes.", 1, "an answer needs `checks:`"),
         ("cells: {a: {checks: []}}", 1, "`cells` is written twice"),
     ],

@@ -1,6 +1,7 @@
 """The closed forms that cells of a selftest are held against: bounds on either side, from known or measured costs."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -44,7 +45,7 @@ def make_unlinked(profiled_ms: int, ready_ms: list[int], *, measured_ms: int | N
     """Return a run whose MEASURED steps took as long as PROFILED ones unless told otherwise."""
     buckets = tuple(Bucket(2**20, ready * MS, (ready + 1) * MS) for ready in ready_ms)
     traced = Traced(buckets, profiled_ms * MS, 0, ((0, 0), (1, 0)), 0)
-    return Feed(traced, (profiled_ms if measured_ms is None else measured_ms) * MS)
+    return Feed(traced, 0, (profiled_ms if measured_ms is None else measured_ms) * MS)
 
 
 def test_measured_ready_times_move_the_closed_form() -> None:
@@ -74,9 +75,11 @@ def test_of_two_runs_without_a_link_the_faster_one_feeds() -> None:
         for measured_ms, profiled_ms in steps_ms.values()
     ]
     feed = find_feed([*runs, Evidence(make_step(100), (), None)])
-    assert feed == Feed(make_unlinked(295, [20]).traced, 280 * MS)
+    assert feed is not None
+    assert feed == Feed(make_unlinked(295, [20]).traced, 0, 280 * MS)
     assert find_feed([Evidence(make_step(100), (), None)]) is None
     assert find_feed([Evidence(make_step(math.nan), (), runs[0].traced)]) is None
+    assert find_feed([Evidence(make_step(100), (), replace(feed.traced, backward_at_ns=None))]) is None
 
 
 def make_step(median_ms: float) -> CellSummary:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from dtbench.base.vocabulary import Cause, Estimate, Operation, Purpose, Region
+from dtbench.base.vocabulary import Cause, Estimate, Operation, Phase, Purpose, Region
 from dtbench.launch.cells import plan_cells
 from dtbench.plan.plan import Machine
 from dtbench.runs.summary import (
     CellSummary,
+    Disturbed,
     Estimated,
     ExposureRow,
     ExposureSummary,
@@ -52,7 +53,7 @@ def make_interval(median_ns: float) -> Interval:
 
 
 def make_exposure(
-    trace_ms: float, ablation_ms: float, wait_ms: float, *disputes: str, error_ms: float = 0.1
+    trace_ms: float, ablation_ms: float, wait_ms: float, *disputes: str, error_ms: float = 0.1, unjudged: str = ""
 ) -> ExposureSummary:
     estimates = ((Estimate.TRACE, trace_ms), (Estimate.ABLATION, ablation_ms), (Estimate.WAIT, wait_ms))
     row = ExposureRow(
@@ -63,7 +64,7 @@ def make_exposure(
         ),
         disputes=disputes,
     )
-    return ExposureSummary(rows=(row,), serial_ns=float("nan"), overlapped_ns=float("nan"), notes=())
+    return ExposureSummary(rows=(row,), serial_ns=float("nan"), overlapped_ns=float("nan"), notes=(), unjudged=unjudged)
 
 
 def make_owner(owner: str, cause: Cause, exposed_ms: float, **more: Any) -> OwnerSummary:
@@ -210,6 +211,17 @@ def test_a_row_that_found_what_was_injected_passes_with_everything_side_by_side(
     assert (cell.step_ns, cell.foretold) == (130 * MS, FORETOLD)
 
 
+DISTURBED = Disturbed(launch=0, phase=Phase.MEASURED, steps=8, left_alone=3, stolen_fraction=0.0, takers=())
+
+
+def test_a_row_whose_numbers_fit_does_not_pass_where_others_left_too_few_steps_alone() -> None:
+    outcome = judge(make_row(TAIL), {"disturbed": (DISTURBED,), "disturbance": 0.01})
+    assert not outcome.passed
+    assert outcome.disturbed == {"one": 0.01}
+    left = "others had the cores; they left 3 of 8 MEASURED steps alone"
+    assert outcome.reasons == (f"cell one: nothing can be judged: {left}",)
+
+
 @pytest.mark.parametrize(
     ("share", "step_ms", "disturbed"), [(0.81, 400, {"one": 0.81}), (0.019, 400, {}), (0.81, 130, {})]
 )
@@ -235,7 +247,12 @@ SLOW_LINK = (LINKED[0].model_copy(update={"outcome": ReceiptOutcome.NO_EFFECT}),
         ({"ranks": ()}, ["ran"]),
         ({"receipts": (*LINKED, DISAGREES)}, ["receipts"]),
         ({"receipts": SLOW_LINK}, ["link"]),
-        ({"receipts": ()}, ["link"]),
+        ({"receipts": ()}, ["receipts", "link"]),
+        ({"purposes": ()}, ["traffic"]),
+        ({"rank_doubts": ("launch0: rank 1 says nothing of the canary",)}, ["evidence"]),
+        ({"disturbed": (DISTURBED,)}, ["evidence"]),
+        ({"unreadable": {1: "steps.parquet: is broken"}}, ["evidence"]),
+        ({"exposure": make_exposure(15.0, 15.5, 14.5, unjudged="rank 1 is lost")}, ["estimates"]),
         ({"purposes": (make_purpose(Purpose.GRAD_REDUCE, 3, 1, matches_plan=False),)}, ["traffic"]),
         ({"exposure": make_exposure(15.0, 30.0, 15.0, "trace 15.0 ms against ablation 30.0 ms")}, ["estimates"]),
         ({"exposure": make_exposure(15.0, float("nan"), 15.0)}, ["estimates"]),

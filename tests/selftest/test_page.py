@@ -13,7 +13,7 @@ def test_each_cell_is_a_line_with_answer_estimates_and_closed_form() -> None:
     section = rows_table([row])
     first, second, third = section.words
     assert list(first) == ["clock", *[""] * 7, "PASS"]
-    assert list(second) == [*(" tail  tail of bucket 3", "15.0", "-2.0", "-", "yes", "14.0", "130.4", "128.0", "")]
+    assert list(second) == [*(" tail  tail of bucket 3", "15.0", "-2.0", "n/a", "yes", "14.0", "130.4", "128.0", "")]
     assert third == second
     assert {len(line) for line in section.rows} == {len(section.columns)}
     assert section.said == ()
@@ -24,28 +24,32 @@ def test_a_row_and_its_only_cell_of_the_same_name_are_one_line() -> None:
     assert (line[0], line[1], line[-1]) == ("tail  tail of bucket 3", "15.0", "PASS")
 
 
-def test_a_cell_that_names_nothing_has_a_dash() -> None:
-    silent = CELL.model_copy(update={"answer": Answer(exposed_ns=None)})
-    (line,) = rows_table([RowOutcome(row="tail", claim="", passed=True, cells=(silent,), checks=())]).words
-    assert list(line[:2]) == ["tail  -", "-"]
+def test_what_is_not_known_of_a_cell_reads_otherwise_than_what_there_is_none_of() -> None:
+    unknown = {"answer": Answer(exposed_ns=None), "agree": None}
+    nothing = {"answer": Answer(exposed_ns=0), "agree": None, "estimates": ()}
+    cells = tuple(CELL.model_copy(update=update) for update in (unknown, nothing))
+    _, *lines = rows_table([RowOutcome(row="tail", claim="", passed=True, cells=cells, checks=())]).words
+    assert [list(line[:5]) for line in lines] == [
+        [" tail  n/a", "n/a", "-2.0", "n/a", "n/a"],
+        [" tail  -", "0.0", "-", "-", "-"],
+    ]
 
 
 def test_a_row_that_failed_says_why_below_the_table() -> None:
     disputed = CELL.model_copy(update={"agree": False, "foretold": None, "step_ns": None})
     row = RowOutcome(row="tail", claim="", passed=False, cells=(disputed,), checks=(FAILED,))
     section = rows_table([row])
-    assert list(section.words[0])[4:] == ["no", "-", "-", "-", "FAIL"]
+    assert list(section.words[0])[4:] == ["no", "-", "n/a", "-", "FAIL"]
     assert section.said == ("tail FAILED: cell tail: it took too long",)
 
 
 def test_a_row_of_which_others_left_nothing_says_so_and_what_to_do() -> None:
     row = RowOutcome(
-        row="caps", claim="", passed=False, cells=(CELL,), checks=(FAILED,), disturbed={"caps_1": 0.81, "caps_6": 0.3}
+        row="caps", claim="", passed=False, cells=(CELL,), checks=(FAILED,), disturbed={"caps_1": 0.81, "caps_6": 0.01}
     )
     *_, note = rows_table([row]).said
     assert note == (
-        "caps cannot be judged: other virtual machines had part of the machine's cores "
-        "(81.0 % in caps_1, 30.0 % in caps_6); run "
+        "caps cannot be judged: others had part of the machine (81.0 % in caps_1, in too many steps of caps_6); run "
         "`dtbench selftest --only caps` when they are gone"
     )
 

@@ -45,9 +45,9 @@ _RANK: Final = Shape[ArchivedTrace](
         ),
         Key(
             "clock_offset_ns",
-            NS,
-            "how far its clock is ahead of the common one; 0: or no correction is applied",
-            lambda one: one.clock.offset_ns,
+            OrNull(NS),
+            "how far its clock is ahead of the common one; 0: or no correction is applied; null: not known",
+            lambda one: one.clock.offset_ns if one.is_aligned else None,
         ),
         Key(
             "clock_uncertainty_ns",
@@ -57,9 +57,9 @@ _RANK: Final = Shape[ArchivedTrace](
         ),
         Key(
             "clock_drift",
-            RATIO,
-            "how much its clock gains, a fraction: 1e-6 is one microsecond in a second",
-            lambda one: one.clock.drift,
+            OrNull(RATIO),
+            "how much its clock gains, a fraction: 1e-6 is one microsecond in a second; null: not known",
+            lambda one: one.clock.drift if one.is_aligned else None,
         ),
     ),
 )

@@ -51,6 +51,12 @@ _DOCUMENT: Final = Shape[Catalogue](
             "how many functions under study the runs' probes saw, a sentence; null: they had none",
             lambda found: found.coverage,
         ),
+        Key(
+            "coverage_notes",
+            Many(TEXT),
+            "what is to be known about that, a sentence each",
+            lambda found: found.coverage_notes,
+        ),
     ),
 )
 

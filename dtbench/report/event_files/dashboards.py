@@ -183,7 +183,7 @@ def _time_numbers(cell: CellSummary) -> dict[str, float]:
 
 def _record_numbers(cell: CellSummary) -> dict[str, float]:
     """Return what records of ranks tell."""
-    first_ms = cell.time_to_first_step_ns / NS_PER_MS
+    first_ms = cell.time_to_first_step_ns / NS_PER_MS if cell.first_step_part is None else math.nan
     return {"summary/time_to_first_step_ms": first_ms, **_memory_numbers(cell), **_correctness_numbers(cell)}
 
 

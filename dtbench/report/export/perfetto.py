@@ -59,6 +59,7 @@ class ArchivedTrace:
         member: its name in the archive.
         clock: as the analysis of all ranks found it.
         offset_ns: what is added to its times to get those of the common timeline; at least 0.
+        is_aligned: it is known how far its clock is from that of the common timeline; where not, its own times stand.
     """
 
     rank: int
@@ -66,6 +67,7 @@ class ArchivedTrace:
     member: str
     clock: Clock
     offset_ns: int
+    is_aligned: bool
 
     @property
     def machine(self) -> str:
@@ -113,7 +115,14 @@ def plan_archive(traces: TraceSet, sources: Iterable[TraceSource]) -> ArchivePla
     width = len(str(len(order) - 1))
     names = {rank: f"{place:0{width}d}_rank{rank}.json" for place, rank in enumerate(order)}
     archived = tuple(
-        ArchivedTrace(rank, whole[rank], names[rank], clock, ahead - clock.offset_ns)
+        ArchivedTrace(
+            rank=rank,
+            source=whole[rank],
+            member=names[rank],
+            clock=clock,
+            offset_ns=ahead - clock.offset_ns,
+            is_aligned=rank == reference or traces.over_ranks.clocks.can_compare(reference, rank),
+        )
         for rank, clock in sorted(clocks.items())
     )
     cut = [one.rank for one in traces.analyses if one.rank not in whole]

@@ -6,7 +6,7 @@ from typing import Final
 
 from dtbench.base.units import count_things, format_ns
 from dtbench.report.page.checklist import TONES, answer_line, failure_words, mark_outcome
-from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone
+from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines
 from dtbench.report.words.sentences import check_word, is_trusted
 from dtbench.runs.summary import RunSummary
 from dtbench.store.records.checks import CheckOutcome
@@ -44,11 +44,13 @@ class Catalogue:
     Attributes:
         rows: in the order in which scenarios ran, or would.
         coverage: how many functions under study the runs' probes saw, a sentence; None: they had none.
+        coverage_notes: what is to be known about that, as ``dtbench coverage`` says it.
         is_only_listed: nothing was run.
     """
 
     rows: tuple[CatalogueRow, ...]
     coverage: str | None = None
+    coverage_notes: tuple[str, ...] = ()
     is_only_listed: bool = False
 
 
@@ -76,7 +78,7 @@ def catalogue_page(found: Catalogue) -> Page:
         title="Catalogue",
         answer=(Line(_sum_up(found.rows), _tone_of(found.rows)),),
         parts=(Part("scenarios", "", (_outcomes_table(found.rows),)),),
-        notes=() if found.coverage is None else (Line(found.coverage),),
+        notes=() if found.coverage is None else (Line(found.coverage), *lines(found.coverage_notes)),
     )
 
 

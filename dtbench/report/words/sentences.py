@@ -446,7 +446,7 @@ def first_step_words(cell: CellSummary) -> str:
     """Say how long it took from the launch to the end of the first step."""
     if math.isnan(cell.time_to_first_step_ns):
         return _NO_RECORDS if cell.memory is None else "n/a: no rank has told it; ranks that are forked cannot"
-    return f"{name_part(cell.records_part)}{format_ns(cell.time_to_first_step_ns)} after the launch"
+    return f"{name_part(cell.first_step_part)}{format_ns(cell.time_to_first_step_ns)} after the launch"
 
 
 def utilization_words(cell: CellSummary) -> str:
@@ -466,7 +466,7 @@ def compilation_words(cell: CellSummary) -> str | None:
         return None
     counts = {"graph": compilation.graphs, "recompile": compilation.recompiles, "graph break": compilation.graph_breaks}
     words = [count_things(count, name) for name, count in counts.items()]
-    time = f"{name_part(cell.records_part)}{format_ns(compilation.duration_ns)}"
+    time = f"{name_part(cell.compilation_part)}{format_ns(compilation.duration_ns)}"
     return f"{time} on the slowest rank: {', '.join(words)}"
 
 
@@ -512,11 +512,11 @@ def memory_words(cell: CellSummary) -> str:
     if (memory := cell.memory) is None:
         return "n/a"
     words = f"{name_part(cell.records_part)}{format_bytes(memory.rss_peak_bytes)} host"
-    if memory.allocated_peak_bytes is not None:
-        words += f", {format_bytes(memory.allocated_peak_bytes)} allocated on the device"
-    if memory.reserved_peak_bytes is not None:
-        words += f", {format_bytes(memory.reserved_peak_bytes)} reserved"
-    return words
+    if cell.plan.device is DeviceKind.CPU:
+        return words
+    of_device = (memory.allocated_peak_bytes, memory.reserved_peak_bytes)
+    allocated, reserved = (format_bytes(NAN if peak is None else peak) for peak in of_device)
+    return f"{words}, {allocated} allocated on the device, {reserved} reserved"
 
 
 def plan_word(row: PurposeSummary) -> str:

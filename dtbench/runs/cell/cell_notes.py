@@ -19,6 +19,7 @@ from dtbench.runs.reading.undisturbed import (
     find_disturbance,
     keep_finished,
 )
+from dtbench.runs.reading.untold_others import find_untold
 from dtbench.runs.summary import BetweenSteps, Disturbed, Interval
 from dtbench.scenario.schema.ddp import Ddp, DdpMixedPrecision
 from dtbench.scenario.schema.model import Custom
@@ -136,13 +137,8 @@ def _count_untold(tables: LaunchTables) -> Iterator[str]:
 
 
 def _say_unwatched(launch: LaunchData) -> Iterator[str]:
-    """Say of how many steps it is not known whether other guests of the machine had its cores: none is left out."""
-    judged = launch.steps[launch.steps["phase"].isin(JUDGED)]
-    unknown = judged["step"][judged["stolen_fraction"].isna()].nunique()
-    if unknown:
-        steps = f"{unknown} of {judged['step'].nunique()} steps"
-        what = f"what other virtual machines of the host had of the cores is not known of {steps}"
-        yield f"{what}: none is left out for it"
+    """Say where it is not known what others had of the cores; what is lost of it is among the lost evidence."""
+    yield from (one.words for one in find_untold(launch) if not (one.is_lost and has_ended(launch)))
 
 
 def _record_notes(data: CellData, disturbed: Sequence[Disturbed]) -> list[str]:

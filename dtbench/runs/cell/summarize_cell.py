@@ -5,7 +5,7 @@ Throughput comes only from MEASURED steps, overlap only from PROFILED ones.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -100,7 +100,9 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         step_time=step_time,
         launch_medians_ns=tuple(summarize(times).median for times in measured),
         timed_part=_find_timed(data, measured),
-        records_part=_find_recorded(launches, ranks_planned),
+        records_part=_find_recorded(launches, ranks_planned, lambda _record: True),
+        first_step_part=_find_recorded(launches, ranks_planned, lambda one: one.time_to_first_step_ns is not None),
+        compilation_part=_find_recorded(launches, ranks_planned, lambda one: one.compilation is not None),
         profiler_cost=profiler_cost,
         time_to_first_step_ns=_median_over_launches(launches),
         tokens_per_second=tokens_per_second,
@@ -233,12 +235,13 @@ def _find_timed(data: CellData, measured: Sequence[Sequence[float]]) -> KnownPar
     )
 
 
-def _find_recorded(launches: Sequence[LaunchData], ranks: int) -> KnownPart | None:
-    """Return whose records are there; None where those of all ranks of all launches are, or none."""
+def _find_recorded(
+    launches: Sequence[LaunchData], ranks: int, does_tell: Callable[[RankRecord], bool]
+) -> KnownPart | None:
+    """Return whose records tell something; None where those of all ranks of all launches do, or none."""
     every = [(launch.place.launch, rank) for launch in launches for rank in range(ranks)]
-    return find_part_of_records(
-        [(launch.place.launch, record.rank) for launch in launches for record in launch.ranks], every
-    )
+    told = [(launch.place.launch, one.rank) for launch in launches for one in launch.ranks if does_tell(one)]
+    return find_part_of_records(told, every)
 
 
 def _pool(launches: Sequence[Sequence[float]]) -> list[float]:

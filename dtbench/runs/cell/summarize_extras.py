@@ -13,9 +13,10 @@ from dtbench.runs.exposure.summarize import LaunchExposure, summarize_exposure
 from dtbench.runs.reading.cell_data import CellData
 from dtbench.runs.stage_summary import StageSummary, StateStepsSummary
 from dtbench.runs.summary import BranchSummary, ExposureSummary, ProbeSummary
+from dtbench.scenario.schema.ddp import Ddp
 from dtbench.seeds.functions import stem_of
 from dtbench.store.records.canary import CanaryResult
-from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes
+from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes, Unprobed
 
 
 class ExtrasOfCell(TypedDict):
@@ -23,6 +24,7 @@ class ExtrasOfCell(TypedDict):
 
     exposure: ExposureSummary | None
     probes: tuple[ProbeSummary, ...]
+    absent_functions: tuple[str, ...]
     canary: CanaryResult | None
     stages: tuple[StageSummary, ...]
     state_steps: StateStepsSummary | None
@@ -38,9 +40,11 @@ def summarize_extras(data: CellData, profiler_low: float) -> ExtrasOfCell:
     """
     launches = {launch.place.launch: launch.ranks for launch in data.launches}
     ranks = [record for records in launches.values() for record in records]
+    probes = [found for record in ranks if (found := record.extras.probes) is not None]
     return ExtrasOfCell(
         exposure=_summarize_exposure(data, profiler_low),
-        probes=summarize_probes([probes for record in ranks if (probes := record.extras.probes) is not None]),
+        probes=summarize_probes(probes),
+        absent_functions=find_absent_functions(probes),
         canary=worst_canary(ranks),
         stages=summarize_stages(launches, StagePlan.of(data.cell, _find_torch(data))),
         state_steps=summarize_state_steps(
@@ -69,7 +73,8 @@ def _summarize_exposure(data: CellData, profiler_low: float) -> ExposureSummary 
         )
         for launch in data.launches
     ]
-    return summarize_exposure(asked, launches, data.cell.plan.device, profiler_low)
+    has_logger = data.cell.scenario is not None and isinstance(data.cell.scenario.parallel, Ddp)
+    return summarize_exposure(asked, launches, data.cell.plan.device, profiler_low, has_logger=has_logger)
 
 
 def summarize_probes(ranks: Sequence[Probes]) -> tuple[ProbeSummary, ...]:
@@ -81,8 +86,19 @@ def summarize_probes(ranks: Sequence[Probes]) -> tuple[ProbeSummary, ...]:
     seen: dict[str, list[ProbedFunction]] = defaultdict(list)
     for probes in ranks:
         for function in probes.functions:
-            seen[f"{stem_of(function.file)}.{function.name}"].append(function)
+            seen[_label(function)].append(function)
     return tuple(_summarize(label, functions) for label, functions in seen.items())
+
+
+def find_absent_functions(ranks: Sequence[Probes]) -> tuple[str, ...]:
+    """Return what the installed torch does not have, by label; arguments as ``summarize_probes``."""
+    there = {_label(function) for probes in ranks for function in probes.functions}
+    absent = dict.fromkeys(_label(one) for probes in ranks for one in probes.unprobed if one.is_absent)
+    return tuple(label for label in absent if label not in there)
+
+
+def _label(function: ProbedFunction | Unprobed) -> str:
+    return f"{stem_of(function.file)}.{function.name}"
 
 
 def _summarize(label: str, functions: Sequence[ProbedFunction]) -> ProbeSummary:

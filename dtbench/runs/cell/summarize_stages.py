@@ -208,4 +208,4 @@ def _device_peak(memories: Sequence[StageMemory]) -> int | None:
         for one in memories
         if one.device_peak_bytes is not None and one.device_before_bytes is not None
     ]
-    return max(grown, default=None)
+    return max(grown, default=None) if len(grown) == len(memories) else None

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dtbench.machine.disturbance import DISTURBED
 from dtbench.store.records.canary import CanaryResult
 from dtbench.store.records.rank import (
     Compilation,
@@ -41,9 +42,13 @@ def _max_of_all(values: Sequence[int | None]) -> int | None:
 
 
 def most_state_taken(ranks: Sequence[RankRecord]) -> float | None:
-    """Return the most that others had of the cores while a training state went through stages; None: nobody looked."""
-    states = (state for record in ranks if (state := record.extras.state_dict) is not None)
-    return max((taken for state in states if (taken := state.taken_fraction) is not None), default=None)
+    """Return the most that others had of the cores while a training state went through stages.
+
+    None: nobody looked, or not on every rank, and those that did saw too little of others to tell.
+    """
+    told = [state.taken_fraction for record in ranks if (state := record.extras.state_dict) is not None]
+    most = max((taken for taken in told if taken is not None), default=None)
+    return most if most is not None and (most >= DISTURBED or None not in told) else None
 
 
 def worst_correctness(ranks: Sequence[RankRecord]) -> CorrectnessResult | None:

@@ -121,15 +121,13 @@ def _find_kept(of_ranks: Sequence[Block]) -> NDArray[np.bool_]:
 
 
 def _find_worst(of_ranks: Sequence[Block]) -> Floats:
-    """Return what others had in each step of a block, on the machine where it was most."""
-    told = [
-        np.nan_to_num(block.stolen_fraction) for block in of_ranks if len(block.stolen_fraction) == len(block.step_ns)
-    ]
-    return np.max(told, axis=0) if told else np.zeros(len(of_ranks[0].step_ns))
+    """Return what others had in each step of a block, on the machine where it was most; NaN: not known of any."""
+    told = [block.stolen_fraction for block in of_ranks if len(block.stolen_fraction) == len(block.step_ns)]
+    return np.fmax.reduce(told) if told else np.full(len(of_ranks[0].step_ns), math.nan)
 
 
 def count_left_alone(ranks: Mapping[int, Sequence[Block]]) -> tuple[int, int]:
-    """Return how many steps of blocks others left alone on all machines, of how many.
+    """Return how many steps of blocks others are not known to have disturbed on any machine, of how many.
 
     Args:
         ranks: blocks of each; of those that did not run the same blocks nothing is known.
@@ -138,17 +136,18 @@ def count_left_alone(ranks: Mapping[int, Sequence[Block]]) -> tuple[int, int]:
     if len(shapes) != 1:
         return 0, 0
     worst = [_find_worst(of_ranks) for of_ranks in zip(*ranks.values(), strict=True)]
-    return sum(int((lost < DISTURBED).sum()) for lost in worst), sum(len(lost) for lost in worst)
+    return sum(int((~(lost >= DISTURBED)).sum()) for lost in worst), sum(len(lost) for lost in worst)
 
 
 def find_block_disturbance(ranks: Mapping[int, Sequence[Block]]) -> float:
-    """Return what others had of the machine's cores in the steps of blocks, median; 0 where nobody knows.
+    """Return what others had of the machine's cores in the steps of blocks, median of those that tell; or NaN.
 
     Args:
         ranks: blocks of each, steps to leave out left out.
     """
-    told = [block.stolen_fraction for blocks in ranks.values() for block in blocks if len(block.stolen_fraction)]
-    return float(np.median(np.nan_to_num(np.concatenate(told)))) if told else 0.0
+    told = [block.stolen_fraction for blocks in ranks.values() for block in blocks]
+    known = np.concatenate([np.empty(0), *(shares[~np.isnan(shares)] for shares in told)])
+    return float(np.median(known)) if len(known) else math.nan
 
 
 def average_blocks(ranks: Sequence[Sequence[Block]]) -> tuple[Block, ...] | None:

@@ -95,7 +95,12 @@ class _Found:
 
 
 def summarize_exposure(
-    asked: Sequence[str], launches: Sequence[LaunchExposure], device: DeviceKind, profiler_low: float = math.nan
+    asked: Sequence[str],
+    launches: Sequence[LaunchExposure],
+    device: DeviceKind,
+    profiler_low: float = math.nan,
+    *,
+    has_logger: bool = False,
 ) -> ExposureSummary | None:
     """Return what a cell's launches say about exposed communication; None where only the trace was asked, or none is.
 
@@ -104,12 +109,14 @@ def summarize_exposure(
         launches: all of the cell; each is a unit where there are several.
         device: where the ranks computed.
         profiler_low: low end of the interval of PROFILED over MEASURED step times; NaN: not known.
+        has_logger: DDP, whose own logger is read where waits are asked for.
     """
     kinds = [one for one in Estimate if one in asked]
     if set(kinds) <= {Estimate.TRACE} or not launches:
         return None
     read = [_read_launch(launch, device) for launch in launches]
-    if Estimate.WAIT in kinds and any(len(logged_ns) for one in read for logged_ns in one.logged_ns.values()):
+    is_logged = has_logger or any(len(logged_ns) for one in read for logged_ns in one.logged_ns.values())
+    if Estimate.WAIT in kinds and is_logged:
         kinds.append(Estimate.LOGGER)
     every = range(max((launch.world_size for launch in launches), default=0))
     ranks = sorted({int(rank) for one in read for rank in (*one.exposed_ns.columns, *one.blocks)})

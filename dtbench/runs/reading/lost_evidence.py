@@ -13,6 +13,7 @@ from dtbench.plan.plan import Plan
 from dtbench.runs.reading.cell_data import CellData, LaunchData
 from dtbench.runs.reading.lost_stages import Told, ask_state, comes_after, find_ends, find_lost_rounds, tell_state
 from dtbench.runs.reading.lost_steps import count_planned, say_lost
+from dtbench.runs.reading.untold_others import find_untold
 from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.rank import RankRecord
@@ -37,6 +38,7 @@ def find_lost_evidence(data: CellData, launch: LaunchData) -> Iterator[str]:
     yield from _lost_rounds(data, launch)
     yield from _lost_timings(data, launch)
     yield from _lost_accounts(launch)
+    yield from (one.words for one in find_untold(launch) if one.is_lost and has_ended(launch))
 
 
 def _lost_receipts(data: CellData, launch: LaunchData) -> Iterator[str]:
@@ -104,6 +106,8 @@ _CANARY: Final[Told] = ("the canary",)
 _KNOBS: Final[Told] = ("the knobs",)
 _ARMS: Final[Told] = ("steps without communication",)
 _FUNCTIONS: Final[Told] = ("the functions under study",)
+_COMPILED: Final[Told] = ("what was compiled",)
+_DEVICE: Final[Told] = ("the device's memory",)
 
 
 def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:
@@ -129,7 +133,8 @@ def _tell(record: RankRecord) -> Iterator[Told]:
     extras = record.extras
     parts = {_KNOBS: record.receipts, _ISSUES: record.traffic}
     yield from (what for what, found in parts.items() if found)
-    whole = {_CANARY: extras.canary, _ARMS: extras.exposure, _FUNCTIONS: extras.probes}
+    whole: dict[Told, object] = {_CANARY: extras.canary, _ARMS: extras.exposure, _FUNCTIONS: extras.probes}
+    whole |= {_COMPILED: record.compilation, _DEVICE: record.memory.allocated_peak_bytes}
     yield from (what for what, found in whole.items() if found is not None)
     yield from ((*_FUNCTIONS, one.name) for one in (extras.probes.functions if extras.probes is not None else ()))
     yield from tell_state(extras.state_dict)

@@ -37,6 +37,7 @@ from dtbench.runs.reading.undisturbed import (
     describe_left_out,
     find_left_out,
 )
+from dtbench.runs.reading.untold_others import say_lost_takers
 from dtbench.runs.wrong_results import find_wrong_state
 from dtbench.store.finish import STEPS
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -199,6 +200,8 @@ def _read_launch(path: Path, run: RunOutline, cell: CellOutline, index: int) -> 
     note = f"{folder.path}: {'; '.join(told)}" if told else None
     planned = count_planned(cell.plan)
     lost = [] if _are_all(steps, cell.plan.ranks, planned) else say_lost(steps.to_pandas(), planned)
+    if _TAKEN in judged.column_names and np.isnan(judged[_TAKEN].to_numpy()).any():
+        lost = [*lost, *say_lost_takers(judged.to_pandas())]
     if seen.silent:
         lost = [*lost, f"{name_ranks(seen.silent)} left no record: whether the results are right is not known"]
     said = tuple(f"{folder.path}: {sentence}" for sentence in lost)

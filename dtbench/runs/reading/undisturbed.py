@@ -42,7 +42,10 @@ def find_left_out(steps: pd.DataFrame) -> dict[Phase, frozenset[int]]:
 
 
 def find_lost(steps: pd.DataFrame) -> "pd.Series[float]":
-    """Return what others had of the cores in each step, on the machine where it was most, by number; NaN: not known."""
+    """Return what others had of the cores in each step, on the machine where it was most, by number; NaN: not known.
+
+    Where only one kind of others was seen, or the machine of one rank, it is at least this.
+    """
     told = [name for name in ("stolen_fraction", "taken_fraction") if name in steps]
     shares = steps[told].to_numpy(dtype=np.float64)
     lost = np.minimum(np.nansum(shares, axis=1), 1.0)
@@ -51,18 +54,17 @@ def find_lost(steps: pd.DataFrame) -> "pd.Series[float]":
 
 
 def find_disturbance(steps: pd.DataFrame) -> float:
-    """Return what others had of the machine's cores in MEASURED and PROFILED steps, median; 0 where nobody knows.
+    """Return what others had of the machine's cores in MEASURED and PROFILED steps, median of those that tell; or NaN.
 
     Args:
         steps: columns as in the table ``steps``, of one launch, those to leave out left out.
     """
     judged = steps[steps["phase"].isin([phase.value for phase in JUDGED])]
-    lost = find_lost(judged).fillna(0.0)
-    return float(lost.median()) if len(lost) else 0.0
+    return float(find_lost(judged).median())
 
 
 def count_left_alone(steps: pd.DataFrame, phase: Phase) -> int:
-    """Return the number of steps of a phase that others left alone.
+    """Return the number of steps of a phase that others are not known to have disturbed.
 
     Args:
         steps: columns as in the table ``steps``, of one launch.

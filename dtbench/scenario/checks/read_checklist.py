@@ -22,7 +22,7 @@ from dtbench.scenario.mistakes import MOST_MISTAKES, Mistake, Place, find_neares
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.scenario.yaml.document import Entry, Items, Leaf, Node, Section, to_plain
-from dtbench.seeds.functions import choose
+from dtbench.seeds.functions import choose, list_branches
 
 _CELL_FIELDS = ("cell", "over", "minus")
 
@@ -147,12 +147,21 @@ def _describe_value_lack(value: ValueName, scenario: Scenario) -> str | None:
     match value.path:
         case ("probes", label, *_) if label not in [one.label for one in choose(scenario.measure.probes)]:
             return f"name `{label}` under `functions:`, or in `measure.probes`"
+        case ("probes", label, str() as branch, _) if branch and branch not in list_branches(label):
+            return _refuse_branch(label, branch)
         case ("exposure", "serial_ns" | "overlapped_ns") if "ablation" not in scenario.measure.exposure:
             return "add `ablation` to `measure.exposure`"
         case ("exposure", estimate, "mean_ns") if estimate not in (*scenario.measure.exposure, "logger"):
             return f"add `{estimate}` to `measure.exposure`"
         case _:
             return None
+
+
+def _refuse_branch(label: str, branch: str) -> str:
+    names = list_branches(label)
+    near = find_nearest(branch, names)
+    hint = f"did you mean `{near}`?" if near else f"they are {name_some(names)}" if names else "they have no names"
+    return f"no branch of `{label}` is called `{shorten(branch)}`; {hint}"
 
 
 def _list_checks(root: Section) -> Iterator[Mapping[str, Entry]]:

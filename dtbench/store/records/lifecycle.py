@@ -7,8 +7,8 @@ class LifecycleCall(Record):
     """One call, how long each time took, and how the model trained afterwards.
 
     ``loss_error`` and ``gradient_error`` are relative differences from before; ``passed``: they are what they should
-    be (after ``remove_autograd_hooks`` nothing is reduced, so that gradients must differ). ``error`` is torch's own,
-    where it is known to raise; the differences are NaN then.
+    be (after ``remove_autograd_hooks`` nothing is reduced, so that gradients must differ), or ``error`` is. That is
+    torch's own, where it is known to raise; the differences are NaN then.
     """
 
     call: str

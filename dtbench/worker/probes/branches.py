@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
-from dtbench.seeds.functions import FSDP_EXTENSIONS, GRADIENT_HOOKS
+from dtbench.seeds.functions import FSDP_EXTENSIONS, GRADIENT_HOOKS, GradientHookBranch, UnflattenBranch
 
 Chooser = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
 """Names the branch of a call with these arguments."""
@@ -15,16 +15,18 @@ def _of_gradient_hook(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """Tell what ``sync_grad_hook(grad, *, device_handle, compute_stream)`` does with a gradient."""
     gradient = args[0] if args else kwargs["grad"]
     if not isinstance(gradient, AsyncCollectiveTensor):
-        return "plain"
-    return "awaited" if kwargs.get("compute_stream") is None else "awaited on the compute stream"
+        return GradientHookBranch.PLAIN.value
+    is_on_current = kwargs.get("compute_stream") is None
+    return (GradientHookBranch.AWAITED if is_on_current else GradientHookBranch.ON_COMPUTE_STREAM).value
 
 
 def _of_unflattening(args: tuple[Any, ...], _kwargs: Mapping[str, Any]) -> str:
     """Tell on which stream ``DTensorExtensions.post_unflatten_transform`` runs."""
-    return "on the current stream" if args[0].compute_stream is None else "on the compute stream"
+    is_current = args[0].compute_stream is None
+    return (UnflattenBranch.CURRENT_STREAM if is_current else UnflattenBranch.COMPUTE_STREAM).value
 
 
-BRANCHES: Final[Mapping[tuple[str, str], Chooser]] = {
+CHOOSERS: Final[Mapping[tuple[str, str], Chooser]] = {
     (GRADIENT_HOOKS, "sync_grad_hook"): _of_gradient_hook,
     (FSDP_EXTENSIONS, "DTensorExtensions.post_unflatten_transform"): _of_unflattening,
 }

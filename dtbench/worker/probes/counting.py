@@ -24,7 +24,7 @@ from torch.profiler import record_function
 from dtbench.base.ranges import ROOT, probe_range
 from dtbench.seeds.functions import StudiedFunction
 from dtbench.store.records.probes import ProbedBranch, ProbedFunction
-from dtbench.worker.probes.branches import BRANCHES, Chooser
+from dtbench.worker.probes.branches import CHOOSERS, Chooser
 from dtbench.worker.probes.parameters import LEAVES_NAME, NAMERS, Namer, leave_name
 from dtbench.worker.recording.recorder import Recorder
 
@@ -87,7 +87,7 @@ class Probe:
 
     def _wrap_plain(self, original: Callable[..., Any]) -> Callable[..., Any]:
         key = (self.function.file, self.function.name)
-        choose: Chooser | None = BRANCHES.get(key)
+        choose: Chooser | None = CHOOSERS.get(key)
         name: Namer | None = NAMERS.get(key)
         leaves_name = key == LEAVES_NAME
 

@@ -297,6 +297,17 @@ def test_estimates_of_other_launches_are_neither_agreement_nor_dispute(
     assert judge(found.rows[0]) is Agreement.UNKNOWN
 
 
+def test_where_ddps_logger_was_read_and_nothing_is_there_of_it_it_is_not_known(
+    steps_of: Steps, launch_of: Launch
+) -> None:
+    launch = launch_of({0: [20.0] * 3}, {0: steps_of({FULL: 100, REMOVED: 80}, 20.0)})
+    for has_logger in (True, False):
+        found = summarize_exposure(ALL, [launch], DeviceKind.CPU, has_logger=has_logger)
+        assert found is not None
+        logged = [one.mean_ns for one in found.rows[0].estimates if one.estimate is Estimate.LOGGER]
+        assert [math.isnan(mean_ns) for mean_ns in logged] == [True] * has_logger
+
+
 def test_of_no_launch_nothing_is_estimated() -> None:
     assert summarize_exposure(ALL, [], DeviceKind.CPU) is None
 
