@@ -39,7 +39,9 @@ from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import analyze_run, summarize_run
 from dtbench.runs.summary import BetweenSteps
 from dtbench.scenario.checks.values import read_value
-from dtbench.scenario.schema.scenario import Scenario
+from dtbench.scenario.schema.ddp import Ddp
+from dtbench.scenario.schema.optimizer import AdamW
+from dtbench.scenario.schema.scenario import Accumulation, Precision, Scenario
 from dtbench.store.finish import STEPS
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_launch, read_run, read_table
@@ -89,6 +91,11 @@ class MadeRun:
         return self.folder.launch("ddp", 0)
 
 
+SECTIONS = {"parallel": Ddp, "optimizer": AdamW, "precision": Precision, "accumulation": Accumulation}
+KNOBS = [f"{name}.{field}" for name, section in SECTIONS.items() for field in section.model_fields]
+"""What a rank reads back under DDP."""
+
+
 def rank_record(rank: int, losses: tuple[float, ...]) -> RankRecord:
     return RankRecord(
         rank=rank,
@@ -99,7 +106,7 @@ def rank_record(rank: int, losses: tuple[float, ...]) -> RankRecord:
         warmup=WarmupEnd(steps=8, settled=True, reason="stable"),
         correctness=None,
         losses=losses,
-        receipts=(Receipt(knob="parallel.bucket_mib", asked="25", got="25", outcome=ReceiptOutcome.AGREES),),
+        receipts=tuple(Receipt(knob=knob, asked="x", got="x", outcome=ReceiptOutcome.AGREES) for knob in KNOBS),
         traffic=(
             Traffic(
                 purpose=Purpose.GRAD_REDUCE,
