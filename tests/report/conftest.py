@@ -346,6 +346,7 @@ def _make_arms(place: int) -> ArmSteps:
                 arm=arm,
                 step_ns=tuple(step_ns[arm] + 10_007 * step for step in range(3)),
                 wait_ns={Purpose.GRAD_REDUCE: (28_888_111 + 70_001 * place,) * 3} if arm is Arm.FULL else {},
+                stolen_fraction=(0.0,) * 3,
             )
             for arm in turn
         ),

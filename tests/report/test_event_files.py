@@ -345,6 +345,8 @@ def test_what_records_of_some_ranks_tell_is_no_number_of_the_cell(
     for known in (None, part):
         written = scalars_with(steps, losses=(9.0, 8.0, 7.0, 6.0), records_part=known)
         assert tags & set(written) == (tags if known is None else set())
+    of_some = set(scalars_with(steps, losses=(9.0, 8.0, 7.0, 6.0), first_step_part=part))
+    assert tags - of_some == {"summary/time_to_first_step_ms"}
 
 
 def test_a_step_in_which_a_ranks_row_is_lost_has_no_time_of_that_purpose(
