@@ -21,10 +21,11 @@ from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import find_runs, read_catalogue, read_outcomes
 from dtbench.store.records.checks import CheckOutcome, ChecksSummary
-from dtbench.store.records.rank import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
+from dtbench.store.records.rank import Memory, RankRecord, WarmupEnd
 from dtbench.store.records.run import Environment, LaunchRecord, RunStatus, WorkerOrder
 from dtbench.store.records.traffic import Traffic
 from dtbench.store.write import write_record
+from tests.made_receipts import EVERY_KNOB
 from tests.made_steps import write_journals
 
 TEXT = """\
@@ -114,7 +115,7 @@ def describe_rank(loss: float) -> RankRecord:
         warmup=WarmupEnd(steps=8, settled=True, reason="it did"),
         correctness=None,
         losses=(loss,) * 5,
-        receipts=(Receipt(knob="parallel.bucket_cap_mb", asked="25", got="25", outcome=ReceiptOutcome.AGREES),),
+        receipts=EVERY_KNOB,
         traffic=(
             Traffic(
                 purpose=Purpose.GRAD_REDUCE,

@@ -21,6 +21,7 @@ from dtbench.store.records.run import CellRecord, Environment, LaunchRecord, Run
 from dtbench.store.records.traffic import Traffic
 from dtbench.store.write import write_record, write_table
 from dtbench.traces.rows.tables import TABLES
+from tests.made_receipts import EVERY_KNOB
 
 MS = 1_000_000
 GATHERED = ("root", "layers.0", "layers.1", "layers.1", "layers.0")
@@ -238,6 +239,7 @@ def _rank_record(cell: FakeCell, plan: Plan, rank: int) -> RankRecord:
                 got=str(cell.parallel.get("forward_prefetch", 0)),
                 outcome=ReceiptOutcome.AGREES,
             ),
+            *(one for one in EVERY_KNOB if one.knob != "parallel.forward_prefetch"),
         ),
         traffic=tuple(
             Traffic(

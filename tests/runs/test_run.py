@@ -39,9 +39,7 @@ from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import analyze_run, summarize_run
 from dtbench.runs.summary import BetweenSteps
 from dtbench.scenario.checks.values import read_value
-from dtbench.scenario.schema.ddp import Ddp
-from dtbench.scenario.schema.optimizer import AdamW
-from dtbench.scenario.schema.scenario import Accumulation, Precision, Scenario
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.finish import STEPS
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_launch, read_run, read_table
@@ -52,8 +50,6 @@ from dtbench.store.records.rank import (
     CorrectnessResult,
     Memory,
     RankRecord,
-    Receipt,
-    ReceiptOutcome,
     WarmupEnd,
 )
 from dtbench.store.records.run import (
@@ -76,6 +72,7 @@ from dtbench.traces.causes.exposed_owners import Carried
 from dtbench.traces.rows.launch_tables import derive_tables, read_tables
 from dtbench.traces.rows.tables import TABLES
 from tests.known import total
+from tests.made_receipts import EVERY_KNOB
 
 MS = 1_000_000
 
@@ -91,11 +88,6 @@ class MadeRun:
         return self.folder.launch("ddp", 0)
 
 
-SECTIONS = {"parallel": Ddp, "optimizer": AdamW, "precision": Precision, "accumulation": Accumulation}
-KNOBS = [f"{name}.{field}" for name, section in SECTIONS.items() for field in section.model_fields]
-"""What a rank reads back under DDP."""
-
-
 def rank_record(rank: int, losses: tuple[float, ...]) -> RankRecord:
     return RankRecord(
         rank=rank,
@@ -106,7 +98,7 @@ def rank_record(rank: int, losses: tuple[float, ...]) -> RankRecord:
         warmup=WarmupEnd(steps=8, settled=True, reason="stable"),
         correctness=None,
         losses=losses,
-        receipts=tuple(Receipt(knob=knob, asked="x", got="x", outcome=ReceiptOutcome.AGREES) for knob in KNOBS),
+        receipts=EVERY_KNOB,
         traffic=(
             Traffic(
                 purpose=Purpose.GRAD_REDUCE,
