@@ -1,4 +1,4 @@
-"""Whether a cell computed what it should, and whether anything may be judged by its numbers."""
+"""Whether a cell computed and sent what it should, and whether anything may be judged by its numbers."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -21,10 +21,11 @@ _RESULTS = WrongResult("results differ", "its results differ from those of a sin
 _STATE = WrongResult("state differs", "its training state is not what it should be")
 _RAISED = WrongResult("stage raised", "torch raised in a stage of its training state")
 _CANARY = WrongResult("missing wait", "it reads a collective's result before it is done")
+_TRAFFIC = WrongResult("traffic differs", "what it communicated differs from its plan")
 
 
 def find_wrong_result(cell: CellSummary) -> WrongResult | None:
-    """Return what is wrong with what a cell computed, most important first; None: nothing is, as far as it was checked.
+    """Return what is wrong with what a cell computed or sent, most important first; None: nothing, as far as checked.
 
     Nothing is found out from the times of one that did something else.
     """
@@ -34,7 +35,10 @@ def find_wrong_result(cell: CellSummary) -> WrongResult | None:
         return _STATE
     if (state := find_wrong_state({row.outcome for row in cell.stages})) is not None:
         return state
-    return _CANARY if cell.canary is not None and cell.canary.passed is False else None
+    if cell.canary is not None and cell.canary.passed is False:
+        return _CANARY
+    matches = (*(row.matches_plan for row in cell.purposes), *(row.matches_plan for row in cell.stages))
+    return _TRAFFIC if False in matches else None
 
 
 def find_wrong_state(outcomes: Collection[StageOutcome]) -> WrongResult | None:
@@ -45,7 +49,7 @@ def find_wrong_state(outcomes: Collection[StageOutcome]) -> WrongResult | None:
 
 
 def find_wrong_results(cell: CellSummary) -> str | None:
-    """Say what is wrong with what a cell computed, as a clause."""
+    """Say what is wrong with what a cell computed or sent, as a clause."""
     found = find_wrong_result(cell)
     return None if found is None else found.clause
 

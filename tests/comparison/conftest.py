@@ -19,6 +19,7 @@ from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide,
 from dtbench.store.records.rank import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
 from dtbench.store.records.run import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus
 from dtbench.store.records.traffic import Traffic
+from dtbench.store.use_file import USES
 from dtbench.store.write import write_record, write_table
 from dtbench.traces.rows.tables import TABLES
 from tests.made_receipts import EVERY_KNOB
@@ -117,11 +118,13 @@ def _write_launch(folder: LaunchFolder, cell: FakeCell, plan: Plan, index: int, 
             "duration_ns": step_ns - rank,
             "cpu_ns": step_ns // 2,
             "stolen_fraction": 0.0,
+            **{one.name: 0.0 for one in USES},
         }
         for rank in range(2)
         for step, phase in enumerate(["MEASURED"] * 4 + ["PROFILED"])
     ]
-    write_table(folder.steps, pd.DataFrame(rows, columns=list(STEPS.dtypes)).astype(STEPS.dtypes))
+    dtypes = {**STEPS.dtypes, **{one.name: one.dtype for one in USES}}
+    write_table(folder.steps, pd.DataFrame(rows, columns=list(dtypes)).astype(dtypes))
     collectives = [row for rank in range(2) for row in _collectives(cell, rank, started)]
     exposed_ns = sum(int(str(row["exposed_ns"])) for row in collectives) // 2
     tables: dict[str, list[Row]] = {"collectives": collectives}

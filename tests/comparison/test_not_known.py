@@ -149,7 +149,7 @@ def test_a_launch_of_which_a_ranks_evidence_is_lost_is_left_out_with_its_sentenc
     ],
 )
 def test_a_launch_whose_training_state_came_back_wrong_is_left_out(outcome: StageOutcome, doubt: str | None) -> None:
-    fields: dict[str, Any] = {"part": StatePart.MODEL, "stage": Stage.LOAD, "outcome": outcome}
+    fields: dict[str, Any] = {"part": StatePart.MODEL, "stage": Stage.LOAD, "outcome": outcome, "matches_plan": None}
     whole = summarize_run(EXAMPLE).cells[0]
     assert _find_doubt(whole.model_copy(update={"stages": (StageSummary.model_construct(**fields),)})) == doubt
 

@@ -693,7 +693,12 @@ def test_no_check_is_judged_by_a_cell_whose_results_are_wrong() -> None:
 
 
 def became(outcome: StageOutcome) -> StageSummary:
-    fields: dict[str, Any] = {"part": StatePart.OPTIMIZER, "stage": Stage.LOAD, "outcome": outcome}
+    fields: dict[str, Any] = {
+        "part": StatePart.OPTIMIZER,
+        "stage": Stage.LOAD,
+        "outcome": outcome,
+        "matches_plan": None,
+    }
     return StageSummary.model_construct(**fields)
 
 
@@ -734,6 +739,18 @@ def test_a_stage_that_is_called_broken_and_that_nobody_compared_is_not_judged(
         found = judge_checklist(checklist, [cell], ())
         assert found is not None
         assert (found.outcome, found.answer) == (outcome, "Yes" if outcome is PASSED else None)
+
+
+def test_no_check_is_judged_by_a_cell_that_sent_other_than_its_plan_says() -> None:
+    row = purpose(Purpose.GRAD_REDUCE, 3).model_copy(update={"matches_plan": False})
+    other = PLAIN.model_copy(update={"purposes": (row,)})
+    checklist = Checklist.model_validate(
+        {"checks": [bound("step_time.median", at_most_ms=100)], "answer": "Yes"}, strict=False
+    )
+    found = judge_checklist(checklist, [other], ())
+    assert found is not None
+    assert (found.outcome, found.answer) == (NOT_JUDGED, None)
+    assert found.results[0].got == "plain: what it communicated differs from its plan"
 
 
 def test_others_that_had_only_gpus_are_not_said_to_have_had_cores() -> None:

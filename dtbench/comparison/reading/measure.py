@@ -358,8 +358,6 @@ def _find_doubt(summary: CellSummary) -> str | None:
         return summary.reason or "it is not complete"
     if (wrong := find_wrong_results(summary)) is not None:
         return wrong
-    if any(row.matches_plan is False for row in summary.purposes):
-        return "what it communicated differs from its plan"
     if summary.disturbed:
         return f"{say_taken(summary.disturbed)}: {describe_disturbed(summary.disturbed)}"
     knobs = [receipt.knob for receipt in summary.receipts if receipt.outcome is ReceiptOutcome.DISAGREES]
