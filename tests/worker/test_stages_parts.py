@@ -119,11 +119,11 @@ def test_a_save_that_copies_after_its_call_shows_in_weights_that_no_step_changes
 def test_memory_that_is_gone_before_the_first_sample_shows_in_the_peak() -> None:
     watch = MemoryWatch(torch.device("cpu"))
     with watch.watching():
-        held = torch.ones(16 << 20, dtype=torch.uint8)
+        held = torch.ones(64 << 20, dtype=torch.uint8)  # more than the C library keeps for later
         del held
     seen = watch.read()
     assert seen.is_host_peak_kept
-    assert known(seen.host_growth_bytes) > 8 << 20
+    assert known(seen.host_growth_bytes) > 32 << 20
 
 
 def test_where_the_system_keeps_no_peak_the_samples_are_all_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
