@@ -30,6 +30,9 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Override one field, e.g. model.layers=2; recorded."),
     ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--cell", metavar="CELL", help="Run this cell alone; again for one more.")
+    ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Only write the orders, and print the torchrun commands that run them.")
@@ -50,12 +53,13 @@ def run(
     not pass (with --set of more than `repeat` its checks are only told).
     """
     from dtbench.scenario.catalog import open_scenario
+    from dtbench.scenario.load import choose_cells
 
     if prepare and resume:
         raise typer.BadParameter("--prepare begins a run and --resume goes on with one; choose one of them")
     if unfinished is not None and not resume:
         raise typer.BadParameter(f"`{unfinished}` is one argument too many; a run is named only with --resume")
-    file = open_scenario(scenario, sets or ())
+    file = choose_cells(open_scenario(scenario, sets or ()), only or ())
     if prepare:
         _prepare(file, results, as_json=as_json)
         return
@@ -96,7 +100,8 @@ class RunRequest:
             return self.caller
         sets = [word for override in self.file.overrides for word in ("--set", override)]
         results = [] if self.results == Path("results") else ["--results", str(self.results)]
-        return spell_command("dtbench", "run", self.named, *sets, *results, "--resume")
+        cells = [word for name in self.file.only for word in ("--cell", name)]
+        return spell_command("dtbench", "run", self.named, *sets, *cells, *results, "--resume")
 
 
 def train(request: RunRequest) -> Path:

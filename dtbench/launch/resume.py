@@ -107,6 +107,13 @@ def _compare_words(path: Path, run: RunRecord, file: ScenarioFile) -> Iterator[s
         again = ", which has to be given again to go on," if run.overrides else ","
         ran, asked = _show_overrides(run.overrides), _show_overrides(file.overrides)
         yield f"it ran with {ran}{again} and now there is {asked}"
+    if run.only != file.only:
+        ran, asked = (_show_cells(cells) for cells in (run.only, file.only))
+        yield f"it ran {ran}, and now {asked} is asked for"
+
+
+def _show_cells(only: tuple[str, ...]) -> str:
+    return " ".join(f"--cell {name}" for name in only) or "every cell"
 
 
 def _show_overrides(overrides: tuple[str, ...]) -> str:

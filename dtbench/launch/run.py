@@ -347,5 +347,6 @@ def _write_run(run: _Run, status: RunStatus, reason: str | None) -> None:
         resumed_unix_ns=run.resumed_unix_ns,
         checklist=run.file.checklist,
         neighbours=run.neighbours,
+        only=run.file.only,
     )
     write_record(run.folder.run, record)

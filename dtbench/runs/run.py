@@ -53,6 +53,7 @@ def summarize_data(data: RunData) -> RunSummary:
         status=status,
         reason=reason,
         overrides=run.overrides,
+        only=run.only,
         torch=environment.torch if environment else "unknown",
         host=environment.host if environment else "unknown",
         device=data.device,

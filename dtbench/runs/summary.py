@@ -552,6 +552,7 @@ class RunSummary(Record):
         neighbours: other runs that were on this machine meanwhile.
         unlisted: which launches lie in its folder and are left out, as it does not list them; none or a sentence.
         checks: None where the scenario claims nothing.
+        only: the cells that were chosen, where not all of the scenario were to run.
     """
 
     format_version: Literal[1] = 1
@@ -572,3 +573,4 @@ class RunSummary(Record):
     neighbours: tuple[Neighbour, ...] = ()
     unlisted: tuple[str, ...] = ()
     checks: ChecksSummary | None = None
+    only: tuple[str, ...] = ()

@@ -20,7 +20,9 @@ from dtbench.scenario.mistakes import (
     OverridePlace,
     Place,
     as_error,
+    find_nearest,
     join_words,
+    shorten,
     split_lines,
     to_printable,
 )
@@ -63,6 +65,7 @@ class ScenarioFile:
         cells: in the order of the file, at least one.
         folder: of the file, absolute; None for a text that came from nowhere.
         checklist: what the file claims.
+        only: the cells that were chosen, where not all are to run.
     """
 
     name: str
@@ -72,6 +75,26 @@ class ScenarioFile:
     cells: tuple[Cell, ...]
     folder: Path | None = None
     checklist: Checklist = field(default_factory=Checklist)
+    only: tuple[str, ...] = ()
+
+
+def choose_cells(file: ScenarioFile, names: Sequence[str]) -> ScenarioFile:
+    """Return a scenario with some of its cells, and with what it claims of these alone; all where none is named.
+
+    Raises:
+        ScenarioError: it has no such cell.
+    """
+    if not names:
+        return file
+    known = [cell.name for cell in file.cells]
+    for name in names:
+        if name not in known:
+            near = find_nearest(name, known)
+            meant = f"did you mean `{near}`?" if near else f"it has {name_some(known)}"
+            raise ScenarioError(f"`{file.name}` has no cell `{shorten(name)}`; {meant}")
+    cells = tuple(cell for cell in file.cells if cell.name in names)
+    only = tuple(cell.name for cell in cells)
+    return replace(file, cells=cells, checklist=file.checklist.keep_cells(only), only=only)
 
 
 def digest_words(text: str) -> str:

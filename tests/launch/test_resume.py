@@ -21,7 +21,7 @@ from dtbench.launch.machine import read_torch_version
 from dtbench.launch.resume import find_unfinished, is_same_experiment
 from dtbench.launch.run import Observer, resume_scenario, run_scenario, write_orders
 from dtbench.plan.plan import Machine
-from dtbench.scenario.load import ScenarioFile, load_scenario
+from dtbench.scenario.load import ScenarioFile, choose_cells, load_scenario
 from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.lock import hold_run, is_held
@@ -292,6 +292,22 @@ def test_who_forgets_what_a_run_was_started_with_is_told_to_give_it_again(fake: 
     again = "it ran with --set repeat=2, which has to be given again to go on, and now there is no --set"
     with pytest.raises(StoreError, match=again):
         fake.resume()
+
+
+def test_a_run_of_one_cell_goes_on_with_that_cell_alone(fake: Fake) -> None:
+    file, cells = sweep()
+    chosen = choose_cells(file, ["seed-0.bucket_cap_mb-3"])
+    mine = tuple(cell for cell in cells if cell.name in chosen.only)
+    with pytest.raises(LaunchError):
+        run_scenario(chosen, mine, fake.results, observer=QUIET, worker=fake.worker("fail:seed-0.bucket_cap_mb-3"))
+    found = find_unfinished(fake.results, "sweep")
+    assert found is not None
+    assert read_run(found).only == chosen.only
+    assert (is_same_experiment(found, chosen), is_same_experiment(found, file)) == (True, False)
+    with pytest.raises(StoreError, match=r"it ran --cell seed-0\.bucket_cap_mb-3, and now every cell is asked for"):
+        fake.resume()
+    folder = resume_scenario(chosen, mine, found, observer=QUIET, worker=fake.worker())
+    assert [cell.name for cell in read_run(folder.path).cells] == ["seed-0.bucket_cap_mb-3"]
 
 
 def test_another_machine_is_refused(fake: Fake) -> None:

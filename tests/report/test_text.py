@@ -117,6 +117,15 @@ def test_names_with_markup_characters_appear_as_they_are(
         assert name in text
 
 
+def test_a_run_of_some_cells_says_that_others_are_left_out(
+    make_ddp: Callable[..., CellSummary], make_run: Callable[..., RunSummary]
+) -> None:
+    said = "only `ddp` of the scenario: what it claims of others is left out"
+    run = make_run(make_ddp())
+    assert said in shown(terminal_run(run.model_copy(update={"only": ("ddp",)})), 160)
+    assert said not in shown(terminal_run(run), 160)
+
+
 def test_a_number_that_could_not_be_computed_reads_na_and_never_zero(make_ddp: Callable[..., CellSummary]) -> None:
     cell = make_ddp()
     unknown = cell.step_time.model_copy(

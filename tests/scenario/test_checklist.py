@@ -4,9 +4,9 @@ import pytest
 
 from dtbench.base.errors import ScenarioError
 from dtbench.scenario.checks.check_words import describe_check
-from dtbench.scenario.checks.checklist import Bound, Checklist
+from dtbench.scenario.checks.checklist import Bound, Checklist, name_cells
 from dtbench.scenario.checks.values import Quantity, read_value
-from dtbench.scenario.load import ScenarioFile, load_scenario
+from dtbench.scenario.load import ScenarioFile, choose_cells, load_scenario
 from dtbench.seeds.functions import ALL
 
 FORWARD = "distributed.DistributedDataParallel.forward"
@@ -285,3 +285,18 @@ def test_a_share_of_a_cause_reads_as_a_share() -> None:
     assert describe_check(share) == "exposed tensor of tp, share needed at once: at least 20.0 %"
     other = Bound(kind="bound", value=value, per="purposes.unshard.exposed_ns", cell="tp", at_least=0.2)
     assert describe_check(other) == f"{value} per purposes.unshard.exposed_ns of tp: at least 0.200 x"
+
+
+def test_of_some_cells_only_what_is_about_these_is_claimed(two_cells: str) -> None:
+    file = load(two_cells + CLAIMS)
+    assert choose_cells(file, ()) is file
+    chosen = choose_cells(file, ["ddp", "ddp"])
+    assert ([cell.name for cell in chosen.cells], chosen.only) == (["ddp"], ("ddp",))
+    checks = chosen.checklist.checks
+    assert [check.kind for check in checks] == ["bound", "prediction", "cause", "bound"]  # one cell has no equal losses
+    assert all(name == "ddp" for check in checks for name in name_cells(check))
+    assert (chosen.checklist.answer, chosen.checklist.functions) == (None, ())
+    both = choose_cells(file, ["fsdp", "ddp"])
+    assert (both.only, len(both.checklist.checks)) == (("ddp", "fsdp"), len(file.checklist.checks))
+    with pytest.raises(ScenarioError, match=r"`my` has no cell `dpd`; did you mean `ddp`\?"):
+        choose_cells(file, ["dpd"])

@@ -9,6 +9,7 @@ from dtbench.report.page.checklist import answer_line, checks_part, remedy_line
 from dtbench.report.page.page import Fact, Facts, Line, Page, Part, Prose, Tone, lines
 from dtbench.report.words import sentences
 from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.scenario.sweeps.sweep import name_some
 
 
 def run_page(summary: RunSummary, chosen: str | None = None) -> Page:
@@ -35,6 +36,8 @@ def run_page(summary: RunSummary, chosen: str | None = None) -> Page:
 def _facts(summary: RunSummary) -> Iterator[Fact]:
     for override in summary.overrides:
         yield Fact("set", f"--set {override}", Tone.QUIET)
+    if summary.only:
+        yield Fact("only", f"only {name_some(summary.only)} of the scenario: what it claims of others is left out")
     resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))
     if resumed is not None:
         yield Fact("resumed", resumed, Tone.WARNING)

@@ -13,6 +13,7 @@ These sections stand beside ``cells`` and belong to the file, not to a cell::
     answer: "Smaller buckets wait {purposes.grad_reduce.wait_ns of cap_4} instead of {...}."
 """
 
+from collections.abc import Collection
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, model_validator
@@ -267,6 +268,16 @@ class Checklist(Record):
         """The cells that checks and answer name, each as often as they do."""
         in_checks = (name for check in self.checks for name in name_cells(check))
         return (*in_checks, *(name for slot in read_slots(self.answer or "") for name in slot.cells))
+
+    def keep_cells(self, names: Collection[str]) -> "Checklist":
+        """Return what is claimed of some cells alone: no answer and no functions, which are of all."""
+        kept = tuple(check for check in self.checks if self._is_about(check, names))
+        return Checklist(checks=kept)
+
+    @staticmethod
+    def _is_about(check: Check, names: Collection[str]) -> bool:
+        named = name_cells(check)
+        return all(name in names for name in named) and (len(names) > 1 or not isinstance(check, Order | EqualLosses))
 
     @property
     def is_empty(self) -> bool:

@@ -257,6 +257,7 @@ class RunRecord(Record):
         name: the scenario's name.
         question: line 1 of the scenario file, without ``#``.
         overrides: each ``--set`` as typed.
+        only: the cells that were chosen, where not all of the scenario were to run.
         reason: why it failed; None unless ``status`` is failed.
         prepared: only orders were written; someone else starts the ranks.
         resumed_unix_ns: when it was gone on with after it had ended early.
@@ -281,6 +282,7 @@ class RunRecord(Record):
     repeat_end: str | None = None
     checklist: Checklist = Checklist()
     neighbours: tuple[Neighbour, ...] = ()
+    only: tuple[str, ...] = ()
 
 
 class Device(Record):
