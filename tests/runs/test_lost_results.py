@@ -131,6 +131,29 @@ def test_what_a_scenario_asks_of_every_rank_is_missed_where_none_tells_it(
     assert summarize_run(run.path).cells[0].rank_doubts == (f"launch0: {said}",)
 
 
+def test_calls_in_the_life_of_a_model_that_ranks_do_not_tell_of_are_missed(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+
+    def tell(rank: int, *calls: str) -> None:
+        told = [
+            {"call": call, "duration_ns": [1], "loss_error": 0.0, "gradient_error": 0.0, "passed": True}
+            for call in calls
+        ]
+        path = run.launch("ddp", 0).path / "ranks" / f"rank{rank}.json"
+        edit(path, lambda record: record.update(lived=told))  # as format 1 has them
+
+    asked = ["deepcopy", "pickle"]
+    edit(run.path / "run.json", lambda record: record["cells"][0]["scenario"]["parallel"].update(lifecycle=asked))
+    silent = "launch0: ranks 0-1 say nothing of the calls in the life of its model"
+    assert silent in summarize_run(run.path).cells[0].rank_doubts
+    tell(0, *asked)
+    tell(1, asked[0])
+    said = f"launch0: rank 1 says nothing of the call `{asked[1]}` in the life of its model"
+    assert said in summarize_run(run.path).cells[0].rank_doubts
+    tell(1, *asked)
+    assert not [one for one in summarize_run(run.path).cells[0].rank_doubts if "in the life" in one]
+
+
 def test_what_records_tell_says_whose_are_there(copy: Callable[[str], RunFolder]) -> None:
     run = copy("example_sweep")
     cell = run.path / "cells" / "micro_batches-1"

@@ -29,11 +29,11 @@ STEPS = StateStepsRecord(
     load_ns=1,
     first_ns=1,
     after_ns=(1,),
-    alone_ns=(1,),
-    blocked_ns=(1,),
-    beside_ns=(1,),
+    alone_ns=(1, 1),
+    blocked_ns=(1, 1),
+    beside_ns=(1, 1),
     in_flight=1,
-    saved_ns=(1,),
+    saved_ns=(1, 1),
     file_bytes=1,
     mismatched=0,
 )
@@ -117,6 +117,20 @@ def test_a_stage_that_no_rank_tells_of_any_more_is_missed(find: Find) -> None:
 
 def test_steps_that_no_rank_tells_of_are_missed(find: Find) -> None:
     assert find(without(), without(), steps=None) == ["ranks 0-1 say nothing of steps around a load and beside saves"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"before_ns": ()}, "of 0 of 1 steps before a load"),
+        ({"alone_ns": (1,)}, "of 1 of 2 steps without a save"),
+        ({"beside_ns": (1,)}, "of 1 of 2 steps beside a save"),
+        ({"blocked_ns": (1,)}, "of 1 of 2 calls of an asynchronous save"),
+        ({"saved_ns": ()}, "of 0 of 2 ends of an asynchronous save"),
+    ],
+)
+def test_steps_and_saves_that_ranks_lost_are_counted(find: Find, changes: dict[str, Any], said: str) -> None:
+    assert find(without(), without(), steps=STEPS.model_copy(update=changes)) == [f"ranks 0-1 tell {said}"]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,19 @@ from dtbench.base.units import name_ranks
 from dtbench.base.vocabulary import DeviceKind, Phase
 from dtbench.plan.plan import Plan
 from dtbench.runs.reading.cell_data import CellData, LaunchData
-from dtbench.runs.reading.lost_stages import Told, ask_state, comes_after, find_ends, find_lost_rounds, tell_state
+from dtbench.runs.reading.lost_stages import (
+    Told,
+    ask_state,
+    comes_after,
+    find_ends,
+    find_lost_rounds,
+    find_lost_steps,
+    tell_state,
+)
 from dtbench.runs.reading.lost_steps import count_planned, say_lost
 from dtbench.runs.reading.untold_others import find_untold
 from dtbench.scenario.mistakes import join_words
+from dtbench.scenario.schema.ddp import Ddp
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import RunStatus
@@ -75,10 +84,11 @@ def _list_knobs(scenario: Scenario) -> list[str]:
 
 
 def _lost_rounds(data: CellData, launch: LaunchData) -> Iterator[str]:
-    """Say which ranks of a launch that ended lost rounds of a stage of the training state."""
+    """Say which ranks of a launch that ended lost rounds of a stage of the training state, or steps beside it."""
     scenario = data.cell.scenario
     if scenario is not None and scenario.state_dict is not None and has_ended(launch):
         yield from find_lost_rounds(scenario.state_dict, launch.ranks)
+        yield from find_lost_steps(scenario.state_dict, launch.ranks)
 
 
 def _lost_timings(data: CellData, launch: LaunchData) -> list[str]:
@@ -108,6 +118,7 @@ _ARMS: Final[Told] = ("steps without communication",)
 _FUNCTIONS: Final[Told] = ("the functions under study",)
 _COMPILED: Final[Told] = ("what was compiled",)
 _DEVICE: Final[Told] = ("the device's memory",)
+_LIFE: Final[Told] = ("the calls in the life of its model",)
 
 
 def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:
@@ -134,10 +145,17 @@ def _tell(record: RankRecord) -> Iterator[Told]:
     parts = {_KNOBS: record.receipts, _ISSUES: record.traffic}
     yield from (what for what, found in parts.items() if found)
     whole: dict[Told, object] = {_CANARY: extras.canary, _ARMS: extras.exposure, _FUNCTIONS: extras.probes}
-    whole |= {_COMPILED: record.compilation, _DEVICE: record.memory.allocated_peak_bytes}
+    whole |= {_LIFE: extras.lifecycle, _COMPILED: record.compilation, _DEVICE: record.memory.allocated_peak_bytes}
     yield from (what for what, found in whole.items() if found is not None)
     yield from ((*_FUNCTIONS, one.name) for one in (extras.probes.functions if extras.probes is not None else ()))
+    yield from (
+        (*_LIFE, _name_call(one.call)) for one in (extras.lifecycle.calls if extras.lifecycle is not None else ())
+    )
     yield from tell_state(extras.state_dict)
+
+
+def _name_call(call: str) -> str:
+    return f"the call `{call}` in the life of its model"
 
 
 def _find_asked(scenario: Scenario) -> Iterator[Told]:
@@ -149,6 +167,9 @@ def _find_asked(scenario: Scenario) -> Iterator[Told]:
         yield _FUNCTIONS
     if scenario.state_dict is not None:
         yield from ask_state(scenario.state_dict)
+    if isinstance(scenario.parallel, Ddp) and scenario.parallel.lifecycle:
+        yield _LIFE
+        yield from ((*_LIFE, _name_call(call)) for call in scenario.parallel.lifecycle)
     if scenario.wants_canary:
         yield _CANARY
 

@@ -1,14 +1,14 @@
 """What ranks must tell of a training state: of every stage that is asked for, in its order, up to one that raised."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from dtbench.base.units import name_ranks
 from dtbench.base.vocabulary import FILE_STAGES, Stage, StatePart
 from dtbench.scenario.schema.state_dict import StateDict
 from dtbench.store.records.rank import RankRecord
-from dtbench.store.records.state import StageRecord, StateDictRecord
+from dtbench.store.records.state import StageRecord, StateDictRecord, StateStepsRecord
 
 Told = tuple[str, ...]
 """What a rank tells, below what it is a part of: who does not tell the whole is not asked for its parts."""
@@ -99,6 +99,27 @@ def find_lost_rounds(asked: StateDict, ranks: Sequence[RankRecord]) -> Iterator[
             silent = by_count[count]
             tell = "tells" if len(silent) == 1 else "tell"
             yield f"{name_ranks(silent)} {tell} of {count} of {wanted} rounds of {name[-1]}"
+
+
+def find_lost_steps(asked: StateDict, ranks: Sequence[RankRecord]) -> Iterator[str]:
+    """Say which ranks tell of fewer steps around a load, or steps and saves beside each other, than were asked for."""
+    in_turns = asked.rounds * asked.steps
+    wanted: dict[str, tuple[Callable[[StateStepsRecord], Sequence[int]], int]] = {
+        "steps before a load": (lambda one: one.before_ns, asked.steps),
+        "steps after a load": (lambda one: one.after_ns, asked.steps - 1),
+        "steps without a save": (lambda one: one.alone_ns, in_turns),
+        "steps beside a save": (lambda one: one.beside_ns, in_turns),
+        "calls of an asynchronous save": (lambda one: one.blocked_ns, asked.rounds),
+        "ends of an asynchronous save": (lambda one: one.saved_ns, asked.rounds),
+    }
+    told = {rank.rank: state.steps for rank in ranks if (state := rank.extras.state_dict) is not None and state.steps}
+    for what, (read, count) in wanted.items():
+        by_count: dict[int, list[int]] = defaultdict(list)
+        for rank, steps in told.items():
+            by_count[len(read(steps))].append(rank)
+        for known, silent in sorted(by_count.items()):
+            if known < count:
+                yield f"{name_ranks(silent)} {'tells' if len(silent) == 1 else 'tell'} of {known} of {count} {what}"
 
 
 def _list_stages(asked: StateDict) -> list[tuple[Told, Stage]]:
