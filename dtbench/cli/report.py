@@ -70,16 +70,13 @@ def choose_cell(summary: "RunSummary", name: str) -> "RunSummary":
     Raises:
         BadParameter: it has no such cell.
     """
-    from dtbench.scenario.mistakes import find_nearest
-    from dtbench.scenario.sweeps.sweep import name_some
+    from dtbench.scenario.sweeps.sweep import point_to
 
     chosen = tuple(cell for cell in summary.cells if cell.name == name)
     if chosen:
         return summary.model_copy(update={"cells": chosen})
     names = [cell.name for cell in summary.cells]
-    near = find_nearest(name, names)
-    meant = f"did you mean `{near}`?" if near else f"it has {name_some(names)}"
-    raise typer.BadParameter(f"the run has no cell `{name}`; {meant}")
+    raise typer.BadParameter(f"the run has no cell `{name}`; {point_to(name, names)}")
 
 
 def print_document(summary: "RunSummary") -> None:

@@ -330,6 +330,7 @@ def _note_timed(scenario: Scenario, device: DeviceKind) -> Iterator[str]:
         yield f"{' and '.join(short)}: a CPU can rarely sleep so briefly and so exactly; a launch tries first"
 
 
+LOOPBACK_NOTE: Final = "loopback communication takes cores from compute: trust step times more than what seems hidden"
 LINKED_NOTE: Final = "communication costs what the emulated link says: its times are this link's, not the machine's"
 """What a plan says of communication; whether it held is in the receipts of a run."""
 
@@ -347,7 +348,7 @@ def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Mac
     if is_linked and ranks > 1:
         yield LINKED_NOTE
     elif device is DeviceKind.CPU and ranks > 1:
-        yield "loopback communication takes cores from compute: trust step times more than what seems hidden"
+        yield LOOPBACK_NOTE
     if device is DeviceKind.CPU and ranks > machine.cpu_cores:
         shared = f"{ranks} ranks share {machine.cpu_cores} cores"
         shows = "host time" if is_linked else "communication"  # the link begins when the last rank has come

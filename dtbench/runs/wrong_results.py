@@ -7,6 +7,7 @@ from dtbench.base.units import count_things
 from dtbench.base.vocabulary import StageOutcome
 from dtbench.runs.cell.cell_notes import say_taken
 from dtbench.runs.summary import CellSummary
+from dtbench.store.records.outline import RESULTS_DIFFER, STATE_DIFFERS, WAIT_MISSING
 
 
 @dataclass(frozen=True)
@@ -17,10 +18,10 @@ class WrongResult:
     clause: str
 
 
-_RESULTS = WrongResult("results differ", "its results differ from those of a single process")
-_STATE = WrongResult("state differs", "its training state is not what it should be")
+_RESULTS = WrongResult("results differ", RESULTS_DIFFER)
+_STATE = WrongResult("state differs", STATE_DIFFERS)
 _RAISED = WrongResult("stage raised", "torch raised in a stage of its training state")
-_CANARY = WrongResult("missing wait", "it reads a collective's result before it is done")
+_CANARY = WrongResult("missing wait", WAIT_MISSING)
 _TRAFFIC = WrongResult("traffic differs", "what it communicated differs from its plan")
 
 

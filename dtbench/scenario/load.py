@@ -20,14 +20,13 @@ from dtbench.scenario.mistakes import (
     OverridePlace,
     Place,
     as_error,
-    find_nearest,
     join_words,
     shorten,
     split_lines,
     to_printable,
 )
 from dtbench.scenario.schema.scenario import SCHEMA_VERSION, Scenario
-from dtbench.scenario.sweeps.sweep import Sweep, expand_cells, name_some
+from dtbench.scenario.sweeps.sweep import Sweep, expand_cells, name_some, point_to
 from dtbench.scenario.yaml.document import Leaf, Section, locate_in, read_document, to_plain
 from dtbench.scenario.yaml.override import read_overrides
 from dtbench.seeds.functions import choose
@@ -89,9 +88,7 @@ def choose_cells(file: ScenarioFile, names: Sequence[str]) -> ScenarioFile:
     known = [cell.name for cell in file.cells]
     for name in names:
         if name not in known:
-            near = find_nearest(name, known)
-            meant = f"did you mean `{near}`?" if near else f"it has {name_some(known)}"
-            raise ScenarioError(f"`{file.name}` has no cell `{shorten(name)}`; {meant}")
+            raise ScenarioError(f"`{file.name}` has no cell `{shorten(name)}`; {point_to(name, known)}")
     cells = tuple(cell for cell in file.cells if cell.name in names)
     only = tuple(cell.name for cell in cells)
     return replace(file, cells=cells, checklist=file.checklist.keep_cells(only), only=only)

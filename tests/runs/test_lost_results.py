@@ -182,7 +182,7 @@ def test_what_one_rank_alone_tells_is_not_said_of_the_slowest(copy: Callable[[st
     edit(ranks / "rank0.json", lambda rank: rank["memory"].update(allocated_peak_bytes=9))
     cell = summarize_run(run.path).cells[0]
     assert first_step_words(cell).startswith("of rank 1 alone, of 2: ")
-    assert known(compilation_words(cell)).startswith("of rank 0 alone, of 2: 1.50 s")
+    assert known(compilation_words(cell)).startswith("of rank 0 alone, of 2: 1.50 s: 1 graph")
     for name, part in (("time_to_first_step_ns", "rank 1 alone, of 2"), ("compilation.graphs", "rank 0 alone, of 2")):
         assert str(find_part(cell, read_value(name))) == part
     assert cell.rank_doubts == (

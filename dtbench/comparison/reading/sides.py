@@ -26,7 +26,7 @@ from dtbench.runs.plan_notes import planned_notes
 from dtbench.runs.reading.cell_data import CellData, RunData
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.scenario.mistakes import find_nearest
-from dtbench.scenario.sweeps.sweep import name_some
+from dtbench.scenario.sweeps.sweep import name_some, point_to
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
 from dtbench.store.read import find_baselines, read_baseline, read_run
@@ -146,9 +146,7 @@ def _read_cells(run: Path, wanted: str | None) -> Sides:
     """
     names = [cell.name for cell in read_run(run).cells]
     if wanted is not None and wanted not in names:
-        near = find_nearest(wanted, names)
-        meant = f"did you mean `{near}`?" if near else f"it has {name_some(names)}"
-        raise ComparisonError(f"{run}: the run has no cell `{wanted}`; {meant}")
+        raise ComparisonError(f"{run}: the run has no cell `{wanted}`; {point_to(wanted, names)}")
     found = read_run_data(run, cell=wanted)
     return {data.cell.name: _measure_cell(found, data) for data in found.cells}
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from dtbench.base.units import count_things
 from dtbench.report.page.page import Cell, Column, Line, Part, Prose, Table, Tone
-from dtbench.store.records.checks import DISTURBED, CheckOutcome, ChecksSummary
+from dtbench.store.records.checks import DISTURBED, CheckOutcome, CheckResult, ChecksSummary
 
 
 def answer_line(checks: ChecksSummary) -> str:
@@ -14,8 +14,7 @@ def answer_line(checks: ChecksSummary) -> str:
         answer = f"all checks passed ({len(checks.results)})" if checks.answer is None else checks.answer
         cells = ", ".join(checks.doubted)
         return f"NOT REPRESENTATIVE: PROFILED steps of {cells} do not stand for others. {answer}" if cells else answer
-    taken = next((result for result in wrong if result.kind in DISTURBED), None)
-    if taken is not None:
+    if (taken := _find_taken(checks)) is not None:
         return f"no answer, nothing is judged: {DISTURBED[taken.kind]}"
     counts = {outcome: sum(result.outcome is outcome for result in wrong) for outcome in CheckOutcome}
     told = [f"{count} {_spell(outcome)}" for outcome, count in counts.items() if count]
@@ -24,8 +23,13 @@ def answer_line(checks: ChecksSummary) -> str:
 
 def remedy_line(checks: ChecksSummary) -> str | None:
     """Return who took the machine and what to do about it; None: nobody did."""
-    taken = next((result for result in checks.results if result.kind in DISTURBED), None)
+    taken = _find_taken(checks)
     return None if taken is None else f"{taken.got}. {_REMEDY}"
+
+
+def _find_taken(checks: ChecksSummary) -> CheckResult | None:
+    """Return what says that others had the machine, which no check is then judged by; None: nobody had."""
+    return next((result for result in checks.results if result.kind in DISTURBED), None)
 
 
 _REMEDY: Final = "Stop what can be stopped, or wait until the machine is quiet, and run it again"

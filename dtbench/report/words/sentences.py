@@ -466,8 +466,9 @@ def compilation_words(cell: CellSummary) -> str | None:
         return None
     counts = {"graph": compilation.graphs, "recompile": compilation.recompiles, "graph break": compilation.graph_breaks}
     words = [count_things(count, name) for name, count in counts.items()]
-    time = f"{name_part(cell.compilation_part)}{format_ns(compilation.duration_ns)}"
-    return f"{time} on the slowest rank: {', '.join(words)}"
+    slowest = "" if cell.compilation_part is not None else " on the slowest rank"
+    time = f"{name_part(cell.compilation_part)}{format_ns(compilation.duration_ns)}{slowest}"
+    return f"{time}: {', '.join(words)}"
 
 
 def throughput_words(cell: CellSummary) -> str:

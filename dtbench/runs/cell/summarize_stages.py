@@ -61,9 +61,7 @@ def _summarize(
     records = [one for rows in ended for _, one in rows]
     mismatched = [None if stage is Stage.SAVE else one.mismatched for _, one in ranks if one.duration_ns]
     compared = [count for count in mismatched if count is not None]
-    needed = (
-        launches if plan.is_known_broken(part, stage) else whole
-    )  # what is said to be broken is mended nowhere else
+    needed = launches if plan.is_known_broken(part, stage) else whole  # mended only where every launch shows it
     is_compared = len(ended) == len(needed) > 0 and len(compared) == len(mismatched)
     rounds = [max(times) for rows in ended for times in zip(*(one.duration_ns for _, one in rows), strict=True)]
     wrong = [WrongKey(rank=rank, key=one.key, words=one.words) for rank, record in ranks for one in record.mismatches]

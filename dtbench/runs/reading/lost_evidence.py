@@ -148,9 +148,8 @@ def _tell(record: RankRecord) -> Iterator[Told]:
     whole |= {_LIFE: extras.lifecycle, _COMPILED: record.compilation, _DEVICE: record.memory.allocated_peak_bytes}
     yield from (what for what, found in whole.items() if found is not None)
     yield from ((*_FUNCTIONS, one.name) for one in (extras.probes.functions if extras.probes is not None else ()))
-    yield from (
-        (*_LIFE, _name_call(one.call)) for one in (extras.lifecycle.calls if extras.lifecycle is not None else ())
-    )
+    calls = () if extras.lifecycle is None else extras.lifecycle.calls
+    yield from ((*_LIFE, _name_call(one.call)) for one in calls)
     yield from tell_state(extras.state_dict)
 
 

@@ -1,7 +1,7 @@
 """What ranks must tell of a training state: of every stage that is asked for, in its order, up to one that raised."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from dtbench.base.units import name_ranks
@@ -92,13 +92,7 @@ def find_lost_rounds(asked: StateDict, ranks: Sequence[RankRecord]) -> Iterator[
             if _name(one.part, one.stage) == name and name not in ends
         }
         wanted = max(rounds.values(), default=0) if ends else asked.rounds
-        by_count: dict[int, list[int]] = defaultdict(list)
-        for rank, count in rounds.items():
-            by_count[count].append(rank)
-        for count in sorted(count for count in by_count if count < wanted):
-            silent = by_count[count]
-            tell = "tells" if len(silent) == 1 else "tell"
-            yield f"{name_ranks(silent)} {tell} of {count} of {wanted} rounds of {name[-1]}"
+        yield from _say_fewer(rounds, wanted, f"rounds of {name[-1]}")
 
 
 def find_lost_steps(asked: StateDict, ranks: Sequence[RankRecord]) -> Iterator[str]:
@@ -114,12 +108,17 @@ def find_lost_steps(asked: StateDict, ranks: Sequence[RankRecord]) -> Iterator[s
     }
     told = {rank.rank: state.steps for rank in ranks if (state := rank.extras.state_dict) is not None and state.steps}
     for what, (read, count) in wanted.items():
-        by_count: dict[int, list[int]] = defaultdict(list)
-        for rank, steps in told.items():
-            by_count[len(read(steps))].append(rank)
-        for known, silent in sorted(by_count.items()):
-            if known < count:
-                yield f"{name_ranks(silent)} {'tells' if len(silent) == 1 else 'tell'} of {known} of {count} {what}"
+        yield from _say_fewer({rank: len(read(steps)) for rank, steps in told.items()}, count, what)
+
+
+def _say_fewer(counts: Mapping[int, int], wanted: int, what: str) -> Iterator[str]:
+    """Say which ranks tell of fewer than were wanted, fewest first; ``counts``: of how many each does."""
+    by_count: dict[int, list[int]] = defaultdict(list)
+    for rank, count in counts.items():
+        by_count[count].append(rank)
+    for count in sorted(count for count in by_count if count < wanted):
+        silent = by_count[count]
+        yield f"{name_ranks(silent)} {'tells' if len(silent) == 1 else 'tell'} of {count} of {wanted} {what}"
 
 
 def _list_stages(asked: StateDict) -> list[tuple[Told, Stage]]:

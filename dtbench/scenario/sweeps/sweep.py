@@ -192,6 +192,12 @@ def name_some(cells: Sequence[str]) -> str:
     return join_words([*shown, *([f"{rest} more"] if rest else [])], last="and")
 
 
+def point_to(name: str, known: Sequence[str]) -> str:
+    """Say what was meant by a name that nothing has, or what there is."""
+    near = find_nearest(name, known)
+    return f"did you mean `{near}`?" if near else f"it has {name_some(known)}"
+
+
 def _apply(cell: Section, overrides: Iterable[Override]) -> Section:
     """Lay all overrides over a cell at once, so that ``parallel.kind`` and its fields can come in any order."""
     changes = Section({}, cell.place)

@@ -6,7 +6,7 @@ Only what such a table shows is decoded and held against its type; ``read.read_r
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -18,6 +18,11 @@ from dtbench.store.links import refuse_links
 from dtbench.store.records.run import FORMAT_VERSION, RANK_FORMAT_VERSION, RunStatus
 
 _MOST_NAMED = 4
+
+RESULTS_DIFFER: Final = "its results differ from those of a single process"
+STATE_DIFFERS: Final = "its training state is not what it should be"
+WAIT_MISSING: Final = "it reads a collective's result before it is done"
+"""What may be wrong with what a cell computed, as clauses."""
 
 
 class PlanOutline(msgspec.Struct, frozen=True):
@@ -232,13 +237,13 @@ def refuse_wrong_results(folder: LaunchFolder, ranks: int) -> SeenResults:
             continue
         found = _read(file, _RankOutline)
         if found.correctness is not None and found.correctness.passed is False:
-            raise StoreError(f"{folder.path}: its results differ from those of a single process")
+            raise StoreError(f"{folder.path}: {RESULTS_DIFFER}")
         canary = found.canary or found.extras.canary
         if canary is not None and canary.passed is False:
-            raise StoreError(f"{folder.path}: it reads a collective's result before it is done")
+            raise StoreError(f"{folder.path}: {WAIT_MISSING}")
         state = found.extras.state_dict or _StateOutline(found.stages, found.state_steps)
         if state.steps is not None and state.steps.mismatched:
-            raise StoreError(f"{folder.path}: its training state is not what it should be")
+            raise StoreError(f"{folder.path}: {STATE_DIFFERS}")
         has_odd_stage |= any(one.raised is not None or _is_some(one.mismatched) for one in state.stages)
     return SeenResults(silent, has_odd_stage)
 

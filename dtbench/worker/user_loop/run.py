@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dtbench import __version__
 from dtbench.base.errors import CaptureError, StoreError
+from dtbench.plan.plan import LOOPBACK_NOTE
 from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_runs, new_run_folder
 from dtbench.store.records.run import LaunchRecord, OwnLoop, OwnLoopCell, RankFailure, RunRecord, RunStatus
@@ -163,5 +164,5 @@ def _fail(run: OwnRun, peers: Peers, problems: str) -> None:
 def _machine_notes(loop: OwnLoop, said: Sequence[RankHello]) -> tuple[str, ...]:
     on_one_host = len({one.host for one in said}) == 1
     if loop.device == "cpu" and loop.ranks > 1 and on_one_host:
-        return ("loopback communication takes cores from compute: trust step times more than what seems hidden",)
+        return (LOOPBACK_NOTE,)
     return ()
