@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,10 @@ from dtbench.runs.reading.lost_evidence import find_lost_evidence
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_run
 from dtbench.scenario.checks.values import read_value
+from dtbench.scenario.schema.ddp import OF_PLAIN_MODEL, Ddp
+from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.layout import RunFolder
+from dtbench.store.records.rank import Receipt, ReceiptOutcome
 from dtbench.store.records.run import RunStatus
 from dtbench.store.write import write_table
 from tests.known import known
@@ -326,6 +329,28 @@ def test_a_knob_that_a_rank_or_a_launch_does_not_read_back_is_named(
     ]
     lost = replace(launch, ranks=tuple(records))
     assert list(find_lost_evidence(replace(data, launches=(lost,)), lost)) == said
+
+
+def test_of_a_model_without_the_wrapper_only_what_it_has_is_asked_for() -> None:
+    (data,) = read_run_data(RESULTS / "example", cell="ddp").cells
+    (launch,) = data.launches
+    scenario = data.cell.scenario
+    assert isinstance(scenario, Scenario)
+    assert isinstance(scenario.parallel, Ddp)
+    plain = scenario.model_copy(update={"parallel": scenario.parallel.model_copy(update={"wrap": False})})
+    told = [
+        Receipt(knob=f"parallel.{field}", asked="x", got="x", outcome=ReceiptOutcome.AGREES) for field in OF_PLAIN_MODEL
+    ]
+
+    def find(receipts: Sequence[Receipt]) -> list[str]:
+        others = tuple(one for one in launch.ranks[0].receipts if not one.knob.startswith("parallel."))
+        records = tuple(one.model_copy(update={"receipts": (*receipts, *others)}) for one in launch.ranks)
+        cell = data.cell.model_copy(update={"scenario": plain})
+        lost = replace(launch, ranks=records)
+        return list(find_lost_evidence(replace(data, cell=cell, launches=(lost,)), lost))
+
+    assert find(told) == []
+    assert find(told[1:]) == ["ranks 0-1 say nothing of parallel.wrap"]
 
 
 def test_a_cell_whose_files_are_gone_is_not_said_to_have_never_ended(copy: Callable[[str], RunFolder]) -> None:

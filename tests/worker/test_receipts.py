@@ -10,6 +10,7 @@ import pytest
 from dtbench.base.errors import MissingError
 from dtbench.plan.plan import Machine, make_plan
 from dtbench.scenario.schema.ddp import (
+    OF_PLAIN_MODEL,
     BufferCommHook,
     Ddp,
     DdpMixedPrecision,
@@ -351,6 +352,14 @@ def test_every_knob_of_the_schema_has_a_receipt() -> None:
         wanted |= knobs(record, prefix)
     assert wanted <= set(ASKED)
     assert {knob for knob in ASKED if knob not in wanted} == {"fsdp1 accumulation.sync", "fsdp2 accumulation.sync"}
+
+
+def test_a_model_without_the_wrapper_reads_back_what_it_has(scenario: Callable[..., Scenario]) -> None:
+    from dtbench.worker.parallelize.ddp_receipts import read_unwrapped_receipts
+
+    parallel = scenario(**ASKED["ddp parallel.wrap"][1]).parallel
+    assert isinstance(parallel, Ddp)
+    assert [one.knob for one in read_unwrapped_receipts(parallel, 1)] == [f"parallel.{name}" for name in OF_PLAIN_MODEL]
 
 
 @pytest.mark.parametrize(("field", "other"), [("lr", 0.5), ("betas", [0.5, 0.6]), ("weight_decay", 0.3)])

@@ -4,9 +4,10 @@ What all ranks lack is missed as what one lacks: the plan and the scenario say w
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from dtbench.base.record import Record
 from dtbench.base.units import name_ranks
 from dtbench.base.vocabulary import DeviceKind, Phase
 from dtbench.plan.plan import Plan
@@ -23,7 +24,7 @@ from dtbench.runs.reading.lost_stages import (
 from dtbench.runs.reading.lost_steps import count_planned, say_lost
 from dtbench.runs.reading.untold_others import find_untold
 from dtbench.scenario.mistakes import join_words
-from dtbench.scenario.schema.ddp import Ddp
+from dtbench.scenario.schema.ddp import OF_PLAIN_MODEL, Ddp
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import RunStatus
@@ -74,13 +75,18 @@ _READ_BACK: Final = ("parallel", "optimizer", "precision", "accumulation")
 
 def _list_knobs(scenario: Scenario) -> list[str]:
     """Return what of a scenario every rank reads back, as far as the version knew it that wrote the scenario."""
-    sections = {name: getattr(scenario, name) for name in _READ_BACK}
+    sections: dict[str, Record] = {name: getattr(scenario, name) for name in _READ_BACK}
     return [
         f"{name}.{field}"
         for name, section in sections.items()
-        for field in type(section).model_fields
+        for field in _list_fields(section)
         if field in section.model_fields_set and field != "kind" and getattr(section, field) != ()
     ]
+
+
+def _list_fields(section: Record) -> Iterable[str]:
+    is_plain = isinstance(section, Ddp) and not section.wrap
+    return OF_PLAIN_MODEL if is_plain else type(section).model_fields
 
 
 def _lost_rounds(data: CellData, launch: LaunchData) -> Iterator[str]:

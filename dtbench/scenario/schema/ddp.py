@@ -1,6 +1,6 @@
 """What ``parallel: {kind: ddp}`` may say: torch's own knobs, hooks, and what its private functions offer."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, PositiveFloat, PositiveInt
 
@@ -120,6 +120,10 @@ LifecycleCall = Literal[
     "remove_autograd_hooks",
 ]
 """What ``dtbench.worker.extras.lifecycle`` can do to a live model."""
+
+
+OF_PLAIN_MODEL: Final = ("wrap", "replicas", "tensor", "sequence_parallel")
+"""Fields that say something of a model without the wrapper (``wrap: false``), too."""
 
 
 class Ddp(TensorParallel):
