@@ -50,12 +50,17 @@ def format_bytes(size_bytes: float | None) -> str:
 
 
 def format_fraction(fraction: float) -> str:
-    """Return a fraction as a percentage with one decimal.
+    """Return a fraction as a percentage with one decimal; ``0.0 %`` is nothing, and ``100.0 %`` everything.
 
-    >>> format_fraction(0.1234)
-    '12.3 %'
+    >>> format_fraction(0.1234), format_fraction(0.0), format_fraction(0.0001), format_fraction(0.9999)
+    ('12.3 %', '0.0 %', '<0.1 %', '>99.9 %')
     """
-    return "n/a" if math.isnan(fraction) else f"{100 * fraction:.1f} %"
+    if math.isnan(fraction):
+        return "n/a"
+    words = f"{100 * fraction:.1f} %"
+    if words == "0.0 %" and fraction > 0:
+        return "<0.1 %"
+    return ">99.9 %" if words == "100.0 %" and fraction < 1 else words
 
 
 def format_count(value: float) -> str:
@@ -194,3 +199,15 @@ def format_bandwidth(bytes_per_s: float) -> str:
     '1.23 GB/s'
     """
     return f"{three_digits(bytes_per_s / 1e9)} GB/s"
+
+
+def decimals_for(times_ns: Iterable[float | None]) -> int:
+    """Return the decimals that a column of milliseconds needs: three below 10 ms, two below 100 ms, else one."""
+    known = (abs(time_ns) for time_ns in times_ns if time_ns is not None and not math.isnan(time_ns))
+    largest_ms = max(known, default=0.0) / NS_PER_MS
+    return 3 if largest_ms < 10 else 2 if largest_ms < 100 else 1
+
+
+def format_ms(time_ns: float | None, decimals: int) -> str:
+    """Return milliseconds without their unit, for a column whose header says it."""
+    return "n/a" if time_ns is None or math.isnan(time_ns) else f"{time_ns / NS_PER_MS:.{decimals}f}"

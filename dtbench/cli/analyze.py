@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_answer, print_aside, print_json, print_long_json
-from dtbench.cli.page_file import HtmlFile, refuse_page_place, write_page
+from dtbench.cli.console import print_answer, print_aside, print_brief, print_json, print_long_json
+from dtbench.cli.page_file import HtmlFile, InFull, refuse_page_place, write_page
 from dtbench.cli.report import make_run_document
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def analyze(
             "asked before dtbench's table. For traces, not for runs.",
         ),
     ] = None,
+    full: InFull = False,
     html: HtmlFile = None,
 ) -> None:
     """Account for every nanosecond of profiled steps: compute, exposed communication, exposed copies, idle.
@@ -56,7 +57,7 @@ def analyze(
             paths = [Path(target) for target in named]
             traces = _read_traces(paths, workers=workers, patterns=patterns)
             write_page(html, lambda: _make_traces_document(traces, paths))
-            print_traces_as_json(traces) if as_json else print_traces(traces)
+            print_traces_as_json(traces) if as_json else print_traces(traces, full=full)
         return
     if len(named) > 1:
         raise typer.BadParameter(_refuse_several([target for target in named if not are_traces(Path(target))]))
@@ -109,11 +110,12 @@ def print_traces_as_json(traces: "TraceSet") -> None:
     print_long_json(document_head(traces), LONG_KEY, collective_rows(traces))
 
 
-def print_traces(traces: "TraceSet") -> None:
-    """Print what anyone's traces say: the answer, its tables, and what a reader must know."""
+def print_traces(traces: "TraceSet", *, full: bool = False) -> None:
+    """Print what anyone's traces say, on one screen or in full: the answer, its tables, what a reader must know."""
+    from dtbench.report.page.brief.traces import traces_brief
     from dtbench.report.page.trace_page import traces_page
 
-    print_answer(traces_page(traces))
+    print_answer(traces_page(traces)) if full else print_brief(traces_brief(traces))
 
 
 def _load_patterns(path: Path | None) -> "tuple[KernelPattern, ...]":

@@ -9,6 +9,7 @@ import typer
 from dtbench.cli.console import (
     print_answer,
     print_block,
+    print_brief,
     print_facts,
     print_json,
     print_line,
@@ -16,7 +17,7 @@ from dtbench.cli.console import (
     print_notes,
     print_prose,
 )
-from dtbench.cli.page_file import AsMarkdown, HtmlFile, refuse_page_place, refuse_two_forms, write_page
+from dtbench.cli.page_file import AsMarkdown, HtmlFile, InFull, refuse_page_place, refuse_two_forms, write_page
 
 if TYPE_CHECKING:
     from dtbench.comparison.comparison import Comparison
@@ -77,6 +78,7 @@ def compare(
     force: Annotated[
         bool, typer.Option("--force", help="Compare although processors, devices, torch or variables differ.")
     ] = False,
+    full: InFull = False,
     html: HtmlFile = None,
 ) -> None:
     """Compare: what was done differently first, then what it cost, by statistics over launches.
@@ -115,7 +117,7 @@ def compare(
     elif as_markdown:
         _print_markdown(comparisons, judgements)
     else:
-        print_comparisons(comparisons)
+        print_comparisons(comparisons, full=full)
         _print_passed(judgements, passes=passes)
     _fail(judgements, comparisons[0].left_out, passes=passes)
 
@@ -207,15 +209,18 @@ def _print_document(comparisons: "Sequence[Comparison]", judgements: "Sequence[J
     print_json(document(comparisons, judgements))
 
 
-def print_comparisons(comparisons: "Sequence[Comparison]") -> None:
-    """Print what was left out, then comparisons: a few in full, of many one sentence each below a table."""
+def print_comparisons(comparisons: "Sequence[Comparison]", *, full: bool = False) -> None:
+    """Print what was left out, then comparisons: one on a screen, a few in full, else a sentence each below a table."""
+    from dtbench.report.page.brief.comparison import comparison_brief
     from dtbench.report.page.comparison_page import comparison_page, left_out_facts, summary_table
 
     print_facts(left_out_facts(comparisons))
     if len(comparisons) > 1:
         print_block(summary_table(comparisons))
         print_line()
-    if len(comparisons) > MOST_IN_FULL:
+    if len(comparisons) == 1 and not full:
+        print_brief(comparison_brief(comparisons[0]))
+    elif len(comparisons) > MOST_IN_FULL or not full:
         _print_sentences(comparisons)
         print_prose("Name two of them for what was done differently, and all metrics; --json has everything.")
     else:

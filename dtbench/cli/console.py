@@ -72,6 +72,14 @@ def print_answer(page: Page) -> None:
     print_notes(page.notes)
 
 
+def print_brief(page: Page) -> None:
+    """Print a page of one screen, and what shows everything."""
+    from dtbench.report.render.terminal import render_page
+
+    make_console().print(render_page(page))
+    print_line("--full prints everything, --html FILE writes one page to read and to send", tone=Tone.QUIET)
+
+
 def print_markdown(page: Page) -> None:
     """Print the same as Markdown."""
     from dtbench.report.render.markdown import answer_markdown

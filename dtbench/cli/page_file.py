@@ -1,4 +1,4 @@
-"""An answer in another form: what ``--html FILE`` writes, where that may lie and what says so, and ``--markdown``."""
+"""An answer in another form: ``--full``, ``--markdown``, and what ``--html FILE`` writes, where that may lie."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +25,9 @@ HtmlFile = Annotated[
 
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request or an issue.")]
 """The option of every command that can print it."""
+
+InFull = Annotated[bool, typer.Option("--full", help="Print everything; without it, what fits one screen.")]
+"""The option of every command whose answer is longer than a screen."""
 
 _ENDINGS = (".html", ".htm")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.console import make_console, print_aside, print_json
-from dtbench.cli.page_file import HtmlFile, refuse_page_place, write_page
+from dtbench.cli.page_file import HtmlFile, InFull, refuse_page_place, write_page
 
 if TYPE_CHECKING:
     from dtbench.runs.reading.cell_data import RunData
@@ -20,6 +20,7 @@ def report(
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
     cell: Annotated[str | None, typer.Option(help="Show only this cell, in full.")] = None,
+    full: InFull = False,
     html: HtmlFile = None,
 ) -> None:
     """Show which communication a run did not hide behind compute, and what the run knows about it.
@@ -34,7 +35,7 @@ def report(
     if as_json:
         print_document(summary)
     else:
-        print_report(summary)
+        print_report(summary, full=full or cell is not None)
 
 
 def _summarize(folder: Path, cell: str | None) -> "RunSummary":
@@ -86,13 +87,15 @@ def print_document(summary: "RunSummary") -> None:
     print_json(document(summary))
 
 
-def print_report(summary: "RunSummary") -> None:
-    """Print the report of a run, and unbroken lines that say where things are."""
+def print_report(summary: "RunSummary", *, full: bool = False) -> None:
+    """Print what a run found, on one screen or in full, and unbroken lines that say where things are."""
     from rich.console import Console
 
-    from dtbench.report.page.places import find_places
+    from dtbench.report.page.brief.run import run_brief
+    from dtbench.report.page.places import find_first_places, find_places
     from dtbench.report.page.run_page import run_page
     from dtbench.report.render.terminal import render_page, render_places
 
-    make_console().print(render_page(run_page(summary)))
-    Console(highlight=False, soft_wrap=True).print(render_places(find_places(summary)))
+    make_console().print(render_page(run_page(summary) if full else run_brief(summary)))
+    places = find_places(summary) if full else find_first_places(summary)
+    Console(highlight=False, soft_wrap=True).print(render_places(places))

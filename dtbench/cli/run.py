@@ -10,6 +10,7 @@ import typer
 from dtbench.base.commands import spell_command, spell_word
 from dtbench.base.units import count_things
 from dtbench.cli.console import print_aside, print_json, print_line
+from dtbench.cli.page_file import InFull
 from dtbench.cli.report import print_document, print_report
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def run(
         bool, typer.Option("--prepare", help="Only write the orders, and print the torchrun commands that run them.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
+    full: InFull = False,
     unfinished: Annotated[
         str | None,
         typer.Argument(metavar="[RUN]", help="With --resume, a run's folder or id; left out: the newest unfinished."),
@@ -73,7 +75,7 @@ def run(
             raise
         _show_what_there_is(error.folder)
         raise LaunchError(f"{error}; `{request.command}` runs the rest", folder=error.folder) from error
-    _report(folder, as_json=as_json)
+    _report(folder, as_json=as_json, full=full)
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ def _hint_at_unfinished(request: RunRequest) -> None:
         print_aside(f"an unfinished run is in {found}; `{request.command}` goes on with it, this one starts anew")
 
 
-def _report(folder: Path, *, as_json: bool) -> None:
+def _report(folder: Path, *, as_json: bool, full: bool = False) -> None:
     """Analyse a run, write what is derived from it, and show it; also when there is no room left to write."""
     from dtbench.base.errors import StoreError
     from dtbench.report.event_files.publish import publish
@@ -203,7 +205,7 @@ def _report(folder: Path, *, as_json: bool) -> None:
         publish(data, summary)
     except StoreError as error:
         unpublished = error
-    print_document(summary) if as_json else print_report(summary)
+    print_document(summary) if as_json else print_report(summary, full=full)
     _check(summary)
     if unpublished is not None:
         raise unpublished

@@ -32,6 +32,10 @@ class Outcome(StrEnum):
     UNKNOWN = "not known"
 
 
+ESTABLISHED: Final = (Outcome.HIGHER, Outcome.LOWER)
+"""Outcomes of which a change is found that matters."""
+
+
 class Side(Record):
     """One of the things compared.
 

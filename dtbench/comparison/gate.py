@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.base.columns import Unit
-from dtbench.base.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_ns
+from dtbench.base.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_fraction, format_ns
 from dtbench.base.vocabulary import Purpose
 from dtbench.comparison.comparison import Comparison, MetricChange, Outcome
 from dtbench.comparison.mechanism import say_same
@@ -311,6 +311,6 @@ def spell_number(value: float, unit: Unit) -> str:
         case Unit.BYTES:
             return format_bytes(value)
         case Unit.FRACTION:
-            return f"{100 * value:.1f} %"
+            return format_fraction(value)
         case Unit.PER_SECOND | Unit.COUNT:
             return f"{value:,.0f}"

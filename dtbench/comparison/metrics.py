@@ -106,6 +106,7 @@ def _of_column(name: str, words: str, column: Column[Any], value: Value | None =
 STEP_TIME: Final = "step_time"
 EXPOSED: Final = "exposed_comm"
 HIDDEN: Final = "hidden_comm"
+HIDDEN_SHARE: Final = "hidden_fraction"
 TOKENS: Final = "tokens_per_second"
 EXPOSED_BY_PURPOSE: Final = "exposed"
 WAIT: Final = "wait"
@@ -126,7 +127,7 @@ METRICS: Final = (
     Metric("exposed_waits", "exposed comm by waits", Unit.NS, Better.LOWER, OfEstimate(Estimate.WAIT)),
     _of_column(HIDDEN, "hidden comm", OVERLAP["hidden_comm_ns"]),
     Metric(
-        "hidden_fraction",
+        HIDDEN_SHARE,
         "hidden share",
         Unit.FRACTION,
         Better.HIGHER,

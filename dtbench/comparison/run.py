@@ -390,8 +390,10 @@ def _say_silent_ranks(name: str, sides: Sequence[MeasuredSide], labels: Sequence
 
 
 def _note_statistics(rounds: Rounds, sides: Sequence[MeasuredSide], metrics: Sequence[MetricChange]) -> list[str]:
-    notes = []
-    if min(len(side.launches) for side in sides) >= LEAST_LAUNCHES and not rounds.are_interleaved:
+    notes: list[str] = []
+    if min(len(side.launches) for side in sides) < LEAST_LAUNCHES:
+        return notes  # nothing is tested
+    if not rounds.are_interleaved:
         notes.append(
             "the launches did not take turns, so a drift of the machine between the sides counts as a difference; "
             "cells of one scenario do"

@@ -5,7 +5,7 @@ from itertools import combinations
 from typing import Final
 
 from dtbench.base.units import NS_PER_MS
-from dtbench.base.vocabulary import Cause, Purpose
+from dtbench.base.vocabulary import Cause, Estimate, Purpose
 from dtbench.runs.exposure.agreement import Agreement, compare, find_doubts, known_votes
 from dtbench.runs.summary import CellSummary, OwnerSummary
 from dtbench.selftest.records import Answer, EstimateRow
@@ -52,16 +52,19 @@ def find_exposed_ns(summary: CellSummary) -> int | None:
 
 
 def find_estimates(summary: CellSummary) -> tuple[EstimateRow, ...]:
-    """Return every estimate of exposed communication, mean over ranks; empty where only the trace was asked."""
+    """Return every estimate of exposed communication that was asked for, mean over ranks; None: what is not known."""
     rows = () if summary.exposure is None else summary.exposure.rows
-    return tuple(
+    found = [
         EstimateRow(
             estimate=one.estimate,
             mean_ns=to_whole_ns(one.mean_ns),
             standard_error_ns=to_whole_ns(one.standard_error_ns),
         )
         for one in (rows[0].estimates if rows else ())
-    )
+    ]
+    asked = [Estimate(one) for one in (() if summary.scenario is None else summary.scenario.measure.exposure)]
+    lost = [one for one in asked if len(asked) > 1 and one not in {row.estimate for row in found}]
+    return (*found, *(EstimateRow(estimate=one, mean_ns=None, standard_error_ns=None) for one in lost))
 
 
 def find_disputes(summary: CellSummary) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.run import RunStatus
 
 _LINK_KNOB = "network.kind"
+_INCOMPLETE = "not every rank tells all that it should"
 
 
 def make_check(cell: str, what: str, expected: str, got: str, *, reason: str | None = None) -> Check:
@@ -63,6 +64,8 @@ def _check_receipts(cell: str, summary: CellSummary) -> Check:
     if not summary.receipts:
         return make_check(cell, "receipts", "agree", "none", reason=f"cell {cell}: no knob has a receipt")
     wrong = [one for one in summary.receipts if one.outcome is ReceiptOutcome.DISAGREES]
+    if not wrong and summary.rank_doubts:
+        return make_check(cell, "receipts", "agree", "unknown", reason=f"cell {cell}: receipts: {_INCOMPLETE}")
     told = "; ".join(f"{one.knob} was asked as {one.asked} and is {one.got} ({one.note})" for one in wrong)
     return make_check(cell, "receipts", "agree", told or "agree", reason=f"cell {cell}: {told}" if wrong else None)
 
@@ -87,6 +90,8 @@ def _check_traffic(cell: str, summary: CellSummary) -> Check:
         for row in summary.purposes
         if row.matches_plan is False
     )
+    if not told and (summary.rank_doubts or any(row.matches_plan is None for row in summary.purposes)):
+        return make_check(cell, "traffic", "as planned", "unknown", reason=f"cell {cell}: traffic: {_INCOMPLETE}")
     reason = f"cell {cell}: {told}" if told else None
     return make_check(cell, "traffic", "as planned", told or "as planned", reason=reason)
 

@@ -46,6 +46,7 @@ def _find_named(named: str, results: Path) -> Path | None:
 
 
 def _say_missing(named: str, results: Path) -> str:
+    from dtbench.scenario.mistakes import find_nearest
     from dtbench.store.read import find_runs
 
     if Path(named).exists():
@@ -58,7 +59,9 @@ def _say_missing(named: str, results: Path) -> str:
         )
     if Path(named).name != named or Path(named).suffix:
         return f"`{named}`: there is no such file or folder. The latest run in {results} is {runs[-1]}."
-    return f"No run is called `{named}` in {results}; the latest is {runs[-1]}; a path works, too."
+    near = find_nearest(named, [*dict.fromkeys(name for run in runs for name in (run.parent.name, run.name))])
+    meant = f"did you mean `{near}`?" if near else f"the latest is {runs[-1]}; a path works, too."
+    return f"No run is called `{named}` in {results}; {meant}"
 
 
 def is_run(folder: Path) -> bool:

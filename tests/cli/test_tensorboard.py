@@ -56,9 +56,11 @@ def test_a_folder_with_neither_says_how_to_get_a_run(tmp_path: Path) -> None:
         find_folder(str(tmp_path), tmp_path / "results")
 
 
-def test_an_unknown_name_is_refused_with_the_latest_run(results: Path) -> None:
-    with pytest.raises(StoreError, match=r"No run is called `smal` in .*the latest is .*bbbb"):
+def test_an_unknown_name_is_refused_with_the_nearest_or_the_latest_run(results: Path) -> None:
+    with pytest.raises(StoreError, match=r"No run is called `smal` in .*; did you mean `small`\?"):
         find_folder("smal", results)
+    with pytest.raises(StoreError, match=r"No run is called `other` in .*the latest is .*bbbb"):
+        find_folder("other", results)
 
 
 def test_an_empty_results_folder_is_refused(tmp_path: Path) -> None:

@@ -108,7 +108,15 @@ def test_a_change_stands_behind_what_it_is_a_change_of() -> None:
 def test_what_was_exposed_and_what_was_taken_stand_under_their_headers() -> None:
     table = table_of(compare(collectives=(moved(1),)), "collectives")
     assert [column.title for column in table.columns] == [
-        *("owner", "collective", "exposed", "now", "took", "now", "mostly")
+        *(
+            "owner",
+            "collective",
+            "exposed\nbaseline",
+            "exposed\ncandidate",
+            "took\nbaseline",
+            "took\ncandidate",
+            "mostly",
+        )
     ]
     assert table.words == [
         ("layers.1", "unshard all-gather", "1.000", "2.000", "3.000", "4.000", "nothing left to hide behind")

@@ -44,8 +44,10 @@ def test_the_report_of_the_latest_run_is_the_default(
     monkeypatch.setattr("dtbench.runs.run.summarize_run", lambda folder: make_run(path=str(folder)))
     report(None, results, as_json=False)
     printed = capsys.readouterr().out
-    assert "gradient wait  12.3 ms per step" in printed
+    assert "Where a profiled step went, mean over ranks" in printed
     assert f"dtbench report {results / 'small' / RUN} --json" in printed
+    report(None, results, as_json=False, full=True)
+    assert "gradient wait  12.3 ms per step" in capsys.readouterr().out
 
 
 def test_paths_and_commands_are_never_broken_however_narrow_the_terminal(
@@ -60,10 +62,10 @@ def test_a_report_in_a_pipe_is_as_wide_as_a_log(
     make_run: Callable[..., RunSummary], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    print_report(make_run())
+    print_report(make_run(), full=True)
     assert max(len(line) for line in capsys.readouterr().out.splitlines()) == 160
     monkeypatch.setenv("COLUMNS", "80")
-    print_report(make_run())
+    print_report(make_run(), full=True)
     drawn = capsys.readouterr().out.partition("Look further")[0]  # below are paths, which are not folded
     assert max(len(line) for line in drawn.splitlines()) == 80
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from dtbench.base.units import format_ns
+from dtbench.base.units import decimals_for, format_ms, format_ns
 from dtbench.base.vocabulary import REDUCTIONS, Axis, Cause, DeviceKind, Operation, Purpose
-from dtbench.report.words.sentences import decimals_for, format_ms, wait_sentence, wait_word
+from dtbench.report.words.sentences import wait_sentence, wait_word
 from dtbench.runs.summary import CellSummary, OtherSummary, OwnerSummary, RunSummary
 from dtbench.scenario.schema.ddp import CustomHook
 from dtbench.scenario.schema.network import EmulatedNetwork

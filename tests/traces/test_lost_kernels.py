@@ -8,7 +8,8 @@ import pytest
 
 from dtbench.base.errors import TraceError
 from dtbench.report.documents.traces import document_head as traces_document
-from dtbench.report.page.cell_page import step_bar, step_parts
+from dtbench.report.page.cell_page import step_bar
+from dtbench.report.page.looks import step_parts
 from dtbench.report.words.trace_words import answer_lines, find_gaps
 from dtbench.runs.cell.summarize_overlap import StepMean, summarize_ranks
 from dtbench.traces.job.foreign import analyze_traces

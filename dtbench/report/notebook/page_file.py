@@ -1,6 +1,7 @@
 """An answer as one HTML file: its page, the plots that a notebook has of it, and its timeline where that is small."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +47,7 @@ def run_document(data: RunData, summary: RunSummary) -> str:
     timeline = _inset(
         lambda: open_run_timeline(folder, cell=cell, most_spans=MOST_SPANS),
         spell_command("dtbench", "tensorboard", summary.path),
+        are_more=len(launches) > 1,
     )
     return page_document(run_page(summary), tuple(run_pictures(summary, steps, overlap)), timeline)
 
@@ -84,16 +86,19 @@ def _plot(comparison: Comparison) -> Callable[[], "Figure"]:
     return lambda: untitle(plot_comparison(comparison), comparison.sentence)
 
 
-def _inset(make: Callable[[], Timeline], elsewhere: str) -> Inset:
-    """Return the timeline, or a sentence that says why it is left out and which command shows it."""
+def _inset(make: Callable[[], Timeline], elsewhere: str, *, are_more: bool = False) -> Inset:
+    """Return the timeline, or a sentence that says why it is left out and which command shows it; and the others."""
     try:
-        encoded = make().to_json()
+        timeline = make()
+        encoded = timeline.to_json()
     except DtbenchError as error:
         return _say(f"The timeline is left out: {error}")
     if len(encoded) > MOST_BYTES:
         size = format_bytes(len(encoded))
         return _say(f"The timeline is left out: with {size} it is too large for a page. See it with: {elsewhere}")
-    return timeline_inset(encoded)
+    inset = timeline_inset(encoded)
+    others = _say(f"Of {timeline.document.title} alone. The other launches: {elsewhere}") if are_more else None
+    return inset if others is None else replace(inset, html=f"{others.html}{inset.html}")
 
 
 def _say(sentence: str) -> Inset:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
-from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns
+from dtbench.base.units import count_things, decimals_for, format_bytes, format_fraction, format_ms, format_ns
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import estimates, stages
 from dtbench.report.page.cell_rows import (
@@ -18,6 +18,7 @@ from dtbench.report.page.cell_rows import (
     rest_of_owners,
     sum_causes,
 )
+from dtbench.report.page.looks import step_parts
 from dtbench.report.page.page import (
     Bar,
     BarPart,
@@ -194,12 +195,12 @@ def _breakdown(cell: CellSummary) -> Iterator[Block]:
 
 
 def _rank_row(cell: CellSummary, row: RankBreakdown, marks: Marks) -> tuple[Cell, ...]:
-    decimals = sentences.decimals_for(one.step_ns for one in cell.ranks)
+    decimals = decimals_for(one.step_ns for one in cell.ranks)
     parts_ns = (row.step_ns, row.compute_ns, row.exposed_comm_ns, row.exposed_copy_ns, row.idle_ns)
     hidden, exposed = _hidden_share(row, is_known=not cell.is_least), _exposed_share(row)
     return (
         Cell(marks.mark(str(row.rank), row.part), value=row.rank),
-        *(Cell(sentences.format_ms(part_ns, decimals), value=part_ns) for part_ns in parts_ns),
+        *(Cell(format_ms(part_ns, decimals), value=part_ns) for part_ns in parts_ns),
         Cell(format_fraction(hidden), value=hidden),
         Cell(sentences.bound_below(cell, format_fraction(exposed)), value=exposed),
     )
@@ -211,16 +212,6 @@ def _hidden_share(row: RankBreakdown, *, is_known: bool) -> float:
 
 def _exposed_share(row: RankBreakdown) -> float:
     return sentences.fraction_of(row.exposed_comm_ns, row.step_ns)
-
-
-def step_parts(idle: str) -> tuple[BarPart, ...]:
-    """Return the parts of a step, in the order of every plot; ``idle`` is what the last is called here."""
-    return (
-        BarPart("compute_ns", "compute", is_dark=True),
-        BarPart("exposed_comm_ns", "exposed comm", pattern="slash"),
-        BarPart("exposed_copy_ns", "exposed copy", pattern="dots"),
-        BarPart("idle_ns", idle),
-    )
 
 
 def step_bar(label: str, row: StepMean | RankBreakdown, parts: Sequence[BarPart], *, is_known: bool = True) -> Bar:

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from dtbench.base.units import format_fraction, format_ns
+from dtbench.base.units import decimals_for, format_fraction, format_ms, format_ns
 from dtbench.base.vocabulary import Cause, MissingInput
 from dtbench.report.page.page import Cell, Row
 from dtbench.report.words import causes, sentences
@@ -55,10 +55,10 @@ def total_owners(cell: CellSummary) -> float:
 
 
 def _exposed_cells(cell: CellSummary, exposed_ns: float, part: KnownPart | None) -> tuple[Cell, Cell]:
-    decimals, marks = sentences.decimals_for(row.exposed_ns for row in cell.owners), mark_owners(cell)
+    decimals, marks = decimals_for(row.exposed_ns for row in cell.owners), mark_owners(cell)
     share = sentences.fraction_of(exposed_ns, total_owners(cell))
     return (
-        Cell(marks.mark(sentences.format_ms(exposed_ns, decimals), part), value=exposed_ns),
+        Cell(marks.mark(format_ms(exposed_ns, decimals), part), value=exposed_ns),
         Cell(marks.mark(format_fraction(share), part), value=share),
     )
 
@@ -93,11 +93,11 @@ def mark_purposes(cell: CellSummary) -> Marks:
 
 def purpose_times(cell: CellSummary, row: PurposeSummary) -> tuple[Cell, ...]:
     """Return what one purpose took, hid, exposed and waited, ms, and its hidden share."""
-    decimals, marks = sentences.decimals_for(one.comm_ns for one in cell.purposes), mark_purposes(cell)
-    wait = sentences.bound_wait(cell, row.purpose, sentences.format_ms(row.wait_ns, decimals))
+    decimals, marks = decimals_for(one.comm_ns for one in cell.purposes), mark_purposes(cell)
+    wait = sentences.bound_wait(cell, row.purpose, format_ms(row.wait_ns, decimals))
     return (
         *(
-            Cell(marks.mark(sentences.format_ms(time_ns, decimals), row.part), value=time_ns)
+            Cell(marks.mark(format_ms(time_ns, decimals), row.part), value=time_ns)
             for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns)
         ),
         Cell(marks.mark(wait, row.wait_part), value=row.wait_ns),

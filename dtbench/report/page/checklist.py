@@ -1,5 +1,6 @@
 """What a scenario's checks came to, in words: one wording for terminal, Markdown and notebook."""
 
+from collections.abc import Callable
 from typing import Final
 
 from dtbench.base.units import count_things
@@ -80,10 +81,10 @@ def scope_words(checks: ChecksSummary) -> str:
     return "judged on one launch; `--set repeat=4` gives statistics"
 
 
-def failure_words(checks: ChecksSummary) -> list[str]:
+def failure_words(checks: ChecksSummary, spell: Callable[[CheckOutcome], str] | None = None) -> list[str]:
     """Say of each check that did not pass what it asks for and what was got."""
     return [
-        f"{_spell(result.outcome)}: {result.words}; got {result.got}"
+        f"{(spell or _spell)(result.outcome)}: {result.words}; got {result.got}"
         for result in checks.results
         if result.outcome is not CheckOutcome.PASSED
     ]

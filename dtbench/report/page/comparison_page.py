@@ -6,16 +6,23 @@ from dataclasses import replace
 from typing import Final
 
 from dtbench.base.columns import Better
-from dtbench.base.units import count_things, three_digits
+from dtbench.base.units import count_things, decimals_for, format_ms, three_digits
 from dtbench.base.vocabulary import CAUSE_PHRASES
-from dtbench.comparison.comparison import CollectiveChange, Comparison, EnvironmentChange, MetricChange, Outcome, Side
+from dtbench.comparison.comparison import (
+    ESTABLISHED,
+    CollectiveChange,
+    Comparison,
+    EnvironmentChange,
+    MetricChange,
+    Outcome,
+    Side,
+)
 from dtbench.comparison.gate import spell_number
 from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
 from dtbench.comparison.sentence import percent, spell_interval
 from dtbench.report.page.page import Cell, Column, Fact, Line, Page, Part, Prose, Table, Tone, lines
 from dtbench.report.words.causes import UNATTRIBUTED, name_operation, spell_owner
-from dtbench.report.words.sentences import decimals_for, format_ms
 
 MOST_ROWS: Final = 12
 """Rows of a table that depends on the model; ``--json`` has all."""
@@ -30,7 +37,6 @@ _OUTCOMES: Final = {
     Outcome.NOT_ENOUGH_LAUNCHES: "too few",
     Outcome.UNKNOWN: "not known",
 }
-_ESTABLISHED: Final = (Outcome.HIGHER, Outcome.LOWER)
 
 _MANIFOLD: Final = 10.0
 """A ratio from which "times" is easier to read than percent."""
@@ -91,7 +97,7 @@ def comparison_tables(comparison: Comparison) -> tuple[Table, ...]:
         *_environment_table(comparison),
         *_mechanism_table(comparison),
         _metrics_table(comparison),
-        *_collectives_table(comparison),
+        *collectives_table(comparison),
     )
 
 
@@ -139,7 +145,7 @@ def outcome_words(change: MetricChange) -> str:
 
     Only what is established is called better or worse.
     """
-    if change.outcome not in _ESTABLISHED:
+    if change.outcome not in ESTABLISHED:
         return _OUTCOMES[change.outcome]
     if change.better is Better.NEITHER:
         return str(change.outcome)
@@ -201,9 +207,8 @@ def _words_table(
 def _metrics_table(comparison: Comparison) -> Table:
     shown = [change for change in comparison.metrics if change.metric != EXPOSED_BY_OWNER]
     found = [
-        change for change in comparison.metrics if change.metric == EXPOSED_BY_OWNER and change.outcome in _ESTABLISHED
+        change for change in comparison.metrics if change.metric == EXPOSED_BY_OWNER and change.outcome in ESTABLISHED
     ]
-    rows = [_metric_row(change) for change in (*shown, *found)]
     note = (
         "medians over launches; step time is the slowest rank's, the median over steps; exposed, hidden, idle, "
         "compute and wait are means over PROFILED steps and ranks, so they need not add up to it; "
@@ -212,10 +217,15 @@ def _metrics_table(comparison: Comparison) -> Table:
         "else *not established* unless a change was found"
     )
     more = f"and {count_things(len(found) - MOST_OWNERS, 'more owner')} whose change is established: see --json"
+    first = len(shown) + MOST_OWNERS
+    return replace(metrics_table([*shown, *found]), notes=(note,), first=first, more=more)
+
+
+def metrics_table(changes: Sequence[MetricChange]) -> Table:
+    """Return what some metrics were on both sides, and what can be said of their change."""
     headers = ("metric", "baseline", "candidate", "change", "95 % interval", "outcome")
     columns = tuple(Column(header, is_number=place in (1, 2, 3, 4)) for place, header in enumerate(headers))
-    first = len(shown) + MOST_OWNERS
-    return Table("What it cost", columns, rows, (note,), key="metrics", first=first, more=more)
+    return Table("What it cost", columns, [*map(_metric_row, changes)], key="metrics")
 
 
 def _metric_row(change: MetricChange) -> tuple[str | Cell, ...]:
@@ -257,13 +267,15 @@ def _interval_words(change: MetricChange) -> str:
     return spell_interval(change)
 
 
-def _collectives_table(comparison: Comparison) -> Iterator[Table]:
+def collectives_table(comparison: Comparison) -> Iterator[Table]:
+    """Yield whose exposed time changed most, where any did."""
     rows = [row for row in comparison.collectives if _has_changed(row)]
     if not rows:
         return
     exposed = decimals_for(time_ns for row in rows[:MOST_OWNERS] for time_ns in row.exposed_ns)
     took = decimals_for(time_ns for row in rows[:MOST_OWNERS] for time_ns in row.duration_ns)
-    headers = ("owner", "collective", "exposed", "now", "took", "now", "mostly")
+    sides = ("baseline", "candidate")
+    headers = ("owner", "collective", *(f"{what}\n{side}" for what in ("exposed", "took") for side in sides), "mostly")
     yield Table(
         "Whose exposed time changed most, per step and rank; times in ms",
         tuple(Column(header, is_number=place in (2, 3, 4, 5)) for place, header in enumerate(headers)),

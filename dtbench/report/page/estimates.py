@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Final
 
-from dtbench.base.units import NS_PER_MS, format_fraction, format_ns
+from dtbench.base.units import NS_PER_MS, decimals_for, format_fraction, format_ms, format_ns
 from dtbench.base.vocabulary import ESTIMATE_PHRASES, Estimate
 from dtbench.report.page.page import Cell, Column, Table, Tone, lines
-from dtbench.report.words import sentences
 from dtbench.report.words.marks import Marks
 from dtbench.runs.exposure.agreement import ERRORS, LEAST_NS, SHARE, Agreement, known_votes, leans_on_errors
 from dtbench.runs.exposure.unjudged import judge_row
@@ -166,7 +165,7 @@ def dispute_sentences(exposure: ExposureSummary) -> list[str]:
 def estimates_table(exposure: ExposureSummary) -> Table:
     """Return all estimates with their standard errors: the mean over ranks, each rank, then what does not agree."""
     kinds = [one.estimate for one in exposure.rows[0].estimates]
-    decimals = sentences.decimals_for(one.mean_ns for row in exposure.rows for one in row.estimates)
+    decimals = decimals_for(one.mean_ns for row in exposure.rows for one in row.estimates)
     marks = Marks.of(one.part for row in exposure.rows for one in row.estimates if not math.isnan(one.mean_ns))
     rest = len(exposure.rows) - MOST_RANKS - 1
     rule = (
@@ -209,10 +208,10 @@ def _agreement_cell(exposure: ExposureSummary, row: ExposureRow) -> Cell:
 def _estimate_words(one: Estimated, decimals: int) -> str:
     if math.isnan(one.mean_ns):
         return "n/a"
-    mean = f"{_least_word(one)}{sentences.format_ms(one.mean_ns, decimals)}"
+    mean = f"{_least_word(one)}{format_ms(one.mean_ns, decimals)}"
     if math.isnan(one.standard_error_ns):
         return mean
-    return f"{mean} ± {sentences.format_ms(one.standard_error_ns, decimals)}"
+    return f"{mean} ± {format_ms(one.standard_error_ns, decimals)}"
 
 
 def estimate_numbers(cell: CellSummary) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How each cause is drawn, in plots and on pages: one row for each.
+"""How each cause is drawn, in plots and on pages, one row for each; and the parts of a step.
 
 Colours are Okabe and Ito's (jfly.uni-koeln.de/color), which people with colour blindness can tell apart; hatches and
 lightness tell them apart in grey.
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtbench.base.vocabulary import Cause
+from dtbench.report.page.page import BarPart
 
 _PATTERNS: Final = {"/": "slash", "\\": "back", "x": "cross", ".": "dots", "o": "dots", "-": "rows", "|": "columns"}
 """What the hatch of a figure is called on a page: ``render/html_page/chart.py`` and the tab's ``chart.js`` draw it."""
@@ -47,3 +48,13 @@ CAUSE_LOOKS: Final[Mapping[Cause, Look]] = {
     Cause.BANDWIDTH: Look("#444444", is_dark=True),
     Cause.UNKNOWN: Look("#FFFFFF"),
 }
+
+
+def step_parts(idle: str) -> tuple[BarPart, ...]:
+    """Return the parts of a step, in the order of every plot; ``idle`` is what the last is called here."""
+    return (
+        BarPart("compute_ns", "compute", is_dark=True),
+        BarPart("exposed_comm_ns", "exposed comm", pattern="slash"),
+        BarPart("exposed_copy_ns", "exposed copy", pattern="dots"),
+        BarPart("idle_ns", idle),
+    )

@@ -139,11 +139,12 @@ class Prose:
 
 @dataclass(frozen=True)
 class Facts:
-    """Labelled sentences."""
+    """Labelled sentences; ``is_numbered``: labels are numbers of a list, which need little room."""
 
     facts: tuple[Fact, ...]
     key: str = ""
     title: str = ""
+    is_numbered: bool = False
     kind: str = "facts"
 
 
@@ -198,6 +199,7 @@ class Bar:
         words: the same as a person reads them.
         below_ns: of the thin bar below, drawn beside the first part; None: there is none.
         end: said behind the bar.
+        figures: the same in columns, for who has a fixed width.
     """
 
     label: str
@@ -206,11 +208,18 @@ class Bar:
     below_ns: int | None = None
     below_words: str = ""
     end: str = ""
+    figures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Stacked bars on one scale; ``below``: what the thin bars are; ``table``: the same for who cannot draw."""
+    """Stacked bars on one scale.
+
+    Attributes:
+        below: what the thin bars are.
+        table: the same for who cannot draw.
+        figures: titles of what every bar has; where there is little room, the last of them are left out.
+    """
 
     title: str
     parts: tuple[BarPart, ...]
@@ -218,6 +227,7 @@ class Chart:
     table: Table | None = None
     below: BarPart | None = None
     note: str = ""
+    figures: tuple[str, ...] = ()
     key: str = ""
     kind: str = "chart"
 

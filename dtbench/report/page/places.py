@@ -34,7 +34,21 @@ def find_places(summary: RunSummary) -> Iterator[Fact]:
         yield Fact("TensorBoard", spell_command("dtbench", "tensorboard", summary.path))
     elif any(cell.scenario is None and cell.trace_paths for cell in summary.cells):  # its ranks cannot draw
         yield Fact("TensorBoard", f"{spell_command('dtbench', 'analyze', summary.path)} makes it, and the plot")
-    yield Fact("all numbers", spell_command("dtbench", "report", summary.path, "--json"))
+    yield _all_numbers(summary)
+
+
+def find_first_places(summary: RunSummary) -> Iterator[Fact]:
+    """Yield the commands that a person needs next."""
+    report = ("dtbench", "report", summary.path)
+    yield Fact("everything", spell_command(*report, "--full"))
+    yield Fact("one page", spell_command(*report, "--html", "page.html"))
+    if RunFolder(Path(summary.path)).tensorboard.exists():
+        yield Fact("TensorBoard", spell_command("dtbench", "tensorboard", summary.path))
+    yield _all_numbers(summary)
+
+
+def _all_numbers(summary: RunSummary) -> Fact:
+    return Fact("all numbers", spell_command("dtbench", "report", summary.path, "--json"))
 
 
 def _inside(folder: Path, path: str) -> str:

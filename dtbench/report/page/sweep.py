@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from dtbench.base.units import NS_PER_MS, format_fraction, format_ns
+from dtbench.base.units import NS_PER_MS, decimals_for, format_fraction, format_ms, format_ns
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import estimates
 from dtbench.report.page.page import Cell, Column, Line, Part, Prose, Table, Tone, lines, words_of
@@ -97,7 +97,7 @@ def constant_words(summary: RunSummary) -> str:
 
 def sweep_quantities(summary: RunSummary) -> tuple[Quantity, ...]:
     """Return what the table of a sweep says of each cell, the axes left out; times in ms."""
-    spell = _Spelling(mark_cells(summary), sentences.decimals_for(cell.step_time.median for cell in summary.cells))
+    spell = _Spelling(mark_cells(summary), decimals_for(cell.step_time.median for cell in summary.cells))
 
     def make(header: str, say: Callable[[CellSummary], str | Cell], group: str = "") -> Quantity:
         return Quantity(header, tuple(map(say, summary.cells)), group)
@@ -126,7 +126,7 @@ class _Spelling:
     decimals: int
 
     def _ms(self, time_ns: float, part: KnownPart | None) -> str:
-        return self.marks.mark(sentences.format_ms(time_ns, self.decimals), part)
+        return self.marks.mark(format_ms(time_ns, self.decimals), part)
 
     def step(self, cell: CellSummary) -> Cell:
         return Cell(self._ms(cell.step_time.median, cell.timed_part), value=cell.step_time.median)
@@ -139,7 +139,7 @@ class _Spelling:
         return Cell(_mark_doubt(cell, words), value=sentences.wait_ns(cell, purpose))
 
     def exposed(self, cell: CellSummary) -> Cell:
-        words = sentences.format_ms(exposed_ns(cell), self.decimals)
+        words = format_ms(exposed_ns(cell), self.decimals)
         return Cell(qualify_exposed(cell, words, self.marks), value=exposed_ns(cell))
 
     def hidden(self, cell: CellSummary) -> Cell:
@@ -302,11 +302,13 @@ def note_sentences(summary: RunSummary) -> tuple[str, ...]:
     return (*found[:_MOST_NOTES], *([f"and {rest} more notes: see --json"] if rest > 0 else []))
 
 
-def all_notes(summary: RunSummary) -> tuple[str, ...]:
+def all_notes(
+    summary: RunSummary, tell: Callable[[CellSummary], Iterable[str]] = sentences.cell_notes
+) -> tuple[str, ...]:
     """Return what was noted about cells, each once, with the cells that it is about; what is about all first."""
     found: dict[str, list[str]] = {}
     for cell in summary.cells:
-        for note in sentences.cell_notes(cell):
+        for note in tell(cell):
             found.setdefault(note, []).append(cell.name)
     everywhere = [note for note, names in found.items() if len(names) == len(summary.cells)]
     some = [f"{_name_first(names)}: {note}" for note, names in found.items() if len(names) < len(summary.cells)]
@@ -345,4 +347,4 @@ def _wait_words(cell: CellSummary, purpose: Purpose, decimals: int) -> str:
     words = sentences.wait_word(cell, purpose)
     if words in ("none", "n/a"):
         return words
-    return sentences.bound_wait(cell, purpose, sentences.format_ms(sentences.wait_ns(cell, purpose), decimals))
+    return sentences.bound_wait(cell, purpose, format_ms(sentences.wait_ns(cell, purpose), decimals))

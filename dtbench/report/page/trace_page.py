@@ -78,7 +78,7 @@ _OPEN: Final = ("owners", "times")
 
 def time_table(traces: TraceSet) -> Table:
     """Return where the time of each rank went: by step where they are few, else with the spread over steps."""
-    shown, notes = _choose_ranks(traces)
+    shown, notes = choose_ranks(traces)
     idle = "idle" if any(one.timeline.is_device for one in traces.analyses) else "host"  # Python and dispatch
     parts = ("time", "compute", "exposed\ncomm", "exposed\ncopies", idle, "hidden\nshare", "exposed\nshare")
     rows: list[Row]
@@ -116,20 +116,24 @@ def _windows(one: TraceAnalysis, *, with_whole: bool) -> list[tuple[str, Overlap
     return [*steps, ("whole", one.whole)] if with_whole or not steps else steps
 
 
-def _choose_ranks(traces: TraceSet) -> tuple[Sequence[TraceAnalysis], tuple[str, ...]]:
-    """Choose the ranks with the longest steps, and the one that the others wait for, whose own steps may be short."""
-    if len(traces.analyses) <= MOST_RANKS:
+def choose_ranks(traces: TraceSet, most: int = MOST_RANKS) -> tuple[Sequence[TraceAnalysis], tuple[str, ...]]:
+    """Choose the ranks with the longest steps, and the one that the others wait for, whose own steps may be short.
+
+    Returns:
+        the ranks in their order, and which they are in words; nothing where they are all.
+    """
+    if len(traces.analyses) <= most:
         return traces.analyses, ()
     straggler = traces.over_ranks.waiting.straggler
     awaited = None if straggler is None else straggler.rank
     by_length = sorted(traces.analyses, key=lambda one: -(average([one]).overlap.step_ns or 0))
-    shown = sorted(by_length, key=lambda one: one.rank != awaited)[:MOST_RANKS]
+    shown = sorted(by_length, key=lambda one: one.rank != awaited)[:most]
     which = "with the longest steps" + ("" if awaited is None else f", and rank {awaited}, which the others wait for")
-    return sorted(shown, key=lambda one: one.rank), _say_chosen(which, len(traces.analyses), "; --json has all")
+    return sorted(shown, key=lambda one: one.rank), _say_chosen(which, len(traces.analyses), "; --json has all", most)
 
 
-def _say_chosen(which: str, ranks: int, more: str = "") -> tuple[str, ...]:
-    return (f"the {MOST_RANKS} ranks {which}, of {ranks}{more}",) if ranks > MOST_RANKS else ()
+def _say_chosen(which: str, ranks: int, more: str = "", most: int = MOST_RANKS) -> tuple[str, ...]:
+    return (f"the {most} ranks {which}, of {ranks}{more}",) if ranks > most else ()
 
 
 def _spell_rank(one: TraceAnalysis) -> tuple[str | Cell, ...]:
@@ -241,7 +245,7 @@ def owner_table(traces: TraceSet) -> Table:
             for row in owners
         ],
         notes=(
-            *_say_lost(mean.lost),
+            *say_lost(mean.lost),
             *([describe_causes(owners, mean.windows)] if rest else []),
             *_advise(traces),
         ),
@@ -251,7 +255,7 @@ def owner_table(traces: TraceSet) -> Table:
     )
 
 
-def _say_lost(lost: int) -> list[str]:
+def say_lost(lost: int) -> list[str]:
     """Say that what was not seen to run is in no row."""
     if not lost:
         return []
@@ -281,7 +285,7 @@ def gap_table(traces: TraceSet) -> Table:
     are_steps = average(traces.analyses).are_steps
     rows: list[Row] = []
     left_out = []
-    for one in _choose_ranks(traces)[0]:
+    for one in choose_ranks(traces)[0]:
         gaps = find_gaps(one, are_steps=are_steps)
         known = [gap for gap in gaps if gap.gap_ns == sum(getattr(gap, part) or 0 for part in _DISJOINT)]
         if gaps:
@@ -363,7 +367,7 @@ def waiting_table(traces: TraceSet) -> Table:
 
 def tax_table(traces: TraceSet) -> Table:
     """Return how much slower the same kernels ran under communication."""
-    found = [(one.rank, one.accounts.overlap_tax) for one in _choose_ranks(traces)[0]]
+    found = [(one.rank, one.accounts.overlap_tax) for one in choose_ranks(traces)[0]]
     titles = ("under / alone", "costs", "kernels", "runs compared", "runs slower")
     shown = [(rank, tax) for rank, tax in found if tax is not None and (tax.kernels or tax.regionless_count)]
     untold = [rank for rank, _ in found if rank not in {rank for rank, _ in shown}]

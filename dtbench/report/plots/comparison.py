@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from dtbench.base.columns import Better
 from dtbench.base.units import count_things, format_fraction
-from dtbench.comparison.comparison import Comparison, MetricChange, Outcome
+from dtbench.comparison.comparison import ESTABLISHED, Comparison, MetricChange, Outcome
 from dtbench.comparison.gate import spell_number
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
 from dtbench.report.plots.drawing import add_axes, literal, new_figure, say, set_heading, shorten_middle
@@ -27,7 +27,6 @@ _PERCENT_BELOW = 1.6
 
 _STEPS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 
-_ESTABLISHED: Final = (Outcome.HIGHER, Outcome.LOWER)
 _ALIKE: Final = (Outcome.BELOW_THRESHOLD, Outcome.NO_DIFFERENCE, Outcome.SAME)
 _LOOKS: Final = {
     "worse": ("#D55E00", "s", "#D55E00"),
@@ -74,7 +73,7 @@ def plot_comparison(comparison: Comparison) -> Figure:
 
 
 def _choose(metrics: tuple[MetricChange, ...]) -> tuple[MetricChange, ...]:
-    return tuple(row for row in metrics if row.metric != EXPOSED_BY_OWNER or row.outcome in _ESTABLISHED)
+    return tuple(row for row in metrics if row.metric != EXPOSED_BY_OWNER or row.outcome in ESTABLISHED)
 
 
 def _find_limit(rows: tuple[MetricChange, ...], threshold: float) -> float:
@@ -151,7 +150,7 @@ def _clip(ratio: float, limit: float) -> float:
 
 
 def _meaning(row: MetricChange) -> str:
-    if row.outcome not in _ESTABLISHED:
+    if row.outcome not in ESTABLISHED:
         return "no difference that matters" if row.outcome in _ALIKE else "not established"
     if row.better is Better.NEITHER:
         return "differs"

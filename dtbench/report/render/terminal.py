@@ -43,6 +43,20 @@ STYLES: Final = {
 }
 _LABEL_WIDTH: Final = len("gradient wait")
 _ANY_WIDTH: Final = 10_000
+_MOST_BAR: Final = 60
+_GOOD_BAR: Final = 28
+_LEAST_BAR: Final = 12
+_LEAST_FIGURES: Final = 4
+"""Figures behind a bar that are never left out."""
+_GLYPHS: Final = {"compute_ns": "\u2588", "exposed_comm_ns": "\u2571", "exposed_copy_ns": "\u2592", "idle_ns": "\u00b7"}
+_ASCII: Final = {"compute_ns": "#", "exposed_comm_ns": "/", "exposed_copy_ns": ":", "idle_ns": "."}
+_COLOURS: Final = {
+    "compute_ns": "#0072b2",
+    "exposed_comm_ns": "#e69f00",
+    "exposed_copy_ns": "#cc79a7",
+    "idle_ns": "dim",
+}
+"""As ``look.css`` has them."""
 
 
 def render_page(page: Page) -> RenderableType:
@@ -51,9 +65,11 @@ def render_page(page: Page) -> RenderableType:
 
 
 def _head(page: Page) -> Iterator[Plain]:
-    yield Plain.assemble((page.title, "bold"), f" {page.aside}")
-    yield Plain(page.question, style="italic")
-    yield Plain(page.place, style=STYLES[Tone.QUIET])
+    yield Plain.assemble((page.title, "bold"), f" {page.aside}" if page.aside else "")
+    if page.question:
+        yield Plain(page.question, style="italic")
+    if page.place:
+        yield Plain(page.place, style=STYLES[Tone.QUIET])
     yield from (Plain(fact.words, style=STYLES[fact.tone]) for fact in page.facts)
     if page.problem is not None:
         yield Plain(page.problem.words, style=STYLES[page.problem.tone])
@@ -79,15 +95,68 @@ def render_block(block: Block) -> RenderableType:
         case Prose():
             return Group(*map(render_line, block.lines))
         case Facts():
-            return Group(*([render_line(Line(block.title, Tone.QUIET))] if block.title else []), _grid(block.facts))
+            tone = Tone.STRONG if block.is_numbered else Tone.QUIET
+            width = 0 if block.is_numbered else _LABEL_WIDTH
+            return Group(*([render_line(Line(block.title, tone))] if block.title else []), _grid(block.facts, width))
         case Table():
             title = Line(block.title, Tone.STRONG)  # a table's own title breaks at the width of the table
             notes = map(as_line, block.first_notes)
             return Group(render_line(title), FittingTable(block), *map(render_line, notes))
         case Chart():
-            return Group() if block.table is None else render_block(block.table)
+            return Bars(block) if block.table is None else render_block(block.table)
         case Tiles() | Picture():
             return Group()
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Stacked bars of letters on one scale, as long as the console is wide."""
+
+    chart: Chart
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the title, what each letter means, the bars with their figures, and the note."""
+        chart, glyphs = self.chart, _GLYPHS if options.encoding.startswith("utf") else _ASCII
+        looks = [_Look(glyphs[part.key], _COLOURS[part.key]) for part in chart.parts]
+        label = max(len(bar.label) for bar in chart.bars) + 2
+        rows = [chart.figures, *(bar.figures for bar in chart.bars)]
+        widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
+        while len(widths) > _LEAST_FIGURES and options.max_width - label - sum(widths) < _GOOD_BAR:
+            widths.pop()
+        room = min(_MOST_BAR, max(_LEAST_BAR, options.max_width - label - sum(widths)))
+        longest_ns = max(1, *(sum(bar.lengths_ns) for bar in chart.bars))
+        yield render_line(Line(chart.title, Tone.STRONG))
+        used = [at for at in range(len(looks)) if any(bar.lengths_ns[at] for bar in chart.bars)]
+        keys = [piece for at in used for piece in ((looks[at].glyph, looks[at].colour), f" {chart.parts[at].name}  ")]
+        legend = Plain.assemble(*keys)
+        gap = label + room - legend.cell_len
+        if gap < 0:
+            yield legend
+            legend, gap = Plain(), label + room
+        yield Plain.assemble(legend, " " * gap, (_align(chart.figures, widths), STYLES[Tone.QUIET]))
+        for bar in chart.bars:
+            drawn = _share_out(bar.lengths_ns, longest_ns, room)
+            pieces = [(look.glyph * count, look.colour) for look, count in zip(looks, drawn, strict=True)]
+            figures = f"{' ' * (room - sum(drawn))}{_align(bar.figures, widths)}"
+            yield Plain.assemble(f"{bar.label:<{label}}", *pieces, figures)
+        if chart.note:
+            yield render_line(Line(chart.note, Tone.QUIET))
+
+
+def _align(figures: Sequence[str], widths: Sequence[int]) -> str:
+    return "".join(f"{words:>{width}}" for words, width in zip(figures, widths, strict=False))
+
+
+@dataclass(frozen=True)
+class _Look:
+    glyph: str
+    colour: str
+
+
+def _share_out(lengths_ns: Sequence[int], longest_ns: int, room: int) -> list[int]:
+    """Return the letters of each part: ends are rounded, not lengths, so that bars end where they should."""
+    ends = [round(room * sum(lengths_ns[: at + 1]) / longest_ns) for at in range(len(lengths_ns))]
+    return [after - before for before, after in zip([0, *ends], ends, strict=False)]
 
 
 def render_line(line: Line) -> Plain:
@@ -95,10 +164,10 @@ def render_line(line: Line) -> Plain:
     return Plain(line.words, style=STYLES[line.tone])
 
 
-def _grid(facts: Sequence[Fact]) -> RichTable:
-    """Return labels and words, aligned alike in every part of a page."""
-    grid = RichTable.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="dim", min_width=_LABEL_WIDTH)
+def _grid(facts: Sequence[Fact], width: int) -> RichTable:
+    """Return labels of at least so many letters, and words: aligned alike in every part of a page."""
+    grid = RichTable.grid(padding=(0, 2 if width else 1))
+    grid.add_column(no_wrap=True, style="dim", min_width=width)
     grid.add_column(overflow="fold")
     for fact in facts:
         style = STYLES[fact.tone]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from dtbench.base.units import format_bytes, format_fraction, format_ns
+from dtbench.base.units import decimals_for, format_bytes, format_fraction, format_ms, format_ns
 from dtbench.base.vocabulary import Cause, Purpose
-from dtbench.report.page.cell_page import HIDDEN, bound_lines, step_bar, step_parts
+from dtbench.report.page.cell_page import HIDDEN, bound_lines, step_bar
 from dtbench.report.page.cell_rows import mark_owners, mark_purposes, owner_lines, purpose_times, total_owners
-from dtbench.report.page.looks import CAUSE_LOOKS
+from dtbench.report.page.looks import CAUSE_LOOKS, step_parts
 from dtbench.report.page.page import Bar, BarPart, Chart, Column, Table, words_of
 from dtbench.report.words import causes, sentences
 from dtbench.report.words.marks import Marks
@@ -127,7 +127,7 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart
     told = [(key, mean_step(known), find_part(known, group)) for key, group, known in groups if len(known)]
     marks = Marks.of(part for _, _, part in told)
     rows = [(marks.mark(key, part), row) for key, row, part in told]
-    decimals = sentences.decimals_for(row.step_ns for _, row in rows)
+    decimals = decimals_for(row.step_ns for _, row in rows)
     shown = ("step_ns", *(part.key for part in parts), "comm_ns", "hidden_comm_ns")
     names = (column, "step", "compute", "exposed comm", "exposed copy", idle, "comm", "hidden comm")
     table = Table(
@@ -136,7 +136,7 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart
         rows=tuple(
             (
                 label,
-                *(sentences.format_ms(getattr(row, name), decimals) for name in shown),
+                *(format_ms(getattr(row, name), decimals) for name in shown),
                 format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns)) if is_known else "n/a",
                 sentences.bound_below(cell, format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns))),
             )
@@ -227,7 +227,7 @@ def _by_owner(cell: "CellSummary", collectives: pd.DataFrame, steps: pd.DataFram
         found.setdefault((row.owner, row.operation or "", row.purpose), []).append(row)
     rows = sorted(found.values(), key=lambda rows: -rows[0].owner_exposed_ns)
     total_ns, marks = total_owners(chosen), mark_owners(chosen)
-    decimals = sentences.decimals_for(parts[0].owner_exposed_ns for parts in rows)
+    decimals = decimals_for(parts[0].owner_exposed_ns for parts in rows)
     table = Table(
         title="Exposed communication per step and rank; times in ms",
         columns=_columns(("owner", "collective", "purpose", "mostly", "exposed", "share"), text=4),
@@ -237,7 +237,7 @@ def _by_owner(cell: "CellSummary", collectives: pd.DataFrame, steps: pd.DataFram
                 causes.name_operation(parts[0].operation),
                 parts[0].purpose.value,
                 causes.describe_cause(parts[0].cause, waited_for=parts[0].waited_for),
-                marks.mark(sentences.format_ms(parts[0].owner_exposed_ns, decimals), parts[0].part),
+                marks.mark(format_ms(parts[0].owner_exposed_ns, decimals), parts[0].part),
                 marks.mark(format_fraction(sentences.fraction_of(parts[0].owner_exposed_ns, total_ns)), parts[0].part),
             )
             for parts in rows

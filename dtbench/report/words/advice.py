@@ -129,15 +129,45 @@ class Advice:
 
     Attributes:
         why: the cause of the first of them, and the purposes of all, in words.
-        words: what to do, and what it can gain at most.
+        what: to do.
         exposed_ns: of all of them.
         is_unknown: it says what would tell their cause.
+        bound: what it can gain at most; None: not known, or nothing is to be gained by it.
+        shared: that gains do not add up with those of an advice before it; empty: they do.
     """
 
     why: str
-    words: str
+    what: str
     exposed_ns: int
     is_unknown: bool = False
+    bound: "Bound | None" = None
+    shared: str = ""
+
+    @property
+    def words(self) -> str:
+        """What to do, what it can gain at most, and which time that is."""
+        bound = self.bound
+        most = "" if bound is None else f" {bound.short} of {format_ns(bound.step_ns)}: {bound.whose}."
+        return f"{self.what}{most}{self.shared}"
+
+    @property
+    def short(self) -> str:
+        """The same without which time that is."""
+        return f"{self.what}{'' if self.bound is None else f' {self.bound.short}.'}{self.shared}"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What an advice can gain at most, of a step of ``step_ns``; ``whose``: which time that is, in words."""
+
+    most_ns: float
+    step_ns: float
+    whose: str
+
+    @property
+    def short(self) -> str:
+        """The bound alone."""
+        return f"At most {format_ns(self.most_ns)}"
 
 
 def of_traces(row: ExposedOwner) -> Loss:
@@ -187,11 +217,18 @@ def is_bubble_least(rows: Sequence[Loss]) -> bool:
 
 
 def advise(
-    rows: Sequence[Loss], ran: Ran, *, step_ns: float, comm_ns: float, are_all_seen: bool = True
+    rows: Sequence[Loss],
+    ran: Ran,
+    *,
+    step_ns: float,
+    comm_ns: float,
+    are_all_seen: bool = True,
+    lead: Loss | None = None,
 ) -> list[Advice]:
     """Say what would change the largest losses, largest first, each sentence once; then what would tell the unknown.
 
-    Where more is unknown than any cause explains, what would tell most of it comes first of all.
+    What is said of the row that the answer leads with comes before; where more is unknown than any cause explains, what
+    would tell most of it comes first of all.
 
     Args:
         rows: in any order.
@@ -200,32 +237,37 @@ def advise(
         comm_ns: in which, on the rank that has most of it, any communication was under way: nothing can gain more; NaN:
             not known.
         are_all_seen: False: there are collectives that are in no row, as they were not seen to run.
+        lead: the row that the answer leads with; None: none does.
     """
     is_bubble_known = are_all_seen and not is_bubble_least(rows)
     groups: dict[str, list[Loss]] = {}
     for row in sorted(rows, key=lambda row: -row.exposed_ns):
         groups.setdefault(advise_loss(row, ran), []).append(row)
     found, before = list[Advice](), set[tuple[str, Purpose, Operation | None]]()
-    for words, group in _order(groups):
+    for words, group in _order(groups, lead):
         is_bounded = group[0].cause is not Cause.BUBBLE or is_bubble_known
-        bound = _bound(group, step_ns, comm_ns) if is_bounded else ""
+        bound = _bound(group, step_ns, comm_ns) if is_bounded else None
         is_unknown = group[0].cause is Cause.UNKNOWN
         exposed_ns = sum(row.exposed_ns for row in group)
-        found.append(
-            Advice(_why(group), f"{words}{bound}{_say_shared(group, before) if bound else ''}", exposed_ns, is_unknown)
-        )
-        before |= _key_owners(group).keys() if bound else set()
+        shared = "" if bound is None else _say_shared(group, before)
+        found.append(Advice(_why(group), words, exposed_ns, is_unknown, bound, shared))
+        before |= set() if bound is None else _key_owners(group).keys()
     return found
 
 
-def _order(groups: Mapping[str, Sequence[Loss]]) -> list[tuple[str, Sequence[Loss]]]:
-    """Return advices with their rows: largest first, of unknown causes last, or first of all where most is unknown."""
+def _order(groups: Mapping[str, Sequence[Loss]], lead: Loss | None) -> list[tuple[str, Sequence[Loss]]]:
+    """Return advices with their rows: what leads, then largest first, of unknown causes last.
+
+    Those come first of all where most is unknown.
+    """
     sums = {words: sum(row.exposed_ns for row in group) for words, group in groups.items()}
     is_unknown = {words: group[0].cause is Cause.UNKNOWN for words, group in groups.items()}
     by_cause = Counter[Cause]()
     for row in chain.from_iterable(groups.values()):
         by_cause[row.cause] += row.exposed_ns
-    ordered = sorted(filter(None, groups), key=lambda words: (is_unknown[words], -sums[words]))
+    ordered = sorted(
+        filter(None, groups), key=lambda words: (lead not in groups[words], is_unknown[words], -sums[words])
+    )
     first = next((words for words in ordered if is_unknown[words]), None)
     if first is not None and by_cause[Cause.UNKNOWN] >= max(by_cause.values()):
         ordered.sort(key=lambda words: words is not first)
@@ -241,8 +283,8 @@ def _why(group: Sequence[Loss]) -> str:
     return f"{describe_cause(cause, waited_for=one)} ({aside})"
 
 
-def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> str:
-    """Say what the group's owners can gain at most; nothing where a cause is only to be told, or no time is known."""
+def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> Bound | None:
+    """Return what the group's owners can gain at most; None where a cause is only to be told, or no time is known."""
     cause = group[0].cause
     owners = _key_owners(group)
     is_skew, is_by_size = cause in (Cause.SKEW, Cause.BUBBLE), cause in _BY_SIZE
@@ -251,7 +293,7 @@ def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> str:
         for one in owners.values()
     ]
     if cause is Cause.UNKNOWN or math.isnan(step_ns) or None in times_ns:
-        return ""
+        return None
     took_ns = sum(time_ns or 0 for time_ns in times_ns)
     bounds_ns = (took_ns, step_ns, *([comm_ns] if is_by_size and not math.isnan(comm_ns) else []))
     most_ns = min(bounds_ns)
@@ -265,7 +307,7 @@ def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> str:
     if most_ns < took_ns:
         whole = "the whole of it" if most_ns == step_ns else "all of its communication"
         whose = f"{whole}, as {its} collectives together took longer"
-    return f" At most {format_ns(most_ns)} of {format_ns(step_ns)}: {whose}."
+    return Bound(most_ns, step_ns, whose)
 
 
 def _key_owners(group: Sequence[Loss]) -> dict[tuple[str, Purpose, Operation | None], Carried]:

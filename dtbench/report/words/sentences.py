@@ -8,18 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Final
 
-from dtbench.base.units import NS_PER_MS, NS_PER_S, count_things, format_bytes, format_count, format_fraction, format_ns
+from dtbench.base.units import NS_PER_S, count_things, format_bytes, format_count, format_fraction, format_ns
 from dtbench.base.vocabulary import REDUCTIONS, Cause, DeviceKind, Operation, Phase, Purpose, StageOutcome
 from dtbench.plan.plan import Plan
 from dtbench.plan.traffic.formula import find_own_purposes
-from dtbench.report.words.advice import advise, is_bubble_least, of_run
-from dtbench.report.words.causes import describe_cause, describe_leading, name_collective
+from dtbench.report.words.advice import Advice, Loss, advise, is_bubble_least, of_run
+from dtbench.report.words.causes import describe_cause, describe_leading, find_leading, name_collective
 from dtbench.report.words.cell_knobs import describe_cell
 from dtbench.report.words.doubts import NO_FINDING, NOT_ALL_OWNERS, NOT_SEEN, NOT_WHOLE, UNSEEN_CONSUMER, say_doubts
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
 from dtbench.runs.cell.cell_notes import say_taken
 from dtbench.runs.doubt_words import describe_doubt
 from dtbench.runs.plan_notes import is_linked, planned_notes
+from dtbench.runs.representative import UNSURE
 from dtbench.runs.summary import CellSummary, Interval, OwnerSummary, PurposeSummary, RunSummary
 from dtbench.runs.wrong_results import find_wrong_result, find_wrong_results, say_unseen, why_no_total, why_unreliable
 from dtbench.scenario.schema.model import Timed
@@ -160,7 +161,7 @@ def _bubble_sentence(cell: CellSummary, pipeline: PurposeSummary) -> str:
     return f"{name_part(part)}{least}{format_ns(bubble_ns)} per step ({shown})"
 
 
-MOST_ADVICE = 2
+MOST_ADVICE = 3
 """Sentences on what would change the largest causes."""
 
 
@@ -282,10 +283,18 @@ def doubts_of_owners(cells: Sequence[CellSummary]) -> dict[str, str]:
     )
 
 
+def _is_unsure(cell: CellSummary) -> bool:
+    return bool(cell.doubts) and all(doubt.kind in UNSURE for doubt in cell.doubts)
+
+
+_MORE_LAUNCHES: Final = "More launches may settle it: `--set repeat=4`."
+
+
 def limit_sentence(cell: CellSummary) -> str | None:
     """Say why no advice follows from whose communication was exposed, and why; None: something may."""
     if not has_findings(cell):
-        return NOT_WHOLE if cell.rank_doubts else NO_FINDING
+        more = f" {_MORE_LAUNCHES}" if cell.scenario and _is_unsure(cell) else ""
+        return NOT_WHOLE if cell.rank_doubts else f"{NO_FINDING}{more}"
     if cell.is_least:
         return NOT_SEEN
     return None if why_no_total(cell) is None else NOT_ALL_OWNERS
@@ -300,11 +309,20 @@ def advice_sentences(cell: CellSummary) -> list[str]:
         return []
     if (limit := limit_sentence(cell)) is not None:
         return [limit] if cell.owners else []
-    losses = [of_run(row) for row in cell.owners]
-    comm_ns = max((rank.comm_ns for rank in cell.ranks), default=NAN)
-    found = advise(losses, describe_cell(cell), step_ns=profiled_step_ns(cell), comm_ns=comm_ns)
     of_part = name_part(cell.owners[0].part if cell.owners else None)  # all are of the same steps
-    return [f"{of_part}{one.why}: {one.words}" for one in found[:MOST_ADVICE]]
+    return [f"{of_part}{one.why}: {one.words}" for one in lead_advice(cell)[:MOST_ADVICE]]
+
+
+def lead_advice(cell: CellSummary) -> list[Advice]:
+    """Say what would change all losses of a cell, first of what its answer leads with."""
+    lead = of_run(find_leading(cell.owners)) if cell.owners else None
+    return advise_cell(cell, [of_run(row) for row in cell.owners], lead)
+
+
+def advise_cell(cell: CellSummary, losses: Sequence[Loss], lead: Loss | None = None) -> list[Advice]:
+    """Say what would change some losses of a cell, largest first, whether or not they are findings."""
+    comm_ns = max((rank.comm_ns for rank in cell.ranks), default=NAN)
+    return advise(losses, describe_cell(cell), step_ns=profiled_step_ns(cell), comm_ns=comm_ns, lead=lead)
 
 
 def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
@@ -534,7 +552,7 @@ def plan_word(row: PurposeSummary) -> str:
 def overlap_word(row: PurposeSummary) -> str:
     """Say whether a purpose's collectives can run beside compute here; some that cannot meet another thread's."""
     word = _can_overlap(row)
-    return "by chance" if word == "no" and row.hidden_ns else word
+    return "no, by chance" if word == "no" and row.hidden_ns else word
 
 
 def _can_overlap(row: PurposeSummary) -> str:
@@ -666,18 +684,11 @@ def count_left_out(cells: Iterable[CellSummary], phase: Phase) -> int:
 
 def cell_notes(cell: CellSummary) -> tuple[str, ...]:
     """Return what a reader of the numbers must know, the plan's notes first, each once."""
-    of_estimates = cell.exposure.notes if cell.exposure else ()
     of_doubts = (f"PROFILED steps may not stand for the run: {describe_doubt(doubt)}" for doubt in cell.doubts)
-    return tuple(dict.fromkeys((*planned_notes(cell), *of_doubts, *cell.notes, *of_estimates)))
+    return tuple(dict.fromkeys((*planned_notes(cell), *of_doubts, *other_notes(cell))))
 
 
-def decimals_for(times_ns: Iterable[float | None]) -> int:
-    """Return the decimals that a column of milliseconds needs: three below 10 ms, two below 100 ms, else one."""
-    known = (abs(time_ns) for time_ns in times_ns if time_ns is not None and not math.isnan(time_ns))
-    largest_ms = max(known, default=0.0) / NS_PER_MS
-    return 3 if largest_ms < 10 else 2 if largest_ms < 100 else 1
-
-
-def format_ms(time_ns: float | None, decimals: int) -> str:
-    """Return milliseconds without their unit, for a column whose header says it."""
-    return "n/a" if time_ns is None or math.isnan(time_ns) else f"{time_ns / NS_PER_MS:.{decimals}f}"
+def other_notes(cell: CellSummary) -> tuple[str, ...]:
+    """Return the same without why its steps may not stand for others: what is of this run first, the plan's last."""
+    of_estimates = cell.exposure.notes if cell.exposure else ()
+    return tuple(dict.fromkeys((*cell.notes, *of_estimates, *planned_notes(cell))))

@@ -1,7 +1,8 @@
 """The words about anyone's traces: the answer in one sentence, the waits, what the reader must know."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from dtbench.base.units import (
@@ -14,8 +15,8 @@ from dtbench.base.units import (
     name_ranks,
 )
 from dtbench.base.vocabulary import Cause, MissingInput, Purpose
-from dtbench.report.words.advice import Advice, advise, is_bubble_least, of_traces
-from dtbench.report.words.causes import MISSING_WORDS, describe_exposed_owner, describe_leading
+from dtbench.report.words.advice import Advice, Loss, advise, is_bubble_least, of_traces
+from dtbench.report.words.causes import MISSING_WORDS, describe_exposed_owner, describe_leading, find_leading
 from dtbench.report.words.doubts import UNSEEN_CONSUMER, doubt_lines
 from dtbench.report.words.knobs import describe_traces
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
@@ -62,7 +63,12 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
     Args:
         traces: at least one rank.
     """
-    return (*_left_out_lines(traces), *_lines_of_kept(traces))
+    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("words")))
+
+
+def brief_lines(traces: TraceSet) -> tuple[str, ...]:
+    """Say the same without which time a bound is."""
+    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("short")))
 
 
 def _left_out_lines(traces: TraceSet) -> tuple[str, ...]:
@@ -76,7 +82,7 @@ def _left_out_lines(traces: TraceSet) -> tuple[str, ...]:
     return (f"{read}, as {several} of {ranks}: perhaps of two jobs; give the traces of one alone (see the notes)",)
 
 
-def _lines_of_kept(traces: TraceSet) -> tuple[str, ...]:
+def _lines_of_kept(traces: TraceSet, spell: Callable[[Advice], str]) -> tuple[str, ...]:
     mean = average(traces.analyses)
     if not traces.over_ranks.is_one_job:
         doubt = "these traces are not all, or not surely, of one job: why time is exposed and who waits is not said"
@@ -87,7 +93,7 @@ def _lines_of_kept(traces: TraceSet) -> tuple[str, ...]:
     return (
         f"{_time_words(traces, mean)}{_loss_words(traces, mean)}{_exposed_words(traces, mean, owners)}",
         *doubt_lines(doubts),
-        *(f"{one.why}: {one.words}" for one in advise_traces(traces)[:1]),
+        *(f"{one.why}: {spell(one)}" for one in advise_traces(traces)[:1]),
         *answer_notes(traces),
         *_wait_lines(traces, mean),
         *_bubble_lines(traces, mean),
@@ -217,15 +223,27 @@ def _name_lack(traces: TraceSet) -> str:
 
 def advise_traces(traces: TraceSet) -> list[Advice]:
     """Say what would change the losses of all ranks, largest first; nothing where their causes are no finding."""
-    if not traces.over_ranks.is_one_job or any(doubt_steps(read_steps_of_traces(traces.analyses))):
+    if not has_findings(traces):
         return []
+    lead = of_traces(find_leading(traces.owners)) if traces.owners else None
+    return advise_losses(traces, [of_traces(row) for row in traces.owners], lead)
+
+
+def has_findings(traces: TraceSet) -> bool:
+    """Tell whether causes are findings: traces are surely of one job, and their steps stand for each other."""
+    return traces.over_ranks.is_one_job and not any(doubt_steps(read_steps_of_traces(traces.analyses)))
+
+
+def advise_losses(traces: TraceSet, losses: Sequence[Loss], lead: Loss | None = None) -> list[Advice]:
+    """Say what would change some losses, largest first, whether or not they are findings."""
     mean = average(traces.analyses)
-    losses = [of_traces(row) for row in traces.owners]
     comms_ns = [average([one]).overlap.comm_ns for one in traces.analyses]
     known_ns = [time_ns for time_ns in comms_ns if time_ns is not None]
     comm_ns = max(known_ns) if len(known_ns) == len(comms_ns) else math.nan
     step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns
-    return advise(losses, describe_traces(traces), step_ns=step_ns, comm_ns=comm_ns, are_all_seen=not mean.lost)
+    return advise(
+        losses, describe_traces(traces), step_ns=step_ns, comm_ns=comm_ns, are_all_seen=not mean.lost, lead=lead
+    )
 
 
 def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 import time
 import traceback
 import warnings
@@ -12,6 +13,7 @@ from typing import Final
 
 import torch
 
+from dtbench.base.commands import spell_command
 from dtbench.base.errors import StoreError
 from dtbench.machine.stolen_time import StolenTime
 from dtbench.store.journal import RankState, read_journal
@@ -52,6 +54,8 @@ class LoopEnd:
         self._context.peers.say_left("")
         if self._context.peers.rank == 0:
             self._close("")
+            path = self._context.run.folder.path
+            sys.stderr.write(f"dtbench.capture: all steps are seen; {spell_command('dtbench', 'report', path)}\n")
 
     def end_early(self) -> None:
         """Keep what there is of a loop that ended before all its steps were seen, and say so."""

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dtbench.base.vocabulary import Cause
-from dtbench.report.page.cell_page import HIDDEN, step_parts
+from dtbench.report.page.cell_page import HIDDEN
+from dtbench.report.page.looks import step_parts
 from dtbench.report.page.page import (
     Bar,
     BarPart,

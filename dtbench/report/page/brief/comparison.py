@@ -1,0 +1,112 @@
+"""A comparison on one screen."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from dtbench.base.units import format_fraction, format_ns
+from dtbench.comparison.comparison import ESTABLISHED, Comparison, MetricChange
+from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, HIDDEN_SHARE, STEP_TIME
+from dtbench.report.page.brief.notes import note_facts
+from dtbench.report.page.comparison_page import collectives_table, comparison_page, metrics_table
+from dtbench.report.page.looks import step_parts
+from dtbench.report.page.page import Bar, Block, Chart, Fact, Facts, Page, Part, Prose, Table
+from dtbench.traces.time.overlap import divide
+
+MOST_METRICS: Final = 8
+"""Metrics that have a row: what everybody looks for, then what is established."""
+
+MOST_CHANGED: Final = 3
+"""Fields, things done differently and owners that are named."""
+
+_ALWAYS: Final = (STEP_TIME, EXPOSED, HIDDEN_SHARE)
+
+
+def comparison_brief(comparison: Comparison) -> Page:
+    """Make the first screen of one comparison."""
+    whole = comparison_page(comparison)
+    notes = note_facts([Fact("note", note.words, note.tone) for note in whole.notes])
+    blocks: list[Block] = [Prose(whole.answer, key="answer"), *_chart(comparison), *_changed(comparison)]
+    blocks += [_metrics(comparison), *(_cut(table) for table in collectives_table(comparison))]
+    blocks += [notes] if notes.facts else []
+    return Page(title=whole.title, answer=whole.answer, parts=(Part("brief", "", tuple(blocks)),))
+
+
+def _cut(table: Table) -> Table:
+    rest = len(table.rows) - MOST_CHANGED
+    return replace(table, first=MOST_CHANGED, more=f"and {rest} more: --full")
+
+
+def _chart(comparison: Comparison) -> Iterator[Chart]:
+    """Yield a bar of each side: medians over launches of each part; nothing where one has none of them."""
+    parts = step_parts("idle")
+    found = {change.metric: change for change in comparison.metrics if not change.subject}
+    changes = [found.get(_METRICS.get(part.key, "")) for part in parts]
+    known = [(part, change) for part, change in zip(parts, changes, strict=True) if change is not None]
+    sides = {
+        comparison.baseline.label: [change.baseline.median for _, change in known],
+        comparison.candidate.label: [change.candidate.median for _, change in known],
+    }
+    if any(math.isnan(time_ns) for times_ns in sides.values() for time_ns in times_ns) or not known:
+        return
+    exposed_at = next((at for at, (part, _) in enumerate(known) if part.key == "exposed_comm_ns"), None)
+    if exposed_at is None:
+        return
+    yield Chart(
+        title="Where a profiled step went, medians over launches",
+        parts=tuple(part for part, _ in known),
+        bars=tuple(_bar(name, times_ns, exposed_at) for name, times_ns in sides.items()),
+        figures=("exposed", "of step"),
+        key="sides",
+    )
+
+
+_METRICS: Final = {"compute_ns": "compute", "exposed_comm_ns": EXPOSED, "idle_ns": "idle"}
+
+
+def _bar(name: str, times_ns: list[float], exposed_at: int) -> Bar:
+    exposed, share = format_ns(times_ns[exposed_at]), format_fraction(divide(times_ns[exposed_at], sum(times_ns)))
+    return Bar(
+        label=name,
+        lengths_ns=tuple(map(round, times_ns)),
+        words=tuple(map(format_ns, times_ns)),
+        end=f"exposed {exposed} ({share})",
+        figures=(exposed, share),
+    )
+
+
+def _changed(comparison: Comparison) -> Iterator[Facts]:
+    asked = [f"{change.field} {change.baseline} -> {change.candidate}" for change in comparison.treatment]
+    done = [
+        f"{change.what} of {change.subject} {change.baseline} -> {change.candidate}" for change in comparison.mechanism
+    ]
+    facts = [Fact(label, _first(words)) for label, words in (("asked for", asked), ("done", done)) if words]
+    if facts:
+        yield Facts(tuple(facts), key="changed")
+
+
+def _first(words: list[str]) -> str:
+    rest = len(words) - MOST_CHANGED
+    return "; ".join([*words[:MOST_CHANGED], *([f"and {rest} more: --full"] if rest > 0 else [])])
+
+
+def _metrics(comparison: Comparison) -> Table:
+    always = [change for change in comparison.metrics if change.metric in _ALWAYS and not change.subject]
+    purposes = [change for change in comparison.metrics if change.metric == EXPOSED_BY_PURPOSE]
+    always += sorted(purposes, key=_find_change, reverse=True)[:MOST_CHANGED]
+    others = [change for change in comparison.metrics if change.outcome in ESTABLISHED and change not in always]
+    shown = sorted([*always, *_largest(others)[: MOST_METRICS - len(always)]], key=comparison.metrics.index)
+    rest = len(comparison.metrics) - len(shown)
+    return replace(metrics_table(shown), notes=(f"and {rest} more metrics: --full",) if rest > 0 else ())
+
+
+def _find_change(change: MetricChange) -> float:
+    """Return by how much a metric changed, up or down; nothing where that is not known."""
+    change_ns = abs(change.candidate.median - change.baseline.median)
+    return 0.0 if math.isnan(change_ns) else change_ns
+
+
+def _largest(changes: list[MetricChange]) -> list[MetricChange]:
+    of_all = [change for change in changes if change.metric != EXPOSED_BY_OWNER]
+    return [*of_all, *(change for change in changes if change.metric == EXPOSED_BY_OWNER)]

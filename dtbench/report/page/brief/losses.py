@@ -1,0 +1,191 @@
+"""What communication costs, for who looks once: by purpose and cause, then the largest owners and what changes them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dtbench.base.units import decimals_for, format_fraction, format_ms, format_ns
+from dtbench.base.vocabulary import Cause, Purpose
+from dtbench.report.page.page import Block, Cell, Column, Fact, Facts, Line, Row, Table, Tone
+from dtbench.report.words.advice import Advice, Loss
+from dtbench.report.words.alike import find_pattern, name_together
+from dtbench.report.words.causes import UNATTRIBUTED, describe_cause, name_operation, spell_owner
+from dtbench.traces.time.overlap import divide
+
+MOST_ROWS: Final = 6
+"""Rows of the table by purpose and cause; what is left is one more."""
+
+LEAST_HELD: Final = 0.75
+"""Part of the exposed time that these rows hold; where they would hold less, they are by cause alone."""
+
+MOST_SIDES: Final = 4
+"""Cells that the table has beside each other."""
+
+MOST_OWNERS: Final = 3
+"""Owners that are named with what would change them."""
+
+_ANY_PURPOSE: Final = "any"
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Exposed communication of a cell, or of anyone's traces.
+
+    Attributes:
+        name: of the cell; empty: there is only one.
+        rows: times are sums over ``windows``.
+        windows: steps of ranks that the times are divided by.
+        step_ns: of a mean step; NaN: not known.
+        advise: says what would change some of the rows.
+        limits: of what the times are, where that is not all.
+    """
+
+    name: str
+    rows: Sequence[Loss]
+    windows: float
+    step_ns: float
+    advise: Callable[[Sequence[Loss]], Sequence[Advice]]
+    limits: Sequence[str] = ()
+
+    @property
+    def total_ns(self) -> float:
+        """All of it, of a mean step."""
+        return sum(row.exposed_ns for row in self.rows) / self.windows
+
+    def share_of_step(self, rows: Sequence[Loss]) -> float:
+        """Return what part of a step some rows come to."""
+        return divide(sum(row.exposed_ns for row in rows) / self.windows, self.step_ns)
+
+
+_Key = tuple[Purpose | None, Cause]
+
+
+def loss_blocks(sides: Sequence[Losses], per: str) -> Iterator[Block]:
+    """Yield the table, and the largest owners; nothing where nothing was exposed.
+
+    Args:
+        sides: at most ``MOST_SIDES``.
+        per: what times are of, for the title: ``ms of a profiled step``.
+    """
+    known = [side for side in sides if side.total_ns]
+    if known:
+        yield _table(known, per)
+        yield _largest(known)
+
+
+def _table(sides: Sequence[Losses], per: str) -> Table:
+    sums = _sum_up(sides)
+    shown = _choose(sums)
+    rest = [key for key in _order(sums) if key not in shown]
+    decimals = decimals_for(one[key] for one in sums for key in shown)
+
+    def figures(keys: Sequence[_Key]) -> Iterator[Cell]:
+        for side, one in zip(sides, sums, strict=True):
+            time_ns = sum(one[key] for key in keys)
+            words = "-" if not time_ns else format_ms(time_ns, decimals)
+            share = "" if not time_ns else format_fraction(divide(time_ns, side.total_ns))
+            yield Cell(words, value=time_ns)
+            yield Cell(share, value=divide(time_ns, side.total_ns))
+
+    rows: list[Row] = [(_name_purpose(key), _name_cause(sides, key), *figures([key])) for key in shown]
+    if rest:
+        rows.append((f"{len(rest)} more", "", *figures(rest)))
+    titles = [side.name or "exposed" for side in sides]
+    return Table(
+        f"Exposed communication by purpose and cause, {per}",
+        (
+            Column("purpose"),
+            Column("cause"),
+            *(Column(title, is_number=True) for name in titles for title in (name, "share")),
+        ),
+        rows,
+        notes=tuple(Line(words, Tone.WARNING) for side in sides for words in side.limits),
+        key="losses",
+    )
+
+
+def _sum_up(sides: Sequence[Losses]) -> list[Counter[_Key]]:
+    """Return the time of each purpose and cause in a mean step of each side; of each cause, if those are many."""
+    sums = [Counter[_Key]() for _ in sides]
+    for side, of_side in zip(sides, sums, strict=True):
+        for row in side.rows:
+            of_side[row.purpose, row.cause] += row.exposed_ns / side.windows  # type: ignore[assignment]
+    held_ns = sum(one[key] for one in sums for key in _choose(sums))
+    if held_ns >= LEAST_HELD * sum(one.total() for one in sums):
+        return sums
+    by_cause = [Counter[_Key]() for _ in sides]
+    for of_side, merged in zip(sums, by_cause, strict=True):
+        for (_, cause), time_ns in of_side.items():
+            merged[None, cause] += time_ns
+    return by_cause
+
+
+def _order(sums: Sequence[Counter[_Key]]) -> list[_Key]:
+    """Return all of them, largest over all sides first."""
+    total = Counter[_Key]()
+    for one in sums:
+        total.update(one)
+    return [key for key, time_ns in total.most_common() if time_ns]
+
+
+def _choose(sums: Sequence[Counter[_Key]]) -> list[_Key]:
+    """Return those that are shown: the largest of each side, then the largest of all."""
+    ordered = _order(sums)
+    leading = {one.most_common(1)[0][0] for one in sums if one}
+    chosen = {*leading, *[key for key in ordered if key not in leading][: MOST_ROWS - len(leading)]}
+    return [key for key in ordered if key in chosen]
+
+
+def _name_purpose(key: _Key) -> str:
+    return _ANY_PURPOSE if key[0] is None else key[0].value
+
+
+def _name_cause(sides: Sequence[Losses], key: _Key) -> str:
+    purpose, cause = key
+    rows = [row for side in sides for row in side.rows if row.cause is cause and purpose in (None, row.purpose)]
+    return _spell_cause(rows)
+
+
+def _spell_cause(rows: Sequence[Loss]) -> str:
+    """Spell the cause that rows share, with the rank that all of them waited for."""
+    awaited = {row.waited_for for row in rows}
+    return describe_cause(rows[0].cause, waited_for=awaited.pop() if len(awaited) == 1 else None)
+
+
+def _largest(sides: Sequence[Losses]) -> Facts:
+    """Return the owners that take most of a step, units that behave alike together, each with what would change it."""
+    found = [(side, rows) for side in sides for rows in _find_alike(side)]
+    found.sort(key=lambda one: -one[0].share_of_step(one[1]))
+    facts, before, said = list[Fact](), set[tuple[object, ...]](), dict[str, int]()
+    for place, (side, rows) in enumerate(found[:MOST_OWNERS], 1):
+        facts.append(Fact(f"{place}.", _describe(side, rows)))
+        mine = {(side.name, row.owner, row.purpose, row.operation) for row in rows}
+        for one in side.advise(rows)[:1]:
+            what = f"As {said[one.what]}." if one.what in said else one.what
+            shared = " Of collectives above: the gains do not add up." if one.bound and mine & before else ""
+            facts.append(Fact("", f"{replace(one, what=what).short}{shared}", Tone.QUIET))
+            said.setdefault(one.what, place)
+        before |= mine
+    return Facts(tuple(facts), key="largest", title="The largest owners, and what would change them", is_numbered=True)
+
+
+def _find_alike(side: Losses) -> list[list[Loss]]:
+    groups: dict[tuple[object, ...], list[Loss]] = {}
+    for row in side.rows:
+        key = (find_pattern(spell_owner(row.owner)), row.purpose, row.operation, row.cause, row.waited_for)
+        groups.setdefault(key, []).append(row)
+    return [*groups.values()]
+
+
+def _describe(side: Losses, rows: Sequence[Loss]) -> str:
+    """Say whose, why and how long: ``bucket 3's all-reduce (grad_reduce), issued late: 56.2 ms (11.5 % of step)``."""
+    operation = name_operation(rows[0].operation)
+    owners = list(dict.fromkeys(spell_owner(row.owner) for row in rows if row.owner))
+    whose = f"{name_together(owners)}'s {operation}" if owners else f"{UNATTRIBUTED} {operation}"
+    time_ns, share = sum(row.exposed_ns for row in rows) / side.windows, side.share_of_step(rows)
+    where = f"{side.name}: " if side.name else ""
+    return (
+        f"{where}{whose} ({rows[0].purpose}), {_spell_cause(rows)}: {format_ns(time_ns)}"
+        f" ({format_fraction(share)} of step)"
+    )

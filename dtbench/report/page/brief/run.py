@@ -1,0 +1,234 @@
+"""A run on one screen."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from dtbench.base.units import count_things, format_fraction, format_ns
+from dtbench.base.vocabulary import Purpose
+from dtbench.report.page.brief.losses import MOST_SIDES, Losses, loss_blocks
+from dtbench.report.page.brief.notes import MOST_NOTES, note_facts
+from dtbench.report.page.checklist import CHANGED, answer_line, failure_words, mark_outcome, remedy_line
+from dtbench.report.page.looks import step_parts
+from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Facts, Line, Page, Part, Prose, Tone
+from dtbench.report.page.run_page import run_page
+from dtbench.report.page.sweep import all_notes, exposed_ns, finding, mark_cells
+from dtbench.report.words import sentences
+from dtbench.report.words.advice import Loss, of_run
+from dtbench.report.words.marks import Marks
+from dtbench.runs.exposure.agreement import Agreement
+from dtbench.runs.exposure.unjudged import judge_row
+from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.runs.wrong_results import why_no_total
+from dtbench.scenario.sweeps.sweep import name_some
+from dtbench.store.records.checks import CheckOutcome
+from dtbench.store.records.rank import ReceiptOutcome
+from dtbench.traces.known_part import name_part
+
+_WAITS: Final = (Purpose.GRAD_REDUCE, Purpose.UNSHARD)
+
+MOST_BARS: Final = 12
+"""Cells, or ranks, that have a bar each."""
+
+
+def run_brief(summary: RunSummary) -> Page:
+    """Make the first screen of a run."""
+    whole = run_page(summary)
+    worst = find_worst(summary)
+    blocks: list[Block] = [Prose(tuple(_answer(summary, worst)), key="answer")]
+    if worst is not None:
+        blocks.append(_chart(summary))
+        sides = [cell for cell in summary.cells if is_told(cell)]
+        shown = sides if len(sides) <= MOST_SIDES else [worst] if is_told(worst) else []
+        which = "" if len(summary.cells) == 1 or len(shown) > 1 else f" of {worst.name}"
+        blocks += loss_blocks(
+            [cell_losses(cell, cell.name if len(shown) > 1 else "") for cell in shown],
+            f"ms of a profiled step{which}",
+        )
+    blocks += [_doubts(summary), _checks(summary)]
+    return Page(
+        title=whole.title,
+        aside=whole.aside,
+        question=whole.question,
+        place=whole.place,
+        facts=whole.facts,
+        problem=whole.problem,
+        answer=whole.answer,
+        parts=(Part("brief", "", tuple(block for block in blocks if not _is_empty(block))),),
+    )
+
+
+def _is_empty(block: Block) -> bool:
+    return (isinstance(block, Prose) and not block.lines) or (isinstance(block, Facts) and not block.facts)
+
+
+def find_worst(summary: RunSummary) -> CellSummary | None:
+    """Return the cell that leaves most of its step exposed: of those that are findings, where there are any."""
+    known = [cell for cell in summary.cells if cell.ranks and not math.isnan(cell.exposed_step_fraction)]
+    found = [cell for cell in known if sentences.has_findings(cell)] or known
+    return max(found, key=lambda cell: cell.exposed_step_fraction, default=None)
+
+
+def is_told(cell: CellSummary) -> bool:
+    """Tell whether causes of a cell are said: owners' times add up to what is exposed, and are findings."""
+    return bool(cell.owners) and sentences.has_findings(cell) and why_no_total(cell) is None
+
+
+def cell_losses(cell: CellSummary, name: str) -> Losses:
+    """Return what a cell left exposed, means per step and rank."""
+    part = cell.owners[0].part  # all are of the same steps
+    return Losses(
+        name=name,
+        rows=_losses_of(cell),
+        windows=1,
+        step_ns=sentences.profiled_step_ns(cell),
+        advise=partial(sentences.advise_cell, cell),
+        limits=() if part is None else (f"{name or 'all times'}: of {part} alone",),
+    )
+
+
+def _losses_of(cell: CellSummary) -> list[Loss]:
+    return [of_run(row) for row in cell.owners]
+
+
+def _answer(summary: RunSummary, worst: CellSummary | None) -> Iterator[Line]:
+    if summary.checks is not None:
+        tone = Tone.STRONG if summary.checks.outcome is CheckOutcome.PASSED else Tone.BAD
+        yield Line(answer_line(summary.checks), tone)
+        if (remedy := remedy_line(summary.checks)) is not None:
+            yield Line(remedy)
+    elif len(summary.cells) > 1:
+        yield Line(finding(summary), Tone.STRONG)
+    if worst is None:
+        yield from (Line(words) for cell in summary.cells for _, words in sentences.lead_waits(cell))
+        return
+    who = "exposed" if len(summary.cells) == 1 else f"{worst.name} leaves most exposed:"
+    yield Line(f"{who} {sentences.answer_sentence(worst)}", Tone.PLAIN if summary.checks else Tone.STRONG)
+    if is_told(worst):
+        yield from (
+            Line(f"{name_part(worst.owners[0].part)}{one.why}: {one.short}") for one in sentences.lead_advice(worst)[:1]
+        )
+    elif (limit := sentences.limit_sentence(worst)) is not None and worst.owners:
+        yield Line(limit)
+
+
+def _chart(summary: RunSummary) -> Chart:
+    cells = [cell for cell in summary.cells if cell.ranks]
+    most = sorted(cells, key=lambda cell: -cell.exposed_step_fraction)[:MOST_BARS]
+    shown = [cell for cell in cells if cell in most]
+    marks, words = mark_cells(summary), [_word(cell) for cell in shown]
+    parts = step_parts(sentences.idle_word(shown[0]))
+    return Chart(
+        title="Where a profiled step went, mean over ranks",
+        parts=parts,
+        bars=tuple(_cell_bar(cell, parts, marks, words if any(words) else ()) for cell in shown),
+        note="\n".join(_chart_notes(summary, shown, marks)),
+        figures=("measured step", "exposed", "of step", *([""] if any(words) else []), "grad wait", "unshard wait"),
+        key="cells",
+    )
+
+
+def _chart_notes(summary: RunSummary, shown: Sequence[CellSummary], marks: Marks) -> Iterator[str]:
+    unknown = [cell.name for cell in summary.cells if not cell.ranks]
+    if unknown:
+        yield f"without a profiled step that can be read: {name_some(unknown)}"
+    if rest := len(summary.cells) - len(unknown) - len(shown):
+        yield f"and {count_things(rest, 'more cell')}, of which less is exposed: --full"
+    yield from marks.lines
+    if len(summary.cells) > 1 and summary.checks is not None:
+        yield finding(summary)
+
+
+def _cell_bar(cell: CellSummary, parts: Sequence[BarPart], marks: Marks, words: Sequence[str]) -> Bar:
+    """Return the bar of a cell: means over its ranks; ``words``: of all cells, what speaks against them."""
+    known = {part.key: [getattr(row, part.key) for row in cell.ranks] for part in parts}
+    means = [None if None in times_ns else sum(times_ns) / len(times_ns) for times_ns in known.values()]
+    step = marks.mark(format_ns(cell.step_time.median), cell.timed_part)
+    exposed = marks.mark(sentences.bound_below(cell, format_ns(exposed_ns(cell))), cell.part)
+    waits = [marks.mark(sentences.wait_word(cell, one), sentences.wait_part(cell, one)) for one in _WAITS]
+    share, word = sentences.bound_below(cell, format_fraction(cell.exposed_step_fraction)), _word(cell)
+    return Bar(
+        label=cell.name,
+        lengths_ns=tuple(round(mean_ns or 0) for mean_ns in means),
+        words=tuple(map(format_ns, means)),
+        end=f"measured step {step}, exposed {exposed} ({share} of a profiled one){f'; {word}' if word else ''}",
+        figures=(step, exposed, share, *([word] if words else []), *waits),
+    )
+
+
+def _word(cell: CellSummary) -> str:
+    """Return in a word or two what speaks against a cell's numbers; empty: nothing does."""
+    return sentences.check_word(cell) if not sentences.is_trusted(cell) else "doubtful" if cell.doubts else ""
+
+
+def _doubts(summary: RunSummary) -> Facts:
+    """Return what must be doubted: how cells ended, why they are not to be gone by, then notes."""
+    many, cells = len(summary.cells) > 1, summary.cells
+    ended = (sentences.status_sentence(cell.name if many else "This cell", cell.status, cell.reason) for cell in cells)
+    doubts = (f"{name}: {words}" if many else words for name, words in sentences.doubts_of_cells(cells).items())
+    facts = [Fact("ended", words, Tone.BAD) for words in ended if words is not None]
+    facts += [Fact("doubt", words, Tone.WARNING) for words in doubts]
+    return note_facts([*facts, *(Fact("note", note) for note in all_notes(summary, sentences.other_notes))])
+
+
+def _checks(summary: RunSummary) -> Facts:
+    return Facts(tuple(_check_facts(summary)), key="checks")
+
+
+def _check_facts(summary: RunSummary) -> Iterator[Fact]:
+    """Yield the scenario's checks, in one line where all passed, and what was verified of each cell."""
+    checks = summary.checks
+    if checks is not None:
+        failed = failure_words(checks, mark_outcome)
+        yield from (Fact("checks", words, Tone.BAD) for words in failed[:MOST_NOTES])
+        if (rest := len(failed) - MOST_NOTES) > 0:
+            yield Fact("", f"and {rest} more that did not pass: --full", Tone.BAD)
+        if passed := len(checks.results) - len(failed):
+            yield Fact("checks", f"{'the other' if failed else 'all'} {passed} passed", Tone.GOOD)
+        if checks.changed:
+            yield Fact("", CHANGED)
+    yield Fact("verified", ", ".join(_verified(summary.cells)))
+
+
+def _verified(cells: Sequence[CellSummary]) -> Iterator[str]:
+    """Yield what was held against what, and in which cells it is not so, or was not looked at."""
+    kinds: dict[str, Callable[[CellSummary], bool | None]] = {
+        "results equal one process's": lambda cell: None if cell.correctness is None else cell.correctness.passed,
+        "no wait missing": lambda cell: None if cell.canary is None else cell.canary.passed,
+        "traffic as planned": _is_planned,
+        "knobs as asked": _are_knobs,
+    }
+    if any(cell.exposure is not None for cell in cells):
+        kinds["estimates of exposed time agree"] = _do_agree
+    for words, judge in kinds.items():
+        told = {outcome: [cell.name for cell in cells if judge(cell) is outcome] for outcome in (True, False, None)}
+        if told[None] and not told[True] and not told[False]:
+            yield f"{words}: not looked at"
+            continue
+        where = [f"NOT in {name_some(told[False])}"] if told[False] else []
+        where += [f"not known of {name_some(told[None])}"] if told[None] else []
+        aside = f" ({', '.join(where)})" if where else ""
+        yield f"{words}{aside}"
+
+
+def _is_planned(cell: CellSummary) -> bool | None:
+    """Tell whether a cell communicated what its plan says; None: there is no plan, or nothing was traced."""
+    if sentences.plan_words(cell) is not None or not cell.ranks:
+        return None
+    told = {row.matches_plan for row in cell.purposes}
+    return False if False in told else None if None in told else True
+
+
+def _are_knobs(cell: CellSummary) -> bool | None:
+    if not cell.receipts:
+        return None
+    return all(one.outcome is not ReceiptOutcome.DISAGREES for one in cell.receipts)
+
+
+def _do_agree(cell: CellSummary) -> bool | None:
+    if cell.exposure is None:
+        return None
+    if any(row.disputes for row in cell.exposure.rows):
+        return False
+    return True if judge_row(cell.exposure, cell.exposure.rows[0]) is Agreement.AGREE else None

@@ -1,0 +1,345 @@
+"""One screen of an answer: it fits, leads with the largest loss, and says nothing surer than the whole page."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dtbench.base.vocabulary import Cause, Operation, Purpose
+from dtbench.cli.compare import compare
+from dtbench.cli.report import print_report
+from dtbench.comparison.run import compare_all
+from dtbench.report.page.brief.comparison import comparison_brief
+from dtbench.report.page.brief.losses import LEAST_HELD, MOST_ROWS, Losses, loss_blocks
+from dtbench.report.page.brief.notes import MOST_NOTES
+from dtbench.report.page.brief.run import run_brief
+from dtbench.report.page.brief.traces import traces_brief
+from dtbench.report.page.checklist import CHANGED
+from dtbench.report.page.page import Bar, Block, Cell, Chart, Facts, Page, Prose, Table
+from dtbench.report.page.trace_page import traces_page
+from dtbench.report.render.terminal import Bars, render_page
+from dtbench.report.words.advice import Advice, Bound, Loss
+from dtbench.runs.run import summarize_run
+from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.store.records.checks import CheckOutcome
+from dtbench.store.records.run import RunStatus
+from dtbench.traces.causes.exposed_owners import Carried
+from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.files import NumberedByName
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "results" / "example"
+RECORDED = ROOT / "tests" / "traces" / "recorded"
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def example() -> RunSummary:
+    return summarize_run(EXAMPLE)
+
+
+@pytest.fixture(scope="module")
+def traces() -> TraceSet:
+    return analyze_traces([RECORDED / "fsdp2_tp_2x2_rank0.json.gz"])
+
+
+def show(page: Page, width: int = 100) -> list[str]:
+    console = Console(width=width, highlight=False, color_system=None, legacy_windows=False)
+    with console.capture() as captured:
+        console.print(render_page(page))
+    return captured.get().splitlines()
+
+
+def blocks(page: Page) -> dict[str, Block]:
+    (part,) = page.parts
+    return {block.key: block for block in part.blocks}
+
+
+def table_of(page: Page, key: str = "losses") -> Table:
+    found = blocks(page)[key]
+    assert isinstance(found, Table)
+    return found
+
+
+def loss(owner: str, exposed_ms: float, cause: Cause = Cause.TAIL, purpose: Purpose = Purpose.UNSHARD) -> Loss:
+    return Loss(owner, purpose, Operation.ALL_GATHER, cause, int(exposed_ms * MS), Carried())
+
+
+def nothing(rows: Sequence[Loss]) -> list[Advice]:
+    return []
+
+
+def make_blocks(rows: Sequence[Loss], advise: Callable[[Sequence[Loss]], list[Advice]] = nothing) -> dict[str, Any]:
+    return {block.key: block for block in loss_blocks([Losses("", rows, 1, 1000.0 * MS, advise)], "ms")}
+
+
+def value(cell: str | Cell) -> float:
+    assert isinstance(cell, Cell)
+    assert cell.value is not None
+    return cell.value
+
+
+def test_an_answer_its_largest_loss_and_the_bound_of_its_cause_are_in_the_first_dozen_lines(
+    example: RunSummary, traces: TraceSet
+) -> None:
+    for page in (run_brief(example), traces_brief(traces)):
+        first = "\n".join(show(page)[:12])
+        assert re.search(r"\d ms\b.* exposed|exposed .*\d ms\b", first)
+        assert "At most" in first
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_an_answer_fits_one_screen(example: RunSummary, traces: TraceSet, width: int) -> None:
+    (comparison,) = compare_all([f"{EXAMPLE}:ddp", f"{EXAMPLE}:fsdp2_tp"], results=EXAMPLE.parent)
+    for page in (run_brief(example), traces_brief(traces), comparison_brief(comparison)):
+        shown = show(page, width)
+        assert len(shown) <= (62 if width == 80 else 52)
+        assert max(map(len, shown)) <= width
+
+
+def test_few_rows_hold_most_of_what_is_exposed_and_one_the_rest(example: RunSummary, traces: TraceSet) -> None:
+    for page in (run_brief(example), traces_brief(traces)):
+        table = table_of(page)
+        rest = table.rows[-1] if len(table.rows) > MOST_ROWS else None
+        rows = table.rows[:MOST_ROWS]
+        assert rest is None or str(rest[0]).endswith(" more")
+        sums = [sum(value(row[at]) for row in table.rows) for at in range(2, len(table.columns))]
+        assert sums[1::2] == [pytest.approx(1.0)] * (len(sums) // 2)
+        held = sum(value(row[at]) for row in rows for at in range(2, len(table.columns), 2))
+        assert held >= LEAST_HELD * sum(sums[::2])
+    ddp, both = example.cells[0], table_of(run_brief(example))
+    total = sum(value(row[2]) for row in both.rows)
+    assert total == pytest.approx(sum(row.exposed_ns for row in ddp.owners))
+
+
+def test_what_is_spread_over_many_purposes_is_told_by_cause_alone() -> None:
+    purposes = [purpose for purpose in Purpose if purpose is not Purpose.PIPELINE]
+    causes = [Cause.TAIL, Cause.BANDWIDTH, Cause.NEEDED_AT_ONCE]
+    rows = [loss("a", 1, cause, purpose) for purpose in purposes for cause in causes]
+    assert len(rows) * LEAST_HELD > MOST_ROWS
+    table = make_blocks(rows)["losses"]
+    assert [row[0] for row in table.rows] == ["any"] * 3
+    assert sum(value(row[2]) for row in table.rows) == len(rows) * MS
+
+
+def test_every_side_has_its_largest_loss_among_the_rows() -> None:
+    causes = [*Cause][:7]
+    large = Losses("large", [loss("a", 100 / 2**at, cause) for at, cause in enumerate(causes)], 1, 1000.0 * MS, nothing)
+    small = Losses("small", [loss("b", 0.5, Cause.UNKNOWN, Purpose.TENSOR)], 1, 1000.0 * MS, nothing)
+    table, _ = loss_blocks([large, small], "ms")
+    assert isinstance(table, Table)
+    words = [tuple(map(str, row[:2])) for row in table.rows]
+    assert (Purpose.TENSOR.value, "cause unknown") in words
+    assert len(words) == MOST_ROWS + 1
+    assert words[-1][0] == "2 more"
+
+
+def test_units_that_behave_alike_are_one_owner_and_others_are_not() -> None:
+    rows = [*(loss(f"layers.{at}", 10) for at in range(4)), loss("layers.4", 9, Cause.SYNC_OP), loss("head", 35)]
+    told = [fact.words for fact in make_blocks(rows)["largest"].facts]
+    assert told == [
+        "layers.{0-3}'s all-gather (unshard), nothing left to hide behind: 40.0 ms (4.0 % of step)",
+        "head's all-gather (unshard), nothing left to hide behind: 35.0 ms (3.5 % of step)",
+        "layers.4's all-gather (unshard), issued blocking: 9.00 ms (0.9 % of step)",
+    ]
+
+
+def test_an_advice_is_written_out_once_and_shared_collectives_are_named_as_such() -> None:
+    def advise(rows: Sequence[Loss]) -> list[Advice]:
+        return [Advice("why", "Send less.", 1, bound=Bound(5.0 * MS, 100.0 * MS, "all of it"))]
+
+    told = make_blocks([loss("a", 10), loss("b", 9), loss("a", 8, Cause.SYNC_OP)], advise)["largest"].facts
+    assert [fact.words for fact in told[1::2]] == [
+        "Send less. At most 5.00 ms.",
+        "As 1. At most 5.00 ms.",
+        "As 1. At most 5.00 ms. Of collectives above: the gains do not add up.",
+    ]
+
+
+def test_of_nothing_exposed_there_is_no_table() -> None:
+    assert make_blocks([]) == {}
+
+
+def with_cell(summary: RunSummary, at: int, **changes: object) -> RunSummary:
+    cells = list(summary.cells)
+    cells[at] = cells[at].model_copy(update=changes)
+    return summary.model_copy(update={"cells": tuple(cells)})
+
+
+def words_of(page: Page, key: str) -> list[str]:
+    found = blocks(page).get(key)
+    if isinstance(found, Facts):
+        return [fact.words for fact in found.facts]
+    assert isinstance(found, Prose)
+    return [line.words for line in found.lines]
+
+
+def test_what_is_no_finding_is_in_no_table_and_gets_no_advice(example: RunSummary) -> None:
+    doubted = with_cell(example, 1, rank_doubts=("two files say that they are of rank 1",))
+    assert [column.title for column in table_of(run_brief(doubted)).columns] == ["purpose", "cause", "exposed", "share"]
+    page = run_brief(with_cell(doubted, 0, rank_doubts=("a record is missing",)))
+    assert not {"losses", "largest"} & blocks(page).keys()
+    said = "\n".join(show(page))
+    assert "At most" not in said
+    assert "ddp: not judged: a record is missing" in said
+    assert "fsdp2_tp: not judged: two files say that they are of rank 1" in said
+
+
+def test_a_cell_that_failed_or_cannot_be_read_is_named_with_its_reason(example: RunSummary) -> None:
+    failed = with_cell(example, 0, status=RunStatus.FAILED, reason="rank 1 raised", ranks=(), owners=())
+    page = run_brief(failed)
+    assert "ddp FAILED: rank 1 raised" in words_of(page, "doubts")
+    chart = blocks(page)["cells"]
+    assert isinstance(chart, Chart)
+    assert [bar.label for bar in chart.bars] == ["fsdp2_tp"]
+    assert "without a profiled step that can be read: `ddp`" in chart.note
+    nothing_known = run_brief(with_cell(failed, 1, ranks=(), owners=()))
+    assert "cells" not in blocks(nothing_known)
+
+
+def test_what_is_at_least_is_said_to_be(example: RunSummary) -> None:
+    page = run_brief(with_cell(example, 0, unseen_collectives=2))
+    chart = blocks(page)["cells"]
+    assert isinstance(chart, Chart)
+    assert chart.bars[0].figures[1:3] == ("at least 83.1 ms", "at least 17.0 %")
+    assert [column.title for column in table_of(page).columns][2:] == ["exposed", "share"]  # of the other cell
+
+
+def test_notes_that_do_not_fit_are_counted(example: RunSummary) -> None:
+    many = with_cell(example, 0, notes=tuple(f"note {at}" for at in range(10)))
+    told = words_of(run_brief(many), "doubts")
+    assert len(told) == MOST_NOTES + 1
+    assert re.fullmatch(r"and \d+ more notes: --full", told[-1])
+
+
+def test_what_was_verified_is_one_line_and_says_where_it_does_not_hold(example: RunSummary) -> None:
+    assert words_of(run_brief(example), "checks") == [
+        "all 4 passed",
+        "results equal one process's, no wait missing, traffic as planned, knobs as asked",
+    ]
+    assert example.cells[1].canary is not None
+    wrong = example.cells[1].canary.model_copy(update={"passed": False})
+    told = words_of(run_brief(with_cell(example, 1, canary=wrong)), "checks")[-1]
+    assert "no wait missing (NOT in `fsdp2_tp`)" in told
+    told = words_of(run_brief(with_cell(example, 1, canary=None, correctness=None)), "checks")[-1]
+    assert "no wait missing (not known of `fsdp2_tp`)" in told
+    lost = with_cell(with_cell(example, 0, receipts=()), 1, receipts=())
+    assert "knobs as asked: not looked at" in words_of(run_brief(lost), "checks")[-1]
+
+
+def test_every_check_that_did_not_pass_is_told(example: RunSummary) -> None:
+    assert example.checks is not None
+    first, *others = example.checks.results
+    failed = first.model_copy(update={"outcome": CheckOutcome.FAILED, "got": "3.0 %"})
+    checks = example.checks.model_copy(update={"results": (failed, *others)})
+    told = words_of(run_brief(example.model_copy(update={"checks": checks})), "checks")
+    assert told[0].startswith("FAILED: purposes.grad_reduce.hidden_fraction")
+    assert "got 3.0 %" in told[0]
+    assert told[1] == "the other 3 passed"
+    changed = checks.model_copy(update={"changed": True})
+    told = words_of(run_brief(example.model_copy(update={"checks": changed})), "checks")
+    assert told[2] == CHANGED
+    many = checks.model_copy(update={"results": (failed,) * 6})
+    told = words_of(run_brief(example.model_copy(update={"checks": many})), "checks")
+    assert told[MOST_NOTES] == "and 2 more that did not pass: --full"
+
+
+def bar(label: str, *lengths_ms: int) -> Bar:
+    return Bar(label, tuple(one * MS for one in lengths_ms), ("",) * 4, figures=("1 ms",))
+
+
+def draw(*bars: Bar, encoding: str = "utf-8", width: int = 39) -> list[str]:
+    parts = [part for block in _example_chart() for part in block.parts]
+    console = Console(width=width, color_system=None, legacy_windows=False)
+    options = console.options.update(width=width)
+    options.encoding = encoding
+    chart = Chart("title", tuple(parts), tuple(bars), figures=("step",))
+    return [str(line) for line in Bars(chart).__rich_console__(console, options)]
+
+
+def _example_chart() -> list[Chart]:
+    found = blocks(run_brief(summarize_run(EXAMPLE)))["cells"]
+    assert isinstance(found, Chart)
+    return [found]
+
+
+def test_bars_are_as_long_as_what_they_stand_for_and_end_where_they_should() -> None:
+    *_, whole, half = draw(bar("a", 10, 10, 0, 0), bar("b", 1, 1, 1, 7))
+    drawn = [re.sub(r"^\w +| *1 ms$", "", line) for line in (whole, half)]
+    assert len(drawn[0]) == 2 * len(drawn[1]) == 30
+    assert drawn[0].count("\u2588") == drawn[0].count("\u2571") == 15
+    assert {drawn[1].count(letter) for letter in "\u2588\u2571\u2592"} == {1, 2}
+    plain = draw(bar("a", 1, 1, 1, 1), encoding="ascii")
+    assert all(line.isascii() for line in plain)
+    assert any("# compute" in line for line in plain)
+
+
+def test_ranks_that_have_no_bar_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dtbench.report.page.brief.traces.MOST_RANKS", 1)
+    chart = blocks(traces_brief(analyze_traces([RECORDED / "pipelines" / "plain"])))["ranks"]
+    assert isinstance(chart, Chart)
+    assert len(chart.bars) == 1
+    assert "of 2" in chart.note
+
+
+def test_all_notes_of_traces_are_there_or_counted(traces: TraceSet) -> None:
+    for many in (0, MOST_NOTES, MOST_NOTES + 3):
+        noted = replace(traces, notes=tuple(NumberedByName((at,)) for at in range(many)))
+        notes = [note.words for note in traces_page(noted).notes]
+        found = blocks(traces_brief(noted)).get("doubts")
+        told = [fact.words for fact in found.facts] if isinstance(found, Facts) else []
+        assert told[:MOST_NOTES] == notes[:MOST_NOTES]
+        assert told[MOST_NOTES:] == (
+            [f"and {len(notes) - MOST_NOTES} more notes: --full"] if notes[MOST_NOTES:] else []
+        )
+        assert len(notes) >= many
+
+
+def test_a_comparison_shows_what_everybody_looks_for_and_counts_the_rest() -> None:
+    (comparison,) = compare_all([f"{EXAMPLE}:ddp", f"{EXAMPLE}:fsdp2_tp"], results=EXAMPLE.parent)
+    page = comparison_brief(comparison)
+    table = table_of(page, "metrics")
+    names = [str(row[0]) for row in table.rows]
+    assert names[:3] == ["step time", "exposed comm", "hidden share"]
+    assert {"tensor exposed", "unshard exposed", "grad_reduce exposed"} < set(names)
+    assert table.said == (f"and {len(comparison.metrics) - len(names)} more metrics: --full",)
+    sides = blocks(page)["sides"]
+    assert isinstance(sides, Chart)
+    assert [bar.label for bar in sides.bars] == ["ddp", "fsdp2_tp"]
+    assert sides.bars[0].figures == ("83.1 ms", "17.0 %")
+
+
+def test_a_screen_is_what_is_printed_and_full_has_everything(
+    example: RunSummary, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    print_report(example)
+    brief = capsys.readouterr().out
+    print_report(example, full=True)
+    full = capsys.readouterr().out
+    assert "Exposed communication by purpose and cause" in brief
+    assert "Exposed communication by owner and cause" not in brief
+    assert "Exposed communication by owner and cause" in full
+    assert re.search(r"everything +dtbench report \S+ --full", brief)
+
+
+def test_compare_prints_one_screen_unless_asked_for_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    sides = [f"{EXAMPLE}:ddp", f"{EXAMPLE}:fsdp2_tp"]
+    compare(sides, results=EXAMPLE.parent)
+    brief = capsys.readouterr().out
+    compare(sides, results=EXAMPLE.parent, full=True)
+    assert len(brief.splitlines()) < len(capsys.readouterr().out.splitlines())
+    assert "more metrics: --full" in brief
+
+
+def test_a_cell_of_its_own_has_its_name_in_no_sentence(example: RunSummary) -> None:
+    alone = example.model_copy(update={"cells": example.cells[:1], "checks": None})
+    (first, *_) = words_of(run_brief(alone), "answer")
+    assert first.startswith("exposed 83.1 ms of a profiled step")
+    cell: CellSummary = alone.cells[0]
+    assert cell.name not in "".join(words_of(run_brief(alone), "largest"))
