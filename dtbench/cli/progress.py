@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dtbench.launch.run import Observer
+    from dtbench.launch.time_left import TimeLeft
     from dtbench.launch.watch import Progress
     from dtbench.plan.plan import Plan
     from dtbench.store.journal import JournalView
 
 PLAIN_INTERVAL_S = 10.0
+_BAR = 30
 
 
 class Screen(Protocol):
@@ -33,12 +35,15 @@ class Screen(Protocol):
 
 
 @contextmanager
-def observe(on_folder: "Callable[[Path], None]", *, most_launches: int | None = None) -> "Iterator[Observer]":
+def observe(
+    on_folder: "Callable[[Path], None]", *, most_launches: int | None = None, time_left: "TimeLeft | None" = None
+) -> "Iterator[Observer]":
     """Yield an observer that shows progress on standard error for as long as the context lasts.
 
     Args:
         on_folder: told the run's folder, too, when it exists.
         most_launches: of a cell, where their number is found while it runs.
+        time_left: what is planned and how long it may take; None: nobody counts.
     """
     from rich.console import Console
 
@@ -47,11 +52,17 @@ def observe(on_folder: "Callable[[Path], None]", *, most_launches: int | None = 
 
     console = Console(stderr=True, highlight=False)
     most = "" if most_launches is None else f" (at most {most_launches})"
-    with _open_screen(console) as screen:
+    with _open_screen(console, time_left) as screen:
 
         def on_launch(cell: str, index: int | None, plan: "Plan") -> None:
-            what = "single process for the check" if index is None else f"launch {index}{most}"
-            screen.say(f"{cell}: {what}, {count_things(plan.ranks, 'rank')} over {plan.backend}")
+            if index is None:
+                what, whole = "single process for the check", ""
+            else:
+                what, whole = f"launch {index}{most}", ""
+                if time_left is not None:
+                    time_left.begin((cell, index))
+                    whole = say_whole(time_left)
+            screen.say(f"{cell}: {what}, {count_things(plan.ranks, 'rank')} over {plan.backend}{whole}")
 
         def on_path(path: Path) -> None:
             on_folder(path)
@@ -68,14 +79,14 @@ def observe(on_folder: "Callable[[Path], None]", *, most_launches: int | None = 
 
 
 @contextmanager
-def _open_screen(console: "Console") -> Iterator[Screen]:
+def _open_screen(console: "Console", time_left: "TimeLeft | None") -> Iterator[Screen]:
     if not console.is_terminal:
         yield PlainScreen()
         return
     from rich.live import Live
 
     with Live(console=console, refresh_per_second=4, transient=True) as live:
-        yield LiveScreen(live.console, live.update)
+        yield LiveScreen(live.console, live.update, time_left)
 
 
 class PlainScreen:
@@ -103,10 +114,10 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """One line per rank, redrawn."""
+    """A bar of launches, and one line per rank, redrawn."""
 
-    def __init__(self, console: "Console", redraw: object) -> None:
-        self._console, self._redraw = console, redraw
+    def __init__(self, console: "Console", redraw: object, time_left: "TimeLeft | None" = None) -> None:
+        self._console, self._redraw, self._time_left = console, redraw, time_left
 
     def say(self, text: str) -> None:
         """Print above the redrawn lines."""
@@ -119,8 +130,27 @@ class LiveScreen:
         from dtbench.report.render.plain_text import Plain
 
         lines = [rank_line(rank, view, progress.plan) for rank, view in enumerate(progress.ranks)]
+        if self._time_left is not None and self._time_left.begun:
+            lines.insert(0, bar_line(self._time_left))
         if callable(self._redraw):
             self._redraw(Plain("\n".join(lines), style="dim"))
+
+
+def say_whole(time_left: "TimeLeft") -> str:
+    """Say which launch of how many this is, and how long the run may still take: ``; 2 of 8, about 3 min left``."""
+    from dtbench.launch.time_left import spell_about
+
+    left_ns = time_left.left_ns()
+    left = "" if left_ns is None else f", {spell_about(left_ns)} left"
+    count = f"{len(time_left.begun)} of {max(len(time_left.planned), len(time_left.begun))}"
+    return f"; {count}{left}"
+
+
+def bar_line(time_left: "TimeLeft") -> str:
+    """Draw how many launches have ended: ``[###-------] 4 of 10, about 3 min left``."""
+    ended, planned = len(time_left.begun) - 1, max(len(time_left.planned), len(time_left.begun))
+    drawn = round(_BAR * ended / planned)
+    return f"[{'#' * drawn}{'-' * (_BAR - drawn)}] launch {say_whole(time_left).removeprefix('; ')}"
 
 
 def rank_line(rank: int, view: "JournalView | None", plan: "Plan") -> str:

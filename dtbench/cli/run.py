@@ -12,6 +12,7 @@ from dtbench.base.units import count_things
 from dtbench.cli.console import print_aside, print_json, print_line
 from dtbench.cli.page_file import InFull
 from dtbench.cli.report import print_document, print_report
+from dtbench.cli.sweeps import Sweeps, read_sweeps
 
 if TYPE_CHECKING:
     from dtbench.launch.repeat import Judgement
@@ -31,6 +32,7 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Override one field, e.g. model.layers=2; recorded."),
     ] = None,
+    sweeps: Sweeps = None,
     only: Annotated[
         list[str] | None, typer.Option("--cell", metavar="CELL", help="Run this cell alone; again for one more.")
     ] = None,
@@ -55,13 +57,12 @@ def run(
     not pass (with --set of more than `repeat` its checks are only told).
     """
     from dtbench.scenario.catalog import open_scenario
-    from dtbench.scenario.load import choose_cells
 
     if prepare and resume:
         raise typer.BadParameter("--prepare begins a run and --resume goes on with one; choose one of them")
     if unfinished is not None and not resume:
         raise typer.BadParameter(f"`{unfinished}` is one argument too many; a run is named only with --resume")
-    file = choose_cells(open_scenario(scenario, sets or ()), only or ())
+    file = open_scenario(scenario, [*(sets or ()), *read_sweeps(sweeps)], only or ())
     if prepare:
         _prepare(file, results, as_json=as_json)
         return
@@ -118,6 +119,7 @@ def train(request: RunRequest) -> Path:
     from dtbench.launch.local import WORKER
     from dtbench.launch.machine import read_machine
     from dtbench.launch.run import resume_scenario, run_scenario
+    from dtbench.launch.time_left import TimeLeft, find_earlier
 
     cells = plan_cells(request.file, read_machine())
     before = _find_unfinished(request) if request.resume else None
@@ -126,7 +128,9 @@ def train(request: RunRequest) -> Path:
     folders: list[Path] = []
     repeat = cells[0].scenario.repeat
     most_launches = None if isinstance(repeat, int) else repeat.at_most
-    with observe(folders.append, most_launches=most_launches) as screen:
+    earlier = find_earlier(request.results, request.file.name, request.file.overrides)
+    time_left = TimeLeft.of(cells, earlier) if before is None and isinstance(repeat, int) else None
+    with observe(folders.append, most_launches=most_launches, time_left=time_left) as screen:
         observer = screen
         if request.caller is None:
             observer = replace(screen, on_end=lambda cell: _publish_cell(folders[-1], cell))

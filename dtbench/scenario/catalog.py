@@ -27,12 +27,14 @@ class CatalogEntry:
 
     Attributes:
         hidden_by: the file that the name finds instead of this one; None when it finds this one.
+        folder: that it lies in, below that of all scenarios; empty: in that itself.
     """
 
     name: str
     origin: Origin
     path: Path
     hidden_by: Path | None
+    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,13 @@ class ListedScenario:
     error: str | None
 
 
-def open_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> ScenarioFile:
+def open_scenario(name_or_path: str, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> ScenarioFile:
     """Load a scenario by its name, or by its path: whatever has a separator or a YAML file's ending.
 
     Raises:
         ScenarioError: when there is no such scenario, or with every mistake in it.
     """
-    return load_scenario_file(find_scenario(name_or_path), overrides)
+    return load_scenario_file(find_scenario(name_or_path), overrides, only)
 
 
 def find_scenario(name_or_path: str) -> Path:
@@ -95,14 +97,19 @@ def read_catalog() -> list[CatalogEntry]:
     own_by_name = {path.stem: path for path in reversed(own)}
     own_files = {path.resolve() for path in own}
     return [
-        *(CatalogEntry(path.stem, Origin.OWN, path, None) for path in own),
+        *(CatalogEntry(path.stem, Origin.OWN, path, None, _folder_in(_OWN_FOLDER, path)) for path in own),
         *(
-            CatalogEntry(path.stem, Origin.SHIPPED, path, own_by_name.get(path.stem))
+            CatalogEntry(path.stem, Origin.SHIPPED, path, own_by_name.get(path.stem), _folder_in(shipped_folder, path))
             for path in shipped
             if path.resolve() not in own_files  # in a checkout the two folders are one
             and not _is_copy(path, own_by_name.get(path.stem))
         ),
     ]
+
+
+def _folder_in(whole: Path | None, path: Path) -> str:
+    folder = path.parent if whole is None else path.parent.relative_to(whole)
+    return "" if folder == Path() else folder.as_posix()
 
 
 def _is_copy(path: Path, own: Path | None) -> bool:

@@ -26,9 +26,9 @@ from dtbench.scenario.mistakes import (
     to_printable,
 )
 from dtbench.scenario.schema.scenario import SCHEMA_VERSION, Scenario
-from dtbench.scenario.sweeps.sweep import Sweep, expand_cells, name_some, point_to
-from dtbench.scenario.yaml.document import Leaf, Section, locate_in, read_document, to_plain
-from dtbench.scenario.yaml.override import read_overrides
+from dtbench.scenario.sweeps.sweep import Sweep, add_axes, expand_cells, name_some, point_to
+from dtbench.scenario.yaml.document import Entry, Leaf, Section, locate_in, read_document, to_plain
+from dtbench.scenario.yaml.override import MATRIX, find_misplaced, read_overrides
 from dtbench.seeds.functions import choose
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -65,6 +65,7 @@ class ScenarioFile:
         folder: of the file, absolute; None for a text that came from nowhere.
         checklist: what the file claims.
         only: the cells that were chosen, where not all are to run.
+        is_swept: overrides gave axes, so that its cells are others than the file claims something of.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ScenarioFile:
     folder: Path | None = None
     checklist: Checklist = field(default_factory=Checklist)
     only: tuple[str, ...] = ()
+    is_swept: bool = False
 
 
 def choose_cells(file: ScenarioFile, names: Sequence[str]) -> ScenarioFile:
@@ -99,21 +101,32 @@ def digest_words(text: str) -> str:
     return hashlib.blake2b("\n".join(split_lines(text)).encode(), digest_size=8).hexdigest()
 
 
-def load_scenario_file(path: Path, overrides: Sequence[str] = ()) -> ScenarioFile:
+def load_scenario_file(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> ScenarioFile:
     """Read the file at ``path``; like ``load_scenario``.
 
     Raises:
         ScenarioError: also when the file cannot be opened, is no text, or is larger than ``MAX_FILE_BYTES``.
     """
-    return replace(load_scenario(read_text(path), str(path), overrides), folder=path.resolve().parent)
+    return replace(load_scenario(read_text(path), str(path), overrides, only), folder=path.resolve().parent)
 
 
-def load_scenario(text: str, source_name: str, overrides: Sequence[str] = ()) -> ScenarioFile:
-    """Read a scenario from its text; ``source_name`` is what mistakes call the file.
+def load_scenario(text: str, source_name: str, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> ScenarioFile:
+    """Read a scenario from its text.
+
+    Args:
+        text: of the file.
+        source_name: what mistakes call the file.
+        overrides: each ``--set``; of ``matrix.<section>.<field>`` an axis.
+        only: cells that are to run; with axes those that are crossed with them. Empty: all.
 
     Raises:
-        ScenarioError: with every mistake of the text and of the overrides.
+        ScenarioError: with every mistake of the text and of the overrides; there is no such cell.
     """
+    file = _load_all(text, source_name, overrides, only)
+    return replace(file, only=tuple(only)) if file.is_swept else choose_cells(file, only)
+
+
+def _load_all(text: str, source_name: str, overrides: Sequence[str], only: Sequence[str]) -> ScenarioFile:
     document = read_document(text, locate_in(text, source_name))
     mistakes = [*_find_question_mistakes(text, source_name), *document.mistakes]
     if document.root is None and not document.mistakes:
@@ -127,16 +140,45 @@ def load_scenario(text: str, source_name: str, overrides: Sequence[str] = ()) ->
     mistakes += _find_version_mistakes(document.root, _line_1(text, source_name))
     typed = read_overrides(overrides)
     checklist = read_checklist(document.root, mistakes)
-    sweep = expand_cells(document.root, typed.overrides)
-    mistakes += [*typed.mistakes, *sweep.mistakes]
+    misplaced = find_misplaced(document.root, typed.overrides, Scenario.model_fields)
+    axes = [one for one in typed.overrides if one.path[0] == MATRIX]
+    root = document.root
+    if axes:  # other cells than the file claims something of
+        checklist = Checklist()
+        root = add_axes(_keep_cells(root, only, source_name), axes)
+    kept = [one for one in typed.overrides if one not in axes and one.place not in misplaced]
+    sweep = expand_cells(root, kept)
+    mistakes += [*typed.mistakes, *misplaced.values(), *sweep.mistakes]
     cells = _add_probes(_validate(sweep, mistakes), checklist.functions)
-    if not sweep.mistakes:
+    if not sweep.mistakes and not axes:
         mistakes += find_cell_mistakes(checklist, document.root, list(sweep.cells))
     if not mistakes and not overrides:  # an override may well measure less
         mistakes += find_unmeasured(checklist, document.root, {cell.name: cell.scenario for cell in cells})
     if mistakes:
         raise as_error(mistakes)
-    return ScenarioFile(Path(source_name).stem, question_of(text), text, tuple(overrides), cells, checklist=checklist)
+    name, question = Path(source_name).stem, question_of(text)
+    return ScenarioFile(name, question, text, tuple(overrides), cells, checklist=checklist, is_swept=bool(axes))
+
+
+def _keep_cells(root: Section, only: Sequence[str], source_name: str) -> Section:
+    """Leave out all cells under ``cells:`` but some; all stay where none is named.
+
+    Raises:
+        ScenarioError: there is no such cell.
+    """
+    entry = root.entries.get("cells")
+    if not only:
+        return root
+    if entry is None or not isinstance(entry.node, Section):
+        raise ScenarioError(f"`{Path(source_name).stem}` has no `cells:` to choose from: leave `--cell` out")
+    known = entry.node.entries
+    for name in only:
+        if name not in known:
+            raise ScenarioError(
+                f"`{Path(source_name).stem}` has no cell `{shorten(name)}`; {point_to(name, list(known))}"
+            )
+    cells = Section({name: known[name] for name in known if name in only}, entry.node.place)
+    return Section({**root.entries, "cells": Entry(entry.key_place, cells)}, root.place)
 
 
 def _add_probes(cells: Iterable[Cell], functions: Sequence[str]) -> tuple[Cell, ...]:
@@ -264,7 +306,8 @@ def _tell_found(
     for mistake, wrong in found.items():
         right = [name for name in cells if name not in wrong_at[mistake.place]]
         named = _name_cells(mistake, wrong, right)
-        yield _suggest_exclude(named) if right and mistake.place in axis_places else named
+        is_typed = isinstance(mistake.place, OverridePlace)
+        yield _suggest_exclude(named) if right and mistake.place in axis_places and not is_typed else named
 
 
 def _plain_entries(section: Section) -> Mapping[str, object]:
@@ -277,6 +320,9 @@ def _name_cells(mistake: Mistake, wrong: Sequence[str], right: Sequence[str]) ->
         return mistake
     where = f"{mistake.sentence} ({'cell' if len(wrong) == 1 else 'cells'} {name_some(wrong)})"
     match mistake.place:
+        case OverridePlace(path=path) if mistake.is_unknown_field and path.startswith(f"{MATRIX}."):
+            kept = list(dict.fromkeys(name.partition(".")[0] for name in right))
+            return replace(mistake, sentence=f"{where}; `--cell {kept[0]}` sweeps that cell alone", meant=None)
         case OverridePlace(typed=typed, is_for_one_cell=False) if mistake.is_unknown_field:
             fits = [f"`--set cells.{name}.{to_printable(typed)}`" for name in right]
             fitting = join_words(fits, last="and") if len(fits) <= _MOST_FITTING else f"{fits[0]} and so on"

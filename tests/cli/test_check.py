@@ -1,6 +1,7 @@
 """``dtbench check``."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -129,3 +130,17 @@ def test_an_interpreter_that_is_not_there_is_refused(capsys: pytest.CaptureFixtu
     assert run("quickstart", "--set", f"python={absent}") == PlanError.exit_code
     assert f"python: {absent} is no program here; is the path right?" in capsys.readouterr().err
     assert run("quickstart", "--set", f"python={sys.executable}") == 0
+
+
+def test_how_long_a_run_takes_is_told_by_one_that_is_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run("quickstart", "--results", str(tmp_path)) == 0
+    assert "How long a run takes is not known" in capsys.readouterr().out
+    example = Path(__file__).parents[2] / "results" / "example"
+    shutil.copytree(example, tmp_path / "quickstart" / "20260101T000000-aaaa")
+    assert run("quickstart", "--results", str(tmp_path)) == 0
+    run_id = json.loads((example / "run.json").read_text())["run_id"]
+    assert f"A run takes about 60 s, by run {run_id}" in capsys.readouterr().out
+    assert run("quickstart", "--results", str(tmp_path), "--set", "repeat=4") == 0
+    assert "A run takes about 4 min" in capsys.readouterr().out
+    assert run("quickstart", "--results", str(tmp_path), "--set", "model.layers=2") == 0
+    assert "How long a run takes is not known" in capsys.readouterr().out

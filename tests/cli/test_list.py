@@ -38,3 +38,12 @@ def test_json_is_one_document_with_everything(capsys: pytest.CaptureFixture[str]
     assert "`foo`" in by_origin["mine", "./scenarios"]["error"]
     assert by_origin["ddp", "dtbench"]["error"] is None
     assert by_origin["quickstart", "dtbench"]["hidden_by"] == str(Path("scenarios") / "quickstart.yaml")
+
+
+def test_scenarios_stand_by_folder_below_the_one_to_start_with(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line.strip() for line in run(capsys).splitlines()]
+    titles = [line for line in lines if line == "Start here" or line.endswith(("(dtbench)", "./scenarios"))]
+    assert titles[:2] == ["Start here", "./scenarios"]
+    assert {"ddp (dtbench)", "fsdp (dtbench)", "state_dict (dtbench)"} < set(titles)
+    of_start = lines[lines.index("Start here") : lines.index("./scenarios")]
+    assert [line.split()[0] for line in of_start[3:] if line.startswith("quickstart")] == ["quickstart"] * 2

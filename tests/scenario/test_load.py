@@ -300,3 +300,12 @@ def test_a_folder_a_missing_file_binary_and_huge_files_are_refused(tmp_path: Pat
     ):
         with pytest.raises(ScenarioError, match=told):
             load_scenario_file(path)
+
+
+def test_an_override_that_begins_with_a_cell_is_told_what_is_missing(small: str) -> None:
+    text = f"{small}cells:\n  wide: {{model: {{dim: 64}}}}\n"
+    said = refusal(text, "wide.model.dim=32", "model.layers=3", "other.dim=1")
+    assert "`wide` is a cell: write `cells.wide.model.dim=...`" in said
+    assert "`other` is not a section" in said
+    assert "`wide` is not a section" not in said
+    assert load_scenario(text, "my.yaml", ["cells.wide.model.dim=32"]).cells[0].scenario.model.dim == 32  # type: ignore[union-attr]

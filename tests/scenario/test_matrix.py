@@ -241,8 +241,8 @@ def test_more_cells_than_anybody_waits_for_are_refused_before_they_are_made(smal
     assert "200 x 200 x 200 are 8000000 cells, and a scenario has at most 1000" in told
 
 
-def test_the_matrix_cannot_be_overridden(small: str) -> None:
-    assert "`matrix` says which cells there are" in refusal(small, "matrix.seed=[1]")
+def test_the_matrix_cannot_be_overridden_as_a_whole(small: str) -> None:
+    assert "`matrix` says which cells there are" in refusal(small, "matrix={seed: [1]}")
 
 
 def test_variables_and_interpreters_are_axes(small: str) -> None:

@@ -1,8 +1,11 @@
 """Cells and overrides: what is merged with what, and whose line a mistake points to."""
 
 import pytest
+import typer
 
 from dtbench.base.errors import ScenarioError
+from dtbench.cli.sweeps import read_sweeps
+from dtbench.scenario.checks.checklist import Checklist
 from dtbench.scenario.load import load_scenario
 from dtbench.scenario.schema.scenario import Ddp, Fsdp2, Scenario
 
@@ -176,3 +179,85 @@ def test_mistakes_of_overrides_come_after_those_of_the_file(two_cells: str) -> N
         "--set seed=-1",
         "--set repeat=0",
     ]
+
+
+CROSSED = """# Which one?
+schema_version: 1
+device: cpu
+model: {kind: mlp, layers: 2, dim: 32, hidden_dim: 64}
+data: {global_batch: 4, sequence_length: 8}
+optimizer: {kind: sgd, lr: 0.1}
+cells:
+  ddp: {parallel: {kind: ddp, replicas: 2}}
+  fsdp2: {parallel: {kind: fsdp2, shards: 2}}
+checks:
+  - {kind: losses, tolerance: 1.0e-6}
+answer: "It is."
+"""
+
+
+def names(*overrides: str, only: tuple[str, ...] = ()) -> list[str]:
+    return [cell.name for cell in load_scenario(CROSSED, "my.yaml", overrides, only).cells]
+
+
+def refused(*overrides: str, only: tuple[str, ...] = ()) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(CROSSED, "my.yaml", overrides, only)
+    return str(caught.value)
+
+
+def test_an_axis_that_is_typed_is_crossed_with_the_cells_of_the_file() -> None:
+    assert names("matrix.model.layers=[2,4]") == ["ddp.layers-2", "ddp.layers-4", "fsdp2.layers-2", "fsdp2.layers-4"]
+    assert names("matrix.model.layers=[2,4]", only=("fsdp2",)) == ["layers-2", "layers-4"]
+    assert len(names("matrix.model.layers=[2,4]", "matrix.seed=[1,2,3]")) == 12
+    file = load_scenario(CROSSED, "my.yaml", ["matrix.parallel.bucket_cap_mb=[1,null]"], ["ddp"])
+    caps = [cell.scenario.parallel.bucket_cap_mb for cell in file.cells]  # type: ignore[union-attr]
+    assert caps == [1, None]
+    assert file.only == ("ddp",)
+    assert [cell.coordinates for cell in file.cells] != [{}, {}]
+
+
+def test_a_sweep_claims_nothing_of_what_the_file_claims_of_its_own_cells() -> None:
+    assert load_scenario(CROSSED, "my.yaml").checklist.answer == "It is."
+    assert load_scenario(CROSSED, "my.yaml", ["matrix.seed=[1,2]"]).checklist == Checklist()
+
+
+def test_an_axis_of_the_file_can_get_other_values() -> None:
+    text = f"{CROSSED}matrix: {{seed: [1, 2]}}\n".replace('answer: "It is."\n', "")
+    cells = load_scenario(text, "my.yaml", ["matrix.seed=[7]"]).cells
+    assert [cell.scenario.seed for cell in cells] == [7, 7]
+
+
+def test_a_sweep_that_does_not_fit_says_what_would() -> None:
+    said = refused("matrix.parallel.bucket_cap_mb=[1,4]")
+    assert "`bucket_cap_mb` is not a field of `parallel` of kind `fsdp2`" in said
+    assert said.endswith("`--cell ddp` sweeps that cell alone")
+    assert "did you mean `model.layers`" in refused("matrix.model.layer=[1]")
+    assert "give an axis, `matrix.<section>.<field>=[...]`" in refused("matrix=[1]")
+    assert "give an axis" in refused("matrix.exclude=[1]")
+    assert "has no cell `dpd`; did you mean `ddp`?" in refused("matrix.seed=[1,2]", only=("dpd",))
+    plain = CROSSED.partition("cells:")[0] + "parallel: {kind: ddp, replicas: 2}\n"
+    with pytest.raises(ScenarioError, match="has no `cells:` to choose from"):
+        load_scenario(plain, "my.yaml", ["matrix.seed=[1,2]"], ["ddp"])
+    with pytest.raises(ScenarioError, match="at most 1000"):
+        load_scenario(plain, "my.yaml", [f"matrix.seed={list(range(1001))}"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "override"),
+    [
+        ("model.layers=2,4", "matrix.model.layers=[2,4]"),
+        (" model.layers = 2, 4", "matrix.model.layers=[2, 4]"),
+        ("model.layers=[2,4]", "matrix.model.layers=[2,4]"),
+        ("parallel.bucket_cap_mb=null", "matrix.parallel.bucket_cap_mb=[null]"),
+    ],
+)
+def test_a_sweep_is_short_for_an_axis(typed: str, override: str) -> None:
+    assert read_sweeps([typed]) == [override]
+
+
+@pytest.mark.parametrize("typed", ["", "model.layers", "model.layers=", "=1,2"])
+def test_a_sweep_without_field_or_values_is_refused(typed: str) -> None:
+    with pytest.raises(typer.BadParameter, match="write a field and its values"):
+        read_sweeps([typed])
+    assert read_sweeps(None) == []

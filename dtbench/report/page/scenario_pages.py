@@ -1,6 +1,7 @@
 """Scenarios as pages: those that a name can find, and what one of them would do."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from dtbench.base.units import format_bytes, format_count
 from dtbench.plan.plan import Plan, count_wire_bytes
@@ -15,9 +16,12 @@ from dtbench.scenario.schema.scenario import Scenario
 
 
 def listed_page(listed: Sequence[ListedScenario]) -> Page:
-    """Make the page of all scenarios, what is wrong with broken ones below."""
-    columns = tuple(map(Column, ("scenario", "question", "from")))
-    rows = [(one.entry.name, _describe_listed(one), one.entry.origin.value) for one in listed]
+    """Make the page of all scenarios by folder, what is wrong with broken ones below."""
+    groups: dict[str, list[ListedScenario]] = {"Start here": [one for one in listed if one.entry.name == START]}
+    for one in sorted(listed, key=lambda one: one.entry.folder):
+        if one.entry.name != START:
+            groups.setdefault(_name_folder(one), []).append(one)
+    parts = [Part(title, "", (_listed_table(title, of_folder),)) for title, of_folder in groups.items() if of_folder]
     mistakes = [
         line
         for one in listed
@@ -28,8 +32,23 @@ def listed_page(listed: Sequence[ListedScenario]) -> Page:
     return Page(
         title="Scenarios",
         answer=(),
-        parts=(Part("scenarios", "", (Table("", columns, rows, key="scenarios"), Prose((*mistakes, more)))),),
+        parts=(*parts, Part("more", "", (Prose((*mistakes, more)),))),
     )
+
+
+START: Final = "quickstart"
+"""The scenario to start with."""
+
+
+def _name_folder(listed: ListedScenario) -> str:
+    """Name the folder that a scenario lies in: ``ddp (./scenarios)``."""
+    entry = listed.entry
+    return f"{entry.folder} ({entry.origin.value})" if entry.folder else entry.origin.value
+
+
+def _listed_table(title: str, listed: Sequence[ListedScenario]) -> Table:
+    columns = tuple(map(Column, ("scenario", "question")))
+    return Table(title, columns, [(one.entry.name, _describe_listed(one)) for one in listed], key="scenarios")
 
 
 def _describe_listed(scenario: ListedScenario) -> str:
@@ -41,12 +60,13 @@ def _describe_listed(scenario: ListedScenario) -> str:
     return question
 
 
-def plans_page(file: ScenarioFile, plans: Mapping[str, Plan]) -> Page:
+def plans_page(file: ScenarioFile, plans: Mapping[str, Plan], takes: str) -> Page:
     """Make the page of what a scenario would do.
 
     Args:
         file: the scenario.
         plans: of each of its cells, by name.
+        takes: how long a run of it takes.
     """
     devices = sorted({f"{plan.device.value} ({plan.backend})" for plan in plans.values()})
     tokens = list(dict.fromkeys(format_count(plan.tokens_per_step) for plan in plans.values()))
@@ -60,7 +80,10 @@ def plans_page(file: ScenarioFile, plans: Mapping[str, Plan]) -> Page:
     return Page(
         title=file.name,
         question=file.question,
-        facts=(Fact("device", f"Device: {', '.join(devices)}; {' or '.join(tokens)} tokens per step"),),
+        facts=(
+            Fact("device", f"Device: {', '.join(devices)}; {' or '.join(tokens)} tokens per step"),
+            Fact("time", takes),
+        ),
         answer=(),
         parts=parts,
         notes=lines(dict.fromkeys((*notes, *needs))),

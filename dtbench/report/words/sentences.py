@@ -685,10 +685,10 @@ def count_left_out(cells: Iterable[CellSummary], phase: Phase) -> int:
 def cell_notes(cell: CellSummary) -> tuple[str, ...]:
     """Return what a reader of the numbers must know, the plan's notes first, each once."""
     of_doubts = (f"PROFILED steps may not stand for the run: {describe_doubt(doubt)}" for doubt in cell.doubts)
-    return tuple(dict.fromkeys((*planned_notes(cell), *of_doubts, *other_notes(cell))))
+    return tuple(dict.fromkeys((*planned_notes(cell), *of_doubts, *own_notes(cell))))
 
 
-def other_notes(cell: CellSummary) -> tuple[str, ...]:
-    """Return the same without why its steps may not stand for others: what is of this run first, the plan's last."""
+def own_notes(cell: CellSummary) -> tuple[str, ...]:
+    """Return what is of this run alone, without why its steps may not stand for others, what weighs most first."""
     of_estimates = cell.exposure.notes if cell.exposure else ()
-    return tuple(dict.fromkeys((*cell.notes, *of_estimates, *planned_notes(cell))))
+    return tuple(dict.fromkeys((*cell.notes, *of_estimates)))

@@ -40,7 +40,10 @@ _AGAIN = "run it again before you believe a small difference"
 def give_notes(
     data: CellData, disturbed: Sequence[Disturbed], profiler_cost: Interval, between: BetweenSteps | None
 ) -> list[str]:
-    """Return the notes of its traces, of its ranks' records, and of the machine.
+    """Return the notes of its ranks' records, of its traces, and of the machine: what weighs most first.
+
+    They are for a reader. What anything is judged by is a value of the summary: ``unreadable``, ``disturbed``,
+    ``rank_doubts``, ``doubts``.
 
     Args:
         data: what the cell wrote.
@@ -51,13 +54,13 @@ def give_notes(
     left_out = [f"launch{index} is left out: {sentence}" for index, sentence in data.unreadable.items()]
     taken = [f"nothing is judged by these numbers: {describe_disturbed(disturbed)}"] if disturbed else []
     found = (
-        *_unit_notes(data),
         *_wrong_gradient_notes(data),
-        *_launch_notes(data.launches),
         *_record_notes(data, disturbed),
-        *_load_notes(profiler_cost),
-        *_between_notes(between),
+        *_launch_notes(data.launches),
         *_state_notes(data.launches),
+        *_load_notes(profiler_cost),
+        *_unit_notes(data),
+        *_between_notes(between),
     )
     return [*left_out, *taken, *found]
 

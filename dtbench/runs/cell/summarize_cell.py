@@ -127,7 +127,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         unread_events=sum(launch.tables.unread_events for launch in launches),
         unknown_names=sum_names(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
-        notes=(*purpose_notes, *unowned, *give_notes(data, disturbed, profiler_cost, between)),
+        notes=(*give_notes(data, disturbed, profiler_cost, between), *purpose_notes, *unowned),
         **summarize_extras(data, profiler_cost.low),
         between_steps=between,
         left_out_steps=_count_left_out(launches),

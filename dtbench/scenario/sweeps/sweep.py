@@ -13,7 +13,7 @@ from dtbench.scenario.sweeps.axes import nest
 from dtbench.scenario.sweeps.matrix import Matrix, expand_matrix
 from dtbench.scenario.sweeps.variations import FILE_SECTIONS, MOST_CELLS, is_cell_name, read_variations
 from dtbench.scenario.yaml.document import Entry, Leaf, Section, count_values, to_plain
-from dtbench.scenario.yaml.override import Override
+from dtbench.scenario.yaml.override import MATRIX, Override
 
 _MOST_VALUES = 150_000
 """Of all cells together, each with what all share: so many take seconds to read."""
@@ -34,6 +34,21 @@ class Sweep:
     mistakes: tuple[Mistake, ...]
     coordinates: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     axis_places: frozenset[Place] = frozenset()
+
+
+def add_axes(root: Section, axes: Iterable[Override]) -> Section:
+    """Return a file with more axes in its ``matrix``, or other values of those that it has; as it is without any.
+
+    Args:
+        root: of the file.
+        axes: overrides of ``matrix.<section>.<field>``.
+    """
+    entry = root.entries.get(MATRIX)
+    for one in axes:
+        before = entry.node.entries if entry is not None and isinstance(entry.node, Section) else {}
+        axis = {".".join(one.path[1:]): Entry(one.place, one.node)}
+        entry = Entry(one.place, Section({**before, **axis}, one.place))
+    return root if entry is None else Section({**root.entries, MATRIX: entry}, root.place)
 
 
 def expand_cells(root: Section, overrides: Sequence[Override]) -> Sweep:

@@ -1,15 +1,16 @@
 """What ``--set model.layers=2`` means: a dotted path and a value in YAML, checked as strictly as a file."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from dtbench.scenario.mistakes import Mistake, OverridePlace
-from dtbench.scenario.yaml.document import Node, read_document
+from dtbench.scenario.yaml.document import Node, Section, read_document
 
+MATRIX = "matrix"
+_AXES = "says which cells there are: change it in the file, or give an axis, `matrix.<section>.<field>=[...]`"
 _CLAIM = "says what the file claims; change it in the file"
 _OF_THE_FILE = {
     "schema_version": "says how the file is written and cannot be overridden",
-    "matrix": "says which cells there are; change it in the file",
     "functions": _CLAIM,
     "checks": _CLAIM,
     "answer": _CLAIM,
@@ -45,6 +46,19 @@ def read_overrides(typed: Sequence[str]) -> OverrideReading:
     return OverrideReading(tuple(overrides), tuple(mistakes))
 
 
+def find_misplaced(
+    root: Section, overrides: Iterable[Override], sections: Container[str]
+) -> dict[OverridePlace, Mistake]:
+    """Return what is wrong with overrides that begin with the name of a cell that no section has, by their place."""
+    cells = root.entries.get("cells")
+    names = cells.node.entries if cells is not None and isinstance(cells.node, Section) else {}
+    return {
+        one.place: Mistake(one.place, f"`{one.path[0]}` is a cell: write `cells.{'.'.join(one.path)}=...`")
+        for one in overrides
+        if one.path[0] in names and one.path[0] not in sections
+    }
+
+
 def _read_override(place: OverridePlace, mistakes: list[Mistake]) -> Override | None:
     path, equals, value = place.typed.partition("=")
     parts = tuple(part.strip() for part in path.split("."))
@@ -56,6 +70,8 @@ def _read_override(place: OverridePlace, mistakes: list[Mistake]) -> Override | 
         )
     elif parts[0] in _OF_THE_FILE:
         mistakes.append(Mistake(place, f"`{parts[0]}` {_OF_THE_FILE[parts[0]]}"))
+    elif parts[0] == MATRIX and (len(parts) == 1 or parts[1] in ("exclude", "include")):
+        mistakes.append(Mistake(place, f"`{path.strip()}` {_AXES}"))
     elif parts == ("cells",):
         mistakes.append(Mistake(place, "name a field of a cell: `cells.<name>.<section>.<field>=...`"))
     else:

@@ -159,12 +159,12 @@ def _largest(sides: Sequence[Losses]) -> Facts:
     found.sort(key=lambda one: -one[0].share_of_step(one[1]))
     facts, before, said = list[Fact](), set[tuple[object, ...]](), dict[str, int]()
     for place, (side, rows) in enumerate(found[:MOST_OWNERS], 1):
-        facts.append(Fact(f"{place}.", _describe(side, rows)))
+        facts.append(Fact(f"{place}.", _describe(side, rows), Tone.STRONG))
         mine = {(side.name, row.owner, row.purpose, row.operation) for row in rows}
         for one in side.advise(rows)[:1]:
             what = f"As {said[one.what]}." if one.what in said else one.what
             shared = " Of collectives above: the gains do not add up." if one.bound and mine & before else ""
-            facts.append(Fact("", f"{replace(one, what=what).short}{shared}", Tone.QUIET))
+            facts.append(Fact("", f"{replace(one, what=what).short}{shared}"))
             said.setdefault(one.what, place)
         before |= mine
     return Facts(tuple(facts), key="largest", title="The largest owners, and what would change them", is_numbered=True)

@@ -19,6 +19,7 @@ from dtbench.report.words.advice import Loss, of_run
 from dtbench.report.words.marks import Marks
 from dtbench.runs.exposure.agreement import Agreement
 from dtbench.runs.exposure.unjudged import judge_row
+from dtbench.runs.plan_notes import planned_notes
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.runs.wrong_results import why_no_total
 from dtbench.scenario.sweeps.sweep import name_some
@@ -169,7 +170,8 @@ def _doubts(summary: RunSummary) -> Facts:
     doubts = (f"{name}: {words}" if many else words for name, words in sentences.doubts_of_cells(cells).items())
     facts = [Fact("ended", words, Tone.BAD) for words in ended if words is not None]
     facts += [Fact("doubt", words, Tone.WARNING) for words in doubts]
-    return note_facts([*facts, *(Fact("note", note) for note in all_notes(summary, sentences.other_notes))])
+    notes = (*all_notes(summary, sentences.own_notes), *all_notes(summary, planned_notes))
+    return note_facts([*facts, *(Fact("note", note) for note in notes)])
 
 
 def _checks(summary: RunSummary) -> Facts:

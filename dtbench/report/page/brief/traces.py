@@ -42,7 +42,7 @@ def _losses(traces: TraceSet) -> Iterator[Block]:
     step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns
     rows = [of_traces(row) for row in traces.owners]
     losses = Losses("", rows, mean.windows, step_ns, partial(advise_losses, traces), say_lost(mean.lost))
-    yield from loss_blocks([losses], "per step and rank" if mean.are_steps else "whole trace")
+    yield from loss_blocks([losses], "ms per step and rank" if mean.are_steps else "ms of the whole trace")
 
 
 def _chart(traces: TraceSet) -> Iterator[Chart]:

@@ -1,0 +1,35 @@
+"""``--sweep parallel.bucket_cap_mb=1,4,16``: a cell for each value of a field, without writing a file."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+Sweeps = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sweep",
+        metavar="PATH=V,V,...",
+        help="Make a cell of each value, e.g. parallel.bucket_cap_mb=1,4,16 (null leaves it unset); repeated, of their "
+        "product. As `matrix:` in a file; what the file claims of its own cells is left out.",
+    ),
+]
+"""The option of every command that reads a scenario to run or to plan it."""
+
+
+def read_sweeps(typed: Sequence[str] | None) -> list[str]:
+    """Return each sweep as the override of the matrix that it stands for.
+
+    Raises:
+        BadParameter: it names no field or no value.
+    """
+    return [_read_sweep(one) for one in typed or ()]
+
+
+def _read_sweep(typed: str) -> str:
+    path, equals, values = (part.strip() for part in typed.partition("="))
+    if not (path and equals and values):
+        raise typer.BadParameter(
+            f"`{typed}`: write a field and its values, for example `--sweep parallel.bucket_cap_mb=1,4,16`"
+        )
+    return f"matrix.{path}={values if values.startswith('[') else f'[{values}]'}"
