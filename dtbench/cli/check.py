@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dtbench.cli.complete import complete_cell, complete_field, complete_scenario
 from dtbench.cli.console import print_answer, print_json
 from dtbench.cli.sweeps import Sweeps, read_sweeps
 
@@ -17,16 +18,24 @@ if TYPE_CHECKING:
 
 
 def check(
-    scenario: Annotated[str, typer.Argument(help="A name from `dtbench list`, or a file.")],
+    scenario: Annotated[
+        str, typer.Argument(help="A name from `dtbench list`, or a file.", autocompletion=complete_scenario)
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="PATH=VALUE", help="Change a field, as in `--set model.layers=2`; can be repeated."
+            "--set",
+            metavar="PATH=VALUE",
+            help="Change a field, as in `--set model.layers=2`; can be repeated.",
+            autocompletion=complete_field,
         ),
     ] = None,
     sweeps: Sweeps = None,
     only: Annotated[
-        list[str] | None, typer.Option("--cell", metavar="CELL", help="Plan this cell alone; again for one more.")
+        list[str] | None,
+        typer.Option(
+            "--cell", metavar="CELL", help="Plan this cell alone; again for one more.", autocompletion=complete_cell
+        ),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs, which tell how long one takes.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dtbench.cli.complete import complete_side
 from dtbench.cli.console import (
     print_answer,
     print_block,
@@ -50,6 +51,7 @@ def compare(
             help="A run's folder or id, or a scenario for its latest run; `RUN:CELL`, or a cell's folder; a quoted "
             "pattern, `'quickstart/2026*:ddp'`, for the launches of all runs that match; a saved baseline's name; or "
             "traces of one job, a file, folder or archive. One run alone: its cells against its first.",
+            autocompletion=complete_side,
         ),
     ],
     results: Annotated[Path, typer.Option(help="Folder of all runs and baselines.")] = Path("results"),

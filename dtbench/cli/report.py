@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dtbench.cli.complete import complete_cell, complete_run
 from dtbench.cli.console import make_console, print_aside, print_json
 from dtbench.cli.page_file import HtmlFile, InFull, refuse_page_place, write_page
 
@@ -15,11 +16,17 @@ if TYPE_CHECKING:
 
 def report(
     run: Annotated[
-        str | None, typer.Argument(help="A run's folder or id, or a scenario for its latest run; left out: the latest.")
+        str | None,
+        typer.Argument(
+            help="A run's folder or id, or a scenario for its latest run; left out: the latest.",
+            autocompletion=complete_run,
+        ),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
-    cell: Annotated[str | None, typer.Option(help="Show only this cell, in full.")] = None,
+    cell: Annotated[
+        str | None, typer.Option(help="Show only this cell, in full.", autocompletion=complete_cell)
+    ] = None,
     full: InFull = False,
     html: HtmlFile = None,
 ) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from dtbench.base.commands import spell_command, spell_word
 from dtbench.base.units import count_things
+from dtbench.cli.complete import complete_cell, complete_field, complete_scenario
 from dtbench.cli.console import print_aside, print_json, print_line
 from dtbench.cli.page_file import InFull
 from dtbench.cli.report import print_document, print_report
@@ -27,14 +28,27 @@ _MOST_NAMED = 10
 
 
 def run(
-    scenario: Annotated[str, typer.Argument(help="Name of a scenario (see `dtbench list`) or path of a file.")],
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a scenario (see `dtbench list`) or path of a file.", autocompletion=complete_scenario
+        ),
+    ],
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Override one field, e.g. model.layers=2; recorded."),
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Override one field, e.g. model.layers=2; recorded.",
+            autocompletion=complete_field,
+        ),
     ] = None,
     sweeps: Sweeps = None,
     only: Annotated[
-        list[str] | None, typer.Option("--cell", metavar="CELL", help="Run this cell alone; again for one more.")
+        list[str] | None,
+        typer.Option(
+            "--cell", metavar="CELL", help="Run this cell alone; again for one more.", autocompletion=complete_cell
+        ),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     prepare: Annotated[

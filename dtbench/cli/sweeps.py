@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from dtbench.cli.complete import complete_field
+
 Sweeps = Annotated[
     list[str] | None,
     typer.Option(
@@ -12,6 +14,7 @@ Sweeps = Annotated[
         metavar="PATH=V,V,...",
         help="Make a cell of each value, e.g. parallel.bucket_cap_mb=1,4,16 (null leaves it unset); repeated, of their "
         "product. As `matrix:` in a file; what the file claims of its own cells is left out.",
+        autocompletion=complete_field,
     ),
 ]
 """The option of every command that reads a scenario to run or to plan it."""
