@@ -25,7 +25,7 @@ def answer_line(checks: ChecksSummary) -> str:
 def remedy_line(checks: ChecksSummary) -> str | None:
     """Return who took the machine and what to do about it; None: nobody did."""
     taken = _find_taken(checks)
-    return None if taken is None else f"{taken.got}. {_REMEDY}"
+    return None if taken is None else f"{taken.got}. {REMEDY}"
 
 
 def _find_taken(checks: ChecksSummary) -> CheckResult | None:
@@ -33,7 +33,7 @@ def _find_taken(checks: ChecksSummary) -> CheckResult | None:
     return next((result for result in checks.results if result.kind in DISTURBED), None)
 
 
-_REMEDY: Final = "Stop what can be stopped, or wait until the machine is quiet, and run it again"
+REMEDY: Final = "Stop what can be stopped, or wait until the machine is quiet, and run it again"
 
 
 def _spell(outcome: CheckOutcome) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Container, Iterator, Sequence
+from typing import Final
 
 from dtbench.base.units import count_things, format_fraction, format_ns, name_ranks
 from dtbench.base.vocabulary import Phase
@@ -29,6 +30,9 @@ from dtbench.store.records.run import TookCores, TookMachine, UsedGpu, tell_reas
 from dtbench.traces.notes.tables import TablesGone
 from dtbench.traces.rows.launch_tables import LaunchTables
 
+NOTHING_JUDGED: Final = "nothing is judged by these numbers: "
+"""How the note begins that says who had the machine."""
+
 _MOST_NAMED = 3
 _FAR = 5.0  # times the median; what a busy machine does to single steps is below it
 _LEAST_STEPS = 3
@@ -52,7 +56,7 @@ def give_notes(
         between: what lies between its MEASURED steps; None: nothing, or not known.
     """
     left_out = [f"launch{index} is left out: {sentence}" for index, sentence in data.unreadable.items()]
-    taken = [f"nothing is judged by these numbers: {describe_disturbed(disturbed)}"] if disturbed else []
+    taken = [f"{NOTHING_JUDGED}{describe_disturbed(disturbed)}"] if disturbed else []
     found = (
         *_wrong_gradient_notes(data),
         *_record_notes(data, disturbed),

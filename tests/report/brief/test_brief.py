@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dtbench.base.vocabulary import Cause, Operation, Purpose
+from dtbench.base.vocabulary import Cause, Operation, Phase, Purpose
 from dtbench.cli.compare import compare
 from dtbench.cli.report import print_report
 from dtbench.comparison.run import compare_all
@@ -23,10 +23,11 @@ from dtbench.report.page.page import Bar, Block, Cell, Chart, Facts, Page, Prose
 from dtbench.report.page.trace_page import traces_page
 from dtbench.report.render.terminal import Bars, render_page
 from dtbench.report.words.advice import Advice, Bound, Loss
+from dtbench.runs.cell.cell_notes import NOTHING_JUDGED
 from dtbench.runs.run import summarize_run
-from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.runs.summary import CellSummary, Disturbed, RunSummary
 from dtbench.store.records.checks import CheckOutcome
-from dtbench.store.records.run import RunStatus
+from dtbench.store.records.run import RunStatus, TookCores
 from dtbench.traces.causes.exposed_owners import Carried
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
@@ -186,8 +187,8 @@ def test_what_is_no_finding_is_in_no_table_and_gets_no_advice(example: RunSummar
     assert not {"losses", "largest"} & blocks(page).keys()
     said = "\n".join(show(page))
     assert "At most" not in said
-    assert "ddp: not judged: a record is missing" in said
-    assert "fsdp2_tp: not judged: two files say that they are of rank 1" in said
+    assert "`ddp`: not judged: a record is missing" in said
+    assert "`fsdp2_tp`: not judged: two files say that they are of rank 1" in said
 
 
 def test_a_cell_that_failed_or_cannot_be_read_is_named_with_its_reason(example: RunSummary) -> None:
@@ -343,3 +344,35 @@ def test_a_cell_of_its_own_has_its_name_in_no_sentence(example: RunSummary) -> N
     assert first.startswith("exposed 83.1 ms of a profiled step")
     cell: CellSummary = alone.cells[0]
     assert cell.name not in "".join(words_of(run_brief(alone), "largest"))
+
+
+def disturb(summary: RunSummary, at: int, *takers: TookCores) -> RunSummary:
+    taken = Disturbed(launch=0, phase=Phase.MEASURED, steps=8, left_alone=1, stolen_fraction=0.0, takers=takers)
+    notes = (f"{NOTHING_JUDGED}somebody had the cores", *summary.cells[at].notes)
+    return with_cell(summary, at, disturbed=(taken,), notes=notes)
+
+
+def took(pid: int | None, cores: float) -> TookCores:
+    return TookCores(phase=Phase.MEASURED, pid=pid, name=f"job{pid}", cores=cores, of_cores=2)
+
+
+def test_who_had_the_machine_is_said_once_with_what_to_do(example: RunSummary) -> None:
+    assert example.checks is not None
+    unjudged = [one.model_copy(update={"outcome": CheckOutcome.NOT_JUDGED}) for one in example.checks.results]
+    checks = example.checks.model_copy(update={"results": tuple(unjudged)})
+    both = disturb(disturb(example, 0, took(7, 0.5)), 1, *(took(pid, 0.1 * pid) for pid in range(2, 7)), took(None, 1))
+    page = run_brief(both.model_copy(update={"checks": checks}))
+    said = "\n".join(show(page))
+    told = next(words for words in words_of(page, "answer") if "Stop what can be stopped" in words)
+    assert told.startswith("job6 (pid 6) took 0.60 of 2 cores")
+    assert "and 3 more; too few steps are left alone in 2 of 2 cells. " in told
+    assert said.count("(pid 6)") == 1
+    assert "somebody had the cores" not in said
+    assert "4 of 4 are not judged: see above" in words_of(page, "checks")
+    assert "`ddp` and `fsdp2_tp`: unreliable, since others took the cores" in words_of(page, "doubts")
+
+
+def test_where_a_rank_lost_its_record_nothing_is_verified_of_all(example: RunSummary) -> None:
+    told = words_of(run_brief(with_cell(example, 1, rank_doubts=("rank 1 says nothing",))), "checks")[-1]
+    for words in ("results equal one process's", "no wait missing", "traffic as planned", "knobs as asked"):
+        assert f"{words} (not known of `fsdp2_tp`)" in told

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 from dtbench.base.units import count_things, format_fraction, format_ns
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page.brief.losses import MOST_SIDES, Losses, loss_blocks
 from dtbench.report.page.brief.notes import MOST_NOTES, note_facts
-from dtbench.report.page.checklist import CHANGED, answer_line, failure_words, mark_outcome, remedy_line
+from dtbench.report.page.checklist import CHANGED, REMEDY, answer_line, failure_words, mark_outcome
 from dtbench.report.page.looks import step_parts
 from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Facts, Line, Page, Part, Prose, Tone
 from dtbench.report.page.run_page import run_page
@@ -17,6 +17,7 @@ from dtbench.report.page.sweep import all_notes, exposed_ns, finding, mark_cells
 from dtbench.report.words import sentences
 from dtbench.report.words.advice import Loss, of_run
 from dtbench.report.words.marks import Marks
+from dtbench.runs.cell.cell_notes import NOTHING_JUDGED, name_takers
 from dtbench.runs.exposure.agreement import Agreement
 from dtbench.runs.exposure.unjudged import judge_row
 from dtbench.runs.plan_notes import planned_notes
@@ -97,10 +98,10 @@ def _answer(summary: RunSummary, worst: CellSummary | None) -> Iterator[Line]:
     if summary.checks is not None:
         tone = Tone.STRONG if summary.checks.outcome is CheckOutcome.PASSED else Tone.BAD
         yield Line(answer_line(summary.checks), tone)
-        if (remedy := remedy_line(summary.checks)) is not None:
-            yield Line(remedy)
     elif len(summary.cells) > 1:
         yield Line(finding(summary), Tone.STRONG)
+    if (taken := _say_taken(summary)) is not None:
+        yield Line(taken)
     if worst is None:
         yield from (Line(words) for cell in summary.cells for _, words in sentences.lead_waits(cell))
         return
@@ -112,6 +113,18 @@ def _answer(summary: RunSummary, worst: CellSummary | None) -> Iterator[Line]:
         )
     elif (limit := sentences.limit_sentence(worst)) is not None and worst.owners:
         yield Line(limit)
+
+
+def _say_taken(summary: RunSummary) -> str | None:
+    """Say who had the machine, in how many cells, and what to do about it; None: nobody had too much of it."""
+    disturbed = [one for cell in summary.cells for one in cell.disturbed]
+    if not disturbed:
+        return None
+    takers = [taker for one in disturbed for taker in one.takers]
+    who = name_takers([taker for taker in takers if taker.pid is not None] or takers) or "others of the host had cores"
+    cells = sum(bool(cell.disturbed) for cell in summary.cells)
+    where = "" if len(summary.cells) == 1 else f" in {cells} of {len(summary.cells)} cells"
+    return f"{who}; too few steps are left alone{where}. {REMEDY}"
 
 
 def _chart(summary: RunSummary) -> Chart:
@@ -167,11 +180,19 @@ def _doubts(summary: RunSummary) -> Facts:
     """Return what must be doubted: how cells ended, why they are not to be gone by, then notes."""
     many, cells = len(summary.cells) > 1, summary.cells
     ended = (sentences.status_sentence(cell.name if many else "This cell", cell.status, cell.reason) for cell in cells)
-    doubts = (f"{name}: {words}" if many else words for name, words in sentences.doubts_of_cells(cells).items())
+    alike: dict[str, list[str]] = {}
+    for name, words in sentences.doubts_of_cells(cells).items():
+        alike.setdefault(words, []).append(name)
+    doubts = (f"{name_some(names)}: {words}" if many else words for words, names in alike.items())
     facts = [Fact("ended", words, Tone.BAD) for words in ended if words is not None]
     facts += [Fact("doubt", words, Tone.WARNING) for words in doubts]
-    notes = (*all_notes(summary, sentences.own_notes), *all_notes(summary, planned_notes))
+    notes = (*all_notes(summary, _own_notes), *all_notes(summary, planned_notes))
     return note_facts([*facts, *(Fact("note", note) for note in notes)])
+
+
+def _own_notes(cell: CellSummary) -> Iterator[str]:
+    """Yield the notes of a cell without who had the machine, which the answer says."""
+    yield from (note for note in sentences.own_notes(cell) if not note.startswith(NOTHING_JUDGED))
 
 
 def _checks(summary: RunSummary) -> Facts:
@@ -183,11 +204,16 @@ def _check_facts(summary: RunSummary) -> Iterator[Fact]:
     checks = summary.checks
     if checks is not None:
         failed = failure_words(checks, mark_outcome)
+        if any(cell.disturbed for cell in summary.cells):
+            unjudged = sum(result.outcome is CheckOutcome.NOT_JUDGED for result in checks.results)
+            yield Fact("checks", f"{unjudged} of {len(checks.results)} are not judged: see above", Tone.WARNING)
+            failed = [words for words in failed if words.startswith(mark_outcome(CheckOutcome.FAILED))]
         yield from (Fact("checks", words, Tone.BAD) for words in failed[:MOST_NOTES])
         if (rest := len(failed) - MOST_NOTES) > 0:
             yield Fact("", f"and {rest} more that did not pass: --full", Tone.BAD)
-        if passed := len(checks.results) - len(failed):
-            yield Fact("checks", f"{'the other' if failed else 'all'} {passed} passed", Tone.GOOD)
+        if passed := sum(result.outcome is CheckOutcome.PASSED for result in checks.results):
+            whole = "all" if passed == len(checks.results) else "the other"
+            yield Fact("checks", f"{whole} {passed} passed", Tone.GOOD)
         if checks.changed:
             yield Fact("", CHANGED)
     yield Fact("verified", ", ".join(_verified(summary.cells)))
@@ -204,7 +230,8 @@ def _verified(cells: Sequence[CellSummary]) -> Iterator[str]:
     if any(cell.exposure is not None for cell in cells):
         kinds["estimates of exposed time agree"] = _do_agree
     for words, judge in kinds.items():
-        told = {outcome: [cell.name for cell in cells if judge(cell) is outcome] for outcome in (True, False, None)}
+        outcomes = {cell.name: _of_all(cell, judge(cell)) for cell in cells}
+        told = {one: [name for name, outcome in outcomes.items() if outcome is one] for one in (True, False, None)}
         if told[None] and not told[True] and not told[False]:
             yield f"{words}: not looked at"
             continue
@@ -212,6 +239,11 @@ def _verified(cells: Sequence[CellSummary]) -> Iterator[str]:
         where += [f"not known of {name_some(told[None])}"] if told[None] else []
         aside = f" ({', '.join(where)})" if where else ""
         yield f"{words}{aside}"
+
+
+def _of_all(cell: CellSummary, outcome: Literal[True, False, None]) -> bool | None:
+    """Return an outcome; that all is well is not known where a rank does not tell all that it should."""
+    return None if outcome and (cell.rank_doubts or cell.records_part is not None) else outcome
 
 
 def _is_planned(cell: CellSummary) -> bool | None:
