@@ -25,6 +25,7 @@ from dtbench.cli.coverage import coverage
 from dtbench.cli.doctor import doctor
 from dtbench.cli.export import export
 from dtbench.cli.list_scenarios import list_scenarios
+from dtbench.cli.plot import plot
 from dtbench.cli.report import report
 from dtbench.cli.run import run
 from dtbench.cli.schema import schema
@@ -40,6 +41,7 @@ VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("analyze", analyze),
     ("compare", compare),
     ("tensorboard", tensorboard),
+    ("plot", plot),
     ("export", export),
     ("catalogue", catalogue),
     ("coverage", coverage),

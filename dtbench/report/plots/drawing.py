@@ -123,6 +123,9 @@ def shorten_middle(words: str, most: int = 44) -> str:
     return f"{words[: most - 3 - end]}...{words[-end:]}"
 
 
+_VECTORS: Final = (".svg", ".pdf")
+
+
 def figure_png(figure: Figure) -> bytes:
     """Return a figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
@@ -131,8 +134,12 @@ def figure_png(figure: Figure) -> bytes:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a PNG; a reader sees the old file or the whole new one."""
-    save_picture(figure_png(figure), path)
+    """Write a PNG, or an SVG or PDF where the name ends so; a reader sees the old file or the whole new one."""
+    if path.suffix.lower() in _VECTORS:
+        form = path.suffix.lower().removeprefix(".")
+        replace_file(path, lambda unfinished: figure.savefig(unfinished, format=form))
+    else:
+        save_picture(figure_png(figure), path)
 
 
 def save_picture(png: bytes, path: Path) -> None:

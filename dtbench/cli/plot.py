@@ -1,0 +1,75 @@
+"""``dtbench plot``: one of the pictures that a notebook draws, as a file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from dtbench.cli.complete import complete_run
+from dtbench.cli.console import print_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.figure import Figure
+
+_ENDINGS: Final = (".png", ".svg", ".pdf")
+_DRAWS: Final = "plot_"
+
+
+def plot(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN | TRACES",
+            help="A run's folder or id, a scenario, `latest`; or a file, folder or archive of traces.",
+            autocompletion=complete_run,
+        ),
+    ],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="breakdown, owners, overlap, step_distribution, sweep or timeline; of traces some of them."
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="PNG, SVG or PDF, as its ending says; replaced.")
+    ],
+    results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
+) -> None:
+    """Draw one of the pictures that notebooks draw (`run.plot_owners()`), and write it to a file."""
+    if output.suffix.lower() not in _ENDINGS:
+        raise typer.BadParameter(f"{output}: a picture ends in .png, .svg or .pdf", param_hint="--output")
+    if not output.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {output.parent} to write {output.name} into; make it first")
+    draw = _find_plot(_open(run, results), name)
+    from dtbench.report.plots.names import save_figure
+
+    save_figure(draw(), output)
+    print_aside(f"Wrote {output}")
+
+
+def _open(named: str, results: Path) -> object:
+    """Return what can be drawn: a run as a notebook loads it, or traces."""
+    import dtbench
+    from dtbench.store.find_run import find_run
+    from dtbench.traces.job.foreign import are_traces
+
+    if are_traces(Path(named)):
+        return dtbench.read_trace(named)
+    return dtbench.load_run(find_run(None if named == "latest" else named, results, print_aside))
+
+
+def _find_plot(report: object, name: str) -> "Callable[[], Figure]":
+    """Return what draws a picture of this name.
+
+    Raises:
+        BadParameter: there is none.
+    """
+    from dtbench.scenario.sweeps.sweep import point_to
+
+    names = sorted(one.removeprefix(_DRAWS) for one in dir(report) if one.startswith(_DRAWS))
+    if name not in names:
+        raise typer.BadParameter(f"there is no picture `{name}`; {point_to(name, names)}")
+    draw: Callable[[], Figure] = getattr(report, f"{_DRAWS}{name}")
+    return draw
