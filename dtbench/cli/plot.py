@@ -1,20 +1,14 @@
 """``dtbench plot``: one of the pictures that a notebook draws, as a file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from dtbench.cli.complete import complete_run
 from dtbench.cli.console import print_aside
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from matplotlib.figure import Figure
-
 _ENDINGS: Final = (".png", ".svg", ".pdf")
-_DRAWS: Final = "plot_"
 
 
 def plot(
@@ -42,10 +36,14 @@ def plot(
         raise typer.BadParameter(f"{output}: a picture ends in .png, .svg or .pdf", param_hint="--output")
     if not output.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {output.parent} to write {output.name} into; make it first")
-    draw = _find_plot(_open(run, results), name)
-    from dtbench.report.plots.names import save_figure
+    report = _open(run, results)
+    from dtbench.report.notebook.plot_file import list_plots, save_plot
+    from dtbench.scenario.sweeps.sweep import point_to
 
-    save_figure(draw(), output)
+    names = list_plots(report)
+    if name not in names:
+        raise typer.BadParameter(f"there is no picture `{name}`; {point_to(name, names)}")
+    save_plot(report, name, output)
     print_aside(f"Wrote {output}")
 
 
@@ -58,18 +56,3 @@ def _open(named: str, results: Path) -> object:
     if are_traces(Path(named)):
         return dtbench.read_trace(named)
     return dtbench.load_run(find_run(None if named == "latest" else named, results, print_aside))
-
-
-def _find_plot(report: object, name: str) -> "Callable[[], Figure]":
-    """Return what draws a picture of this name.
-
-    Raises:
-        BadParameter: there is none.
-    """
-    from dtbench.scenario.sweeps.sweep import point_to
-
-    names = sorted(one.removeprefix(_DRAWS) for one in dir(report) if one.startswith(_DRAWS))
-    if name not in names:
-        raise typer.BadParameter(f"there is no picture `{name}`; {point_to(name, names)}")
-    draw: Callable[[], Figure] = getattr(report, f"{_DRAWS}{name}")
-    return draw
