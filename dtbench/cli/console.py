@@ -73,10 +73,13 @@ def print_answer(page: Page) -> None:
 
 
 def print_brief(page: Page) -> None:
-    """Print a page of one screen, and what shows everything."""
-    from dtbench.report.render.terminal import render_page
+    """Print a page of one screen, its answer first, and what shows everything."""
+    from dtbench.report.render.terminal import render_part
 
-    make_console().print(render_page(page))
+    _print_lines(page.answer)
+    print_line()
+    for part in page.parts:
+        make_console().print(render_part(part))
     print_line("--full prints everything, --html FILE writes one page to read and to send", tone=Tone.QUIET)
 
 

@@ -72,7 +72,7 @@ def test_a_run_ends_with_numbers_that_agree_everywhere(folder: Path) -> None:
         assert cell["exposed_step_fraction"] == overlap["exposed_comm_ns"].sum() / overlap["step_ns"].sum()
     unshard = next(row for row in gathered["purposes"] if row["purpose"] == "unshard")
     assert unshard["overlap_possible"] is True
-    shown = dtbench(folder, "report", str(run))
+    shown = dtbench(folder, "report", str(run), "--full")
     for words in ("gradient wait", "unshard wait", "= plan", "no: gloo issues FSDP2's reduce-scatters synchronously"):
         assert words in shown.stdout
     assert "trust step times more than what seems hidden" in shown.stdout

@@ -64,10 +64,11 @@ def two_cells(written: Path, results: Path) -> Path:
 
 @pytest.mark.usefixtures("two_cells")
 def test_the_answer_leads_then_what_was_done_differently_then_what_it_cost(command: Make) -> None:
-    code, out, _ = command("compare", "small")
-    assert code == 0
-    lines = out.splitlines()
-    assert lines[0].startswith("ahead is 20.0 % slower than plain (120 ms against 100 ms, ")
+    for full in ([], ["--full"]):
+        code, out, _ = command("compare", "small", *full)
+        lines = out.splitlines()
+        assert code == 0
+        assert lines[0].startswith("ahead is 20.0 % slower than plain (120 ms against 100 ms, ")
     assert (
         "20.0 ms more exposed: unshard of layers.1 (all-gather, 4.00 ms to 24.0 ms), mostly issued blocking" in lines[0]
     )
@@ -108,7 +109,7 @@ def test_json_is_the_comparison_and_a_list_of_several(command: Make, results: Pa
 @pytest.mark.usefixtures("two_cells")
 def test_several_candidates_have_a_row_each_before_they_are_told(command: Make) -> None:
     assert command("baseline", "save", "main", "small:plain")[0] == 0
-    _, out, _ = command("compare", "main", "small:ahead", "small:ahead")
+    _, out, _ = command("compare", "main", "small:ahead", "small:ahead", "--full")
     assert "Step times against main" in out
     assert len(re.findall(r"^ahead +120 ms +100 ms", out, re.M)) == 2
     assert out.count("What it cost") == 2

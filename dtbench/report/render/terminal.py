@@ -64,6 +64,11 @@ def render_page(page: Page) -> RenderableType:
     return Group(*_head(page), Plain(), *(render_part(part) for part in page.parts))
 
 
+def render_brief(page: Page) -> RenderableType:
+    """Return a page of one screen: its head, its answer, then its parts."""
+    return Group(*_head(page), Plain(), *map(render_line, page.answer), Plain(), *map(render_part, page.parts))
+
+
 def _head(page: Page) -> Iterator[Plain]:
     yield Plain.assemble((page.title, "bold"), f" {page.aside}" if page.aside else "")
     if page.question:

@@ -19,9 +19,9 @@ from dtbench.report.page.brief.notes import MOST_NOTES
 from dtbench.report.page.brief.run import run_brief
 from dtbench.report.page.brief.traces import traces_brief
 from dtbench.report.page.checklist import CHANGED
-from dtbench.report.page.page import Bar, Block, Cell, Chart, Facts, Page, Prose, Table
+from dtbench.report.page.page import Bar, Block, Cell, Chart, Facts, Page, Table
 from dtbench.report.page.trace_page import traces_page
-from dtbench.report.render.terminal import Bars, render_page
+from dtbench.report.render.terminal import Bars, render_brief
 from dtbench.report.words.advice import Advice, Bound, Loss
 from dtbench.runs.cell.cell_notes import NOTHING_JUDGED
 from dtbench.runs.run import summarize_run
@@ -52,7 +52,7 @@ def traces() -> TraceSet:
 def show(page: Page, width: int = 100) -> list[str]:
     console = Console(width=width, highlight=False, color_system=None, legacy_windows=False)
     with console.capture() as captured:
-        console.print(render_page(page))
+        console.print(render_brief(page))
     return captured.get().splitlines()
 
 
@@ -173,11 +173,11 @@ def with_cell(summary: RunSummary, at: int, **changes: object) -> RunSummary:
 
 
 def words_of(page: Page, key: str) -> list[str]:
+    if key == "answer":
+        return [line.words for line in page.answer]
     found = blocks(page).get(key)
-    if isinstance(found, Facts):
-        return [fact.words for fact in found.facts]
-    assert isinstance(found, Prose)
-    return [line.words for line in found.lines]
+    assert isinstance(found, Facts)
+    return [fact.words for fact in found.facts]
 
 
 def test_what_is_no_finding_is_in_no_table_and_gets_no_advice(example: RunSummary) -> None:

@@ -11,7 +11,7 @@ from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PUR
 from dtbench.report.page.brief.notes import note_facts
 from dtbench.report.page.comparison_page import collectives_table, comparison_page, metrics_table
 from dtbench.report.page.looks import step_parts
-from dtbench.report.page.page import Bar, Block, Chart, Fact, Facts, Page, Part, Prose, Table
+from dtbench.report.page.page import Bar, Block, Chart, Fact, Facts, Page, Part, Table
 from dtbench.traces.time.overlap import divide
 
 MOST_METRICS: Final = 8
@@ -27,7 +27,7 @@ def comparison_brief(comparison: Comparison) -> Page:
     """Make the first screen of one comparison."""
     whole = comparison_page(comparison)
     notes = note_facts([Fact("note", note.words, note.tone) for note in whole.notes])
-    blocks: list[Block] = [Prose(whole.answer, key="answer"), *_chart(comparison), *_changed(comparison)]
+    blocks: list[Block] = [*_chart(comparison), *_changed(comparison)]
     blocks += [_metrics(comparison), *(_cut(table) for table in collectives_table(comparison))]
     blocks += [notes] if notes.facts else []
     return Page(title=whole.title, answer=whole.answer, parts=(Part("brief", "", tuple(blocks)),))

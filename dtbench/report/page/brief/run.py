@@ -38,7 +38,7 @@ def run_brief(summary: RunSummary) -> Page:
     """Make the first screen of a run."""
     whole = run_page(summary)
     worst = find_worst(summary)
-    blocks: list[Block] = [Prose(tuple(_answer(summary, worst)), key="answer")]
+    blocks: list[Block] = []
     if worst is not None:
         blocks.append(_chart(summary))
         sides = [cell for cell in summary.cells if is_told(cell)]
@@ -56,7 +56,7 @@ def run_brief(summary: RunSummary) -> Page:
         place=whole.place,
         facts=whole.facts,
         problem=whole.problem,
-        answer=whole.answer,
+        answer=tuple(_answer(summary, worst)),
         parts=(Part("brief", "", tuple(block for block in blocks if not _is_empty(block))),),
     )
 

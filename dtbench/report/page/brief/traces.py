@@ -9,7 +9,7 @@ from dtbench.base.units import count_things, format_fraction, format_ns
 from dtbench.report.page.brief.losses import Losses, loss_blocks
 from dtbench.report.page.brief.notes import note_facts
 from dtbench.report.page.looks import step_parts
-from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Line, Page, Part, Prose, Tone
+from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Line, Page, Part, Tone
 from dtbench.report.page.trace_page import choose_ranks, say_lost, traces_page
 from dtbench.report.words.advice import of_traces
 from dtbench.report.words.trace_words import advise_losses, brief_lines, has_findings
@@ -29,10 +29,10 @@ def traces_brief(traces: TraceSet) -> Page:
     """
     whole = traces_page(traces)
     first, *others = brief_lines(traces)
-    answer = Prose((Line(first, Tone.STRONG), *map(Line, others)), key="answer")
+    answer = (Line(first, Tone.STRONG), *map(Line, others))
     notes = note_facts([Fact("note", note.words, note.tone) for note in whole.notes])
-    blocks: list[Block] = [answer, *_chart(traces), *_losses(traces), *([notes] if notes.facts else [])]
-    return Page(title=whole.title, answer=whole.answer, parts=(Part("brief", "", tuple(blocks)),))
+    blocks: list[Block] = [*_chart(traces), *_losses(traces), *([notes] if notes.facts else [])]
+    return Page(title=whole.title, answer=answer, parts=(Part("brief", "", tuple(blocks)),))
 
 
 def _losses(traces: TraceSet) -> Iterator[Block]:
