@@ -128,7 +128,7 @@ def _compare_traffic(before: _Traffic, after: _Traffic) -> Iterator[MechanismCha
         if (one and one.size_bytes) != (other and other.size_bytes):
             sizes = _spell_sizes(one.size_bytes if one else None, other.size_bytes if other else None)
             yield _change("size_bytes", subject, *sizes)
-        if one and other and (one.count_async > 0) != (other.count_async > 0):
+        if one and other and one.count_async * other.count != other.count_async * one.count:
             asynchronous = (f"{side.count_async} of {side.count}" for side in (one, other))
             yield _change("async", subject, *asynchronous)
 

@@ -235,6 +235,7 @@ def record(count: int, count_async: int) -> Traffic:
     [
         (record(8, 8), None),
         (record(8, 0), ("async", "8 of 8", "0 of 8")),
+        (record(8, 3), ("async", "8 of 8", "3 of 8")),
         (record(9, 9), ("count", "8", "9")),
     ],
 )

@@ -139,6 +139,9 @@ def test_a_number_that_is_only_a_bound_is_no_point_of_a_curve(
     cell = make_ddp()
     least = tuple(row.model_copy(update={"is_wait_least": True}) for row in cell.purposes)
     purposes["is_wait_least"] = purposes["rank"] == 0
+    lost = {"purposes": least, "rank_doubts": ("rank 1 lost its rows of a purpose",)}
+    write_tensorboard(make_run(make_ddp(update=lost)), tmp_path, steps=steps, purposes=purposes, environment=None)
+    assert not {"exposed_ms/grad_reduce", "hidden_ms/grad_reduce"} & scalars_of(tmp_path / "ddp").keys()
     for place, update in enumerate(({"purposes": least}, {"unseen_collectives": 1})):
         folder = tmp_path / str(place)
         write_tensorboard(make_run(make_ddp(update=update)), folder, steps=steps, purposes=purposes, environment=None)

@@ -318,3 +318,13 @@ def test_a_trace_is_never_whole_in_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert size_bytes > 25_000_000
     assert peak_bytes < 8_000_000
+
+
+def test_ranks_of_one_file_have_one_clock_and_are_said_to_be_in_it() -> None:
+    """Each of them is written with the whole file, so that its machine shows the others, too."""
+    case = Path(__file__).parents[1] / "traces" / "cases" / "one_process_two_devices.json"
+    traces = analyze_traces([case])
+    plan = plan_archive(traces, find_traces(case).sources)
+    assert [one.is_aligned for one in plan.traces] == [True, True]
+    assert plan.notes[0].startswith("ranks 0-1 are in one file, which is written whole for each")
+    assert not any("no collective tells how far the clock is off" in note for note in plan.notes)

@@ -131,3 +131,19 @@ def test_no_time_of_a_stage_is_a_finding_where_others_had_the_cores_or_a_rank_do
 def test_runs_without_stages_say_so_in_place_of_a_picture(make_ddp: Make, cell: Callable[..., CellSummary]) -> None:
     for figure in (plot_stages([make_ddp()]), plot_stage_memory([make_ddp(), cell(RAISED)])):
         assert "in this run" in "".join(words(figure))
+
+
+def test_a_stage_of_which_the_links_part_is_not_known_is_not_drawn_as_free_of_it(
+    cell: Callable[..., CellSummary],
+) -> None:
+    lost = LOAD.model_copy(update={"link_ns": math.nan})
+    for rows, names in (
+        ((GATHER, LOAD), ["the link", "copies, files and Python"]),
+        ((GATHER, lost), ["the link", "copies, files and Python", "not known how much of it the link"]),
+        ((lost,), ["all of it"]),
+    ):
+        figure = plot_stages([cell(*rows)])
+        (legend,) = figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == names
+        last = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)][-1]
+        assert (last.get_hatch() == "xx") == ("not known" in names[-1])

@@ -24,6 +24,7 @@ from dtbench.report.page import sweep
 from dtbench.report.page.run_page import note_words
 from dtbench.report.plots.names import MOST_CELLS, plot_step_breakdown
 from dtbench.report.plots.sweep import MOST_BARS, find_numeric_axis, make_scale, plot_sweep
+from dtbench.report.words.settings import NOT_ON_AXIS, find_settings
 from dtbench.runs.representative import Doubt, DoubtKind
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.store.records.run import RunStatus
@@ -131,6 +132,11 @@ def test_the_fastest_cell_is_named_with_those_that_cannot_be_told_from_it(
     assert sweep.finding(make_run(*summary.cells[:2], wide)) == (
         "Fastest is bucket_cap_mb unset, slower bucket_cap_mb 1: 100 ms against 110 ms (1.10 x); "
         "1 more cannot be told from the fastest"
+    )
+    twin = with_launches(summary.cells[2], 130.1)
+    assert sweep.finding(make_run(summary.cells[0], summary.cells[3], twin)) == (
+        "Fastest is bucket_cap_mb unset, slower bucket_cap_mb 4: 100 ms against 130 ms (1.30 x); "
+        "1 more cannot be told from bucket_cap_mb 4"
     )
     same = "No cell can be told from the fastest, bucket_cap_mb unset"
     assert sweep.finding(make_run(summary.cells[0], alike)) == f"{same}; nor can any other cell"
@@ -498,3 +504,11 @@ def test_bars_of_cells_say_what_is_no_finding_a_bound_or_known_in_part(
     drawn, whole = (plot_sweep(make_run(one, other)).axes[0] for one in (make_ddp(update=update), make_ddp()))
     assert drawn.get_xlabel().partition("\n")[2] == words
     assert "\n" not in whole.get_xlabel()
+
+
+def test_a_cell_without_a_place_on_the_axis_is_named_and_not_called_unset(make_sweep: Sweep) -> None:
+    summary = make_sweep([*CAPS, {"seed": "7"}])
+    figure = plot_sweep(summary)
+    assert figure.get_suptitle().endswith(f"; without bucket_cap_mb, not drawn: `{summary.cells[-1].name}`")
+    assert "not drawn" not in plot_sweep(make_sweep(CAPS)).get_suptitle()
+    assert find_settings(summary.cells)[summary.cells[-1].name]["parallel.bucket_cap_mb"] == NOT_ON_AXIS

@@ -15,7 +15,7 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
 import dtbench
-from dtbench.base.units import NS_PER_MS
+from dtbench.base.units import NS_PER_MS, format_ns
 from dtbench.base.vocabulary import Phase
 from dtbench.cli.main import main
 from dtbench.comparison.metrics import STEP_TIME
@@ -116,8 +116,10 @@ def test_a_step_time_is_the_same_wherever_it_is_asked_for(
     document = {cell["name"]: cell for cell in json.loads(capsys.readouterr().out)["cells"]}
     publish_it(run)
     shown = tell_step_times(ask(open_board(tmp_path / "results"), "/overview", {"run": "quickstart/disturbed"}).page)
-    command("report", "{run}")(run)
+    command("report", "{run}", "--full")(run)
     printed = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    command("report", "{run}")(run)
+    screen = capsys.readouterr().out.splitlines()
     command("report", "{run}", "--html", str(tmp_path / "page.html"))(run)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     with pytest.warns(UserWarning, match="left out"):
@@ -138,6 +140,8 @@ def test_a_step_time_is_the_same_wherever_it_is_asked_for(
         told["html"] = find_step_time(page, cell.name, words)
         assert [cell.name, str(CELLS[cell.name]), words] in printed, "on the terminal, as in TensorBoard"
         assert words == f"{cell.step_time.median / NS_PER_MS:.1f}"
+        bars = [line for line in screen if line.split()[:1] == [cell.name]]
+        assert any(f" {format_ns(cell.step_time.median)} " in line for line in bars), "on one screen"
         assert told == dict.fromkeys(told, cell.step_time.median), cell.name
         shown_ms = read_scalar(run / "tb" / cell.name, "summary/step_ms")
         assert shown_ms == pytest.approx(cell.step_time.median / NS_PER_MS, rel=1e-6), "a float of 32 bits"

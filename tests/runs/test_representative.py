@@ -139,7 +139,8 @@ def test_the_headline_says_why_and_gives_no_cause(tmp_path: Path, change: Change
     assert "REPRESENTATIVE" in answer
     assert said in answer
     assert not any(phrase in answer for phrase in CAUSE_PHRASES.values())
-    assert sentences.advice_sentences(cell) == [NO_FINDING]
+    settles = " More launches may settle it: `--set repeat=4`." if kind is DoubtKind.UNSURE_MEASURED else ""
+    assert sentences.advice_sentences(cell) == [f"{NO_FINDING}{settles}"]
     assert any(said in note for note in sentences.cell_notes(cell))
 
 

@@ -257,7 +257,7 @@ def _loss_values(cell: CellSummary, steps: pd.DataFrame) -> Iterator[Tagged]:
 def _launch_values(cell: CellSummary, steps: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[Tagged]:
     yield from _step_values(keep_finished(steps, cell.plan.ranks), cell.plan.tokens_per_step)
     is_of_all = purposes["rank"].nunique() >= cell.plan.ranks
-    if is_of_all and not cell.is_least:
+    if is_of_all and not cell.is_least and not cell.rank_doubts:  # a rank's rows of a purpose may be lost as a whole
         yield from _purpose_values(purposes)
 
 

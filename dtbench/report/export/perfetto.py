@@ -121,7 +121,8 @@ def plan_archive(traces: TraceSet, sources: Iterable[TraceSource]) -> ArchivePla
             member=names[rank],
             clock=clock,
             offset_ns=ahead - clock.offset_ns,
-            is_aligned=rank == reference or traces.over_ranks.clocks.can_compare(reference, rank),
+            is_aligned=whole[rank].label == whole[reference].label  # one file has one clock
+            or traces.over_ranks.clocks.can_compare(reference, rank),
         )
         for rank, clock in sorted(clocks.items())
     )
@@ -129,6 +130,7 @@ def plan_archive(traces: TraceSet, sources: Iterable[TraceSource]) -> ArchivePla
     notes = (
         *_describe_lone(traces),
         *_describe_cut(cut),
+        *_describe_shared(archived),
         *say_notes(traces.notes),
         *_describe_unread(unread, whole),
         *_describe_clocks(archived),
@@ -150,6 +152,18 @@ def _describe_cut(ranks: Sequence[int]) -> list[str]:
     return [f"{name_ranks(ranks)} {are} left out: {why}"]
 
 
+def _describe_shared(traces: Sequence[ArchivedTrace]) -> list[str]:
+    """Say which ranks are in one file: each is there whole, so that it shows the others, too."""
+    by_file: dict[str, list[int]] = defaultdict(list)
+    for trace in traces:
+        by_file[trace.source.label].append(trace.rank)
+    return [
+        f"{name_ranks(ranks)} are in one file, which is written whole for each: each of these machines shows them all"
+        for ranks in by_file.values()
+        if len(ranks) > 1
+    ]
+
+
 def _describe_unread(unread: Mapping[int, Unread], ranks: Iterable[int]) -> list[str]:
     """Say what Perfetto may stumble over, once for all ranks of which it is the same."""
     alike: dict[str, list[int]] = defaultdict(list)
@@ -169,8 +183,9 @@ def _describe_clocks(traces: Sequence[ArchivedTrace]) -> list[str]:
         for trace in traces
         if trace.clock.drift
     ]
-    alone = [trace.rank for trace in traces if trace.clock.uncertainty_ns is None]
-    if alone and len(traces) > 1:
+    files = {trace.source.label for trace in traces}  # ranks of one file have one clock
+    alone = [trace.rank for trace in traces if trace.clock.uncertainty_ns is None and not trace.is_aligned]
+    if alone and len(files) > 1:
         several = "their own times stand" if len(alone) > 1 else "its own times stand"
         notes.append(f"{name_ranks(alone)}: no collective tells how far the clock is off; {several}")
     return notes

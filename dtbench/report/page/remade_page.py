@@ -1,5 +1,6 @@
 """The tables that were made again of a run's traces, as a page: each cell's answer, then what each launch gave."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -54,19 +55,18 @@ def remade_page(run: Path, made: Mapping[tuple[str, int], LaunchTables], summary
 
 
 def _launch_row(cell: str, launch: int, tables: LaunchTables) -> Row:
-    overlap = tables.overlap
+    overlap, is_least = tables.overlap, tables.unseen_collectives > 0
+    hidden = math.nan if is_least else fraction(overlap, "hidden_comm_ns", "comm_ns")
+    exposed = fraction(overlap, "exposed_comm_ns", "step_ns")
+    least = "at least " if is_least and not math.isnan(exposed) else ""
     return (
         cell,
         str(launch),
         str(overlap["rank"].nunique()),
         str(overlap["step"].nunique()),
-        _share(fraction(overlap, "hidden_comm_ns", "comm_ns")),
-        _share(fraction(overlap, "exposed_comm_ns", "step_ns")),
+        Cell(format_fraction(hidden), value=hidden),
+        Cell(f"{least}{format_fraction(exposed)}", value=exposed),
     )
-
-
-def _share(share: float) -> Cell:
-    return Cell(format_fraction(share), value=share)
 
 
 def _launch_lines(cell: str, launch: int, tables: LaunchTables) -> Iterator[Line]:

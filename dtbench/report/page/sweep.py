@@ -17,6 +17,7 @@ from dtbench.report.page.page import Cell, Column, Line, Part, Prose, Table, Ton
 from dtbench.report.words import sentences
 from dtbench.report.words.marks import Marks
 from dtbench.report.words.sentences import NAN, WAIT_EXPLAINED
+from dtbench.report.words.settings import NOT_ON_AXIS
 from dtbench.runs.representative import UNSURE
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.runs.told_apart import LEAST_LAUNCHES, tell_apart
@@ -29,9 +30,6 @@ MOST_CELLS: Final = 4
 ESTIMATES, CHECK = estimates.LABEL, "state"
 OF_WORDS = (ESTIMATES, CHECK)
 """Headers of the columns of words; all others are numbers."""
-
-NOT_ON_AXIS = "-"
-"""The value of a cell on an axis that it leaves out."""
 
 _MOST_VALUE_LENGTH = 18
 _DOUBT: Final = "?"
@@ -267,10 +265,13 @@ def _compare(summary: RunSummary, known: Sequence[CellSummary]) -> str:
     if not told[0]:
         some = "" if any(told) else "; nor can any other cell"
         return f"No cell can be told from the fastest, {place_words(summary, fastest)}{some}"
-    slowest = ordered[max(told[0])]
+    place = max(told[0])
+    slowest, beside = ordered[place], len(ordered) - 1 - len(told[place])
     alike = len(ordered) - 1 - len(told[0])
     more = f"; {alike} more cannot be told from the fastest" if alike else ""
-    which = "slowest" if slowest is ordered[-1] else "slower"
+    is_last = slowest is ordered[-1]
+    more += f"; {beside} more cannot be told from {place_words(summary, slowest)}" if is_last and beside else ""
+    which = "slowest" if is_last and not beside else "slower"
     places = f"{place_words(summary, fastest)}, {which} {place_words(summary, slowest)}"
     fast_ns, slow_ns = fastest.step_time.median, slowest.step_time.median
     words = f"{format_ns(fast_ns)} against {format_ns(slow_ns)} ({slow_ns / fast_ns:.2f} x)"

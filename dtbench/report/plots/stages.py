@@ -1,5 +1,6 @@
 """What became of a training state: how long each stage took and what of it a link takes, and host memory over time."""
 
+import math
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
@@ -29,6 +30,7 @@ _REST: Final = Part("copies, files and Python", "rest_ns", "#0072B2", "", "white
 _NAMED_FROM: Final = 0.05
 """Of the highest point: a line that stays below has no stage's name."""
 
+_UNKNOWN: Final = Part("not known how much of it the link", "unknown_ns", "#FFFFFF", "xx", "black")
 _WHOLE: Final = Part("all of it", "duration_ns", "#0072B2", "", "white")
 
 
@@ -45,18 +47,20 @@ def plot_stages(cells: Sequence[CellSummary]) -> Figure:
     heights = [0.8 + 0.24 * len(cell.stages) for cell in panels]
     figure = new_figure(0.8 + sum(heights))
     grid = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    knows_link = any(row.link_ns > 0 for cell in panels for row in cell.stages)
     for axes, cell in zip(grid, panels, strict=True):
-        _draw_stages(axes, cell)
+        _draw_stages(axes, cell, _UNKNOWN if knows_link else _WHOLE)
         set_finding(axes, _stage_finding(cell), fontsize=10)
     grid[-1].set_xlabel("ms of the slowest rank, median over rounds", fontsize=9)
-    knows_link = any(row.link_ns > 0 for cell in panels for row in cell.stages)
-    parts = (_LINK, _REST) if knows_link else (_WHOLE,)
+    lacks_link = knows_link and any(math.isnan(row.link_ns) for cell in cells for row in cell.stages if row.rounds)
+    parts = (_LINK, _REST, *([_UNKNOWN] if lacks_link else [])) if knows_link else (_WHOLE,)
     handles = [legend_patch(part, part.name) for part in parts]
-    figure.legend(handles=handles, loc="outside lower left", ncols=2, frameon=False, fontsize=8)
+    figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False, fontsize=8)
     return figure
 
 
-def _draw_stages(axes: Axes, cell: CellSummary) -> None:
+def _draw_stages(axes: Axes, cell: CellSummary, untold: Part) -> None:
+    """Draw a bar for each stage; ``untold``: how one looks of which it is not known what a link took."""
     rows = cell.stages
     longest_ms = max((row.duration_ns for row in rows if row.rounds), default=NS_PER_MS) / NS_PER_MS
     for place, row in enumerate(rows):
@@ -66,7 +70,8 @@ def _draw_stages(axes: Axes, cell: CellSummary) -> None:
             link_ms = min(row.link_ns / NS_PER_MS, end_ms) if row.link_ns > 0 else 0.0
             if link_ms:
                 draw_bar(axes, _LINK, (0.0, link_ms), (place, 0.7))
-            draw_bar(axes, _REST if link_ms else _WHOLE, (link_ms, end_ms - link_ms), (place, 0.7))
+            rest = untold if math.isnan(row.link_ns) else _REST
+            draw_bar(axes, rest, (link_ms, end_ms - link_ms), (place, 0.7))
         axes.text(end_ms + longest_ms * 0.01, place, literal(_bar_words(row)), va="center", fontsize=8)
     axes.set_yticks(range(len(rows)), [literal(f"{row.part}: {row.stage}") for row in rows], fontsize=8)
     axes.invert_yaxis()

@@ -30,6 +30,7 @@ from dtbench.report.plots.drawing import (
 )
 from dtbench.report.plots.sweep_map import fits_map, plot_sweep_map
 from dtbench.report.words import sentences
+from dtbench.report.words.settings import NOT_ON_AXIS
 from dtbench.runs.reading.undisturbed import JUDGED
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.sweeps.axes import UNSET
@@ -119,7 +120,7 @@ def _numbers(axis: SweepAxis) -> dict[str, float]:
     """Return the numbers of an axis by their text; empty where one value is neither a number nor left out."""
     numbers = {}
     for text in axis.values:
-        if text in (UNSET, sweep.NOT_ON_AXIS):
+        if text in (UNSET, NOT_ON_AXIS):
             continue
         try:
             numbers[text] = float(text)
@@ -163,7 +164,9 @@ def _plot_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
         axes.set_ylim(0, top if top > 0 else 1)
     rest = len(lines) - MOST_LINES
     hidden = f"; {count_things(rest, 'more line')} {is_or_are(rest)} not drawn" if rest > 0 else ""
-    set_heading(figure, sweep.finding(summary) + hidden + _name_unmeasured(summary))
+    set_heading(
+        figure, sweep.finding(summary) + hidden + _name_unplaced(summary, numeric, scale) + _name_unmeasured(summary)
+    )
     if others:
         names = literal(",\n".join(axis.name for axis in others))
         handles = [drawn for drawn in left.lines if str(drawn.get_gid()).startswith("line ")]
@@ -175,6 +178,12 @@ def _plot_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
         )
     figure.supxlabel(_footnote(summary), x=0.01, ha="left", fontsize=7, color="#444444")
     return figure
+
+
+def _name_unplaced(summary: RunSummary, numeric: SweepAxis, scale: Scale) -> str:
+    """Say which cells have no place on the axis, so that they are not drawn."""
+    apart = [cell.name for cell, value in zip(summary.cells, numeric.values, strict=True) if value not in scale.values]
+    return f"; without {numeric.name}, not drawn: {name_some(apart)}" if apart else ""
 
 
 def _draw_step_times(axes: Axes, line: Line) -> None:

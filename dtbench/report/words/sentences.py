@@ -20,7 +20,7 @@ from dtbench.report.words.larger_losses import HostWait, describe_copies, descri
 from dtbench.runs.cell.cell_notes import say_taken
 from dtbench.runs.doubt_words import describe_doubt
 from dtbench.runs.plan_notes import is_linked, planned_notes
-from dtbench.runs.representative import UNSURE
+from dtbench.runs.representative import DoubtKind
 from dtbench.runs.summary import CellSummary, Interval, OwnerSummary, PurposeSummary, RunSummary
 from dtbench.runs.wrong_results import find_wrong_result, find_wrong_results, say_unseen, why_no_total, why_unreliable
 from dtbench.scenario.schema.model import Timed
@@ -284,7 +284,7 @@ def doubts_of_owners(cells: Sequence[CellSummary]) -> dict[str, str]:
 
 
 def _is_unsure(cell: CellSummary) -> bool:
-    return bool(cell.doubts) and all(doubt.kind in UNSURE for doubt in cell.doubts)
+    return bool(cell.doubts) and all(doubt.kind is DoubtKind.UNSURE_MEASURED for doubt in cell.doubts)
 
 
 _MORE_LAUNCHES: Final = "More launches may settle it: `--set repeat=4`."

@@ -1,11 +1,14 @@
 """What tells the cells of a scenario apart: their knobs, as text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from dtbench.base.redaction import redact_field
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.scenario.sweeps.axes import UNSET
+
+NOT_ON_AXIS: Final = "-"
+"""The value of a cell on an axis that it leaves out."""
 
 Settings: TypeAlias = Mapping[str, Mapping[str, str]]
 """What tells the cells apart, by cell and by name of the setting, as text."""
@@ -36,7 +39,7 @@ def find_settings(cells: Sequence[Cell]) -> dict[str, dict[str, str]]:
     if not any(placed.values()):
         dumped = {cell.name: cell.scenario.model_dump(mode="json") if cell.scenario else {} for cell in cells}
         placed = {name: _flatten(fields) for name, fields in dumped.items()}
-    return _keep_differing(placed)
+    return _keep_differing(placed, are_axes=any(cell.coordinates for cell in cells))
 
 
 def find_written_settings(cells: Sequence[Cell]) -> dict[str, dict[str, str]]:
@@ -46,12 +49,16 @@ def find_written_settings(cells: Sequence[Cell]) -> dict[str, dict[str, str]]:
         for cell in cells:
             fields = {} if cell.scenario is None else cell.scenario.model_dump(mode="json", exclude_unset=True)
             placed[cell.name] = _flatten(fields)
-    return _keep_differing(placed)
+    return _keep_differing(placed, are_axes=any(cell.coordinates for cell in cells))
 
 
-def _keep_differing(placed: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    names = list(dict.fromkeys(name for settings in placed.values() for name in settings))
-    found = {cell: {name: settings.get(name, UNSET) for name in names} for cell, settings in placed.items()}
+def _keep_differing(placed: Mapping[str, Mapping[str, str]], *, are_axes: bool) -> dict[str, dict[str, str]]:
+    """Return the settings that differ; what a cell lacks of an axis it is not on, of other fields it leaves unset."""
+    names, lacking = (
+        list(dict.fromkeys(name for one in placed.values() for name in one)),
+        NOT_ON_AXIS if are_axes else UNSET,
+    )
+    found = {cell: {name: settings.get(name, lacking) for name in names} for cell, settings in placed.items()}
     differing = [name for name in names if len({settings[name] for settings in found.values()}) > 1]
     return {cell: {name: redact_field(name, settings[name]) for name in differing} for cell, settings in found.items()}
 

@@ -176,6 +176,7 @@ def _read_kept(folder: LaunchFolder) -> LaunchTables:
     said = tables["overlap"].attrs
     if said.get("unseen_collectives"):  # a table of an older version does not say in which steps: it may be any
         tables["overlap"]["is_least"] = tables["overlap"]["is_least"].fillna(value=True)
+        tables["overlap"] = _mark_least(tables["overlap"], int(said["unseen_collectives"]))
     try:
         kept = LaunchTables(
             tables=tables,
@@ -274,15 +275,26 @@ def derive_tables(
     facts = {file.rank: file.facts for file in files if file.rank is not None and file.facts is not None}
     traces = _gather_launch(files, workers=workers)
     absent, unused = find_absent_traces(folder), _find_unused(files, traces)
+    unseen = sum(one.unseen for one in traces.analyses)
+    tables = {table.name: table.tabulate(traces.analyses) for table in TABLES}
     return LaunchTables(
-        tables={table.name: table.tabulate(traces.analyses) for table in TABLES},
+        tables={**tables, "overlap": _mark_least(tables["overlap"], unseen)},
         unread_events=traces.unread_events,
         unknown_names=traces.unknown_names,
         notes=say_notes((*absent, *unused, *_find_other_owners(facts, traces), *traces.notes)),
         rank_doubts=say_notes((*absent, *unused, *traces.rank_doubts)) if traces.analyses else (),
         repeated_steps=max((one.repeated_steps for one in traces.analyses), default=0),
-        unseen_collectives=sum(one.unseen for one in traces.analyses),
+        unseen_collectives=unseen,
     )
+
+
+def _mark_least(overlap: pd.DataFrame, unseen: int) -> pd.DataFrame:
+    """Mark every step as one that may have communicated more, if no trace says in which what is not seen ran."""
+    if not unseen or overlap["is_least"].any():
+        return overlap
+    marked = overlap.copy()
+    marked["is_least"] = marked["is_least"].fillna(value=False) | True
+    return marked
 
 
 def read_launch_traces(folder: LaunchFolder, *, workers: int | None = None) -> TraceSet:
