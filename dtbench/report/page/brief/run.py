@@ -1,31 +1,29 @@
 """A run on one screen."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from dtbench.base.units import count_things, format_fraction, format_ns
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page.brief.losses import MOST_SIDES, Losses, loss_blocks
-from dtbench.report.page.brief.notes import MOST_NOTES, note_facts
-from dtbench.report.page.checklist import CHANGED, REMEDY, answer_line, failure_words, mark_outcome
+from dtbench.report.page.brief.notes import note_facts
+from dtbench.report.page.brief.verified import check_facts
+from dtbench.report.page.checklist import REMEDY, answer_line
 from dtbench.report.page.looks import step_parts
-from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Facts, Line, Page, Part, Prose, Tone
+from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Facts, Line, Page, Part, Tone
 from dtbench.report.page.run_page import run_page
 from dtbench.report.page.sweep import all_notes, exposed_ns, finding, mark_cells
 from dtbench.report.words import sentences
 from dtbench.report.words.advice import Loss, of_run
 from dtbench.report.words.marks import Marks
 from dtbench.runs.cell.cell_notes import NOTHING_JUDGED, name_takers
-from dtbench.runs.exposure.agreement import Agreement
-from dtbench.runs.exposure.unjudged import judge_row
 from dtbench.runs.plan_notes import planned_notes
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.runs.wrong_results import why_no_total
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.records.checks import CheckOutcome
-from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.traces.known_part import name_part
 
 _WAITS: Final = (Purpose.GRAD_REDUCE, Purpose.UNSHARD)
@@ -48,7 +46,7 @@ def run_brief(summary: RunSummary) -> Page:
             [cell_losses(cell, cell.name if len(shown) > 1 else "") for cell in shown],
             f"ms of a profiled step{which}",
         )
-    blocks += [_doubts(summary), _checks(summary)]
+    blocks += [_doubts(summary), check_facts(summary)]
     return Page(
         title=whole.title,
         aside=whole.aside,
@@ -57,19 +55,20 @@ def run_brief(summary: RunSummary) -> Page:
         facts=whole.facts,
         problem=whole.problem,
         answer=tuple(_answer(summary, worst)),
-        parts=(Part("brief", "", tuple(block for block in blocks if not _is_empty(block))),),
+        parts=(Part("brief", "", tuple(block for block in blocks if not isinstance(block, Facts) or block.facts)),),
     )
-
-
-def _is_empty(block: Block) -> bool:
-    return (isinstance(block, Prose) and not block.lines) or (isinstance(block, Facts) and not block.facts)
 
 
 def find_worst(summary: RunSummary) -> CellSummary | None:
     """Return the cell that leaves most of its step exposed: of those that are findings, where there are any."""
     known = [cell for cell in summary.cells if cell.ranks and not math.isnan(cell.exposed_step_fraction)]
     found = [cell for cell in known if sentences.has_findings(cell)] or known
-    return max(found, key=lambda cell: cell.exposed_step_fraction, default=None)
+    return max(found, key=_share, default=None)
+
+
+def _share(cell: CellSummary) -> float:
+    """Return what part of a step is exposed, to sort by: what is not known is less than nothing."""
+    return -1.0 if math.isnan(cell.exposed_step_fraction) else cell.exposed_step_fraction
 
 
 def is_told(cell: CellSummary) -> bool:
@@ -129,8 +128,8 @@ def _say_taken(summary: RunSummary) -> str | None:
 
 def _chart(summary: RunSummary) -> Chart:
     cells = [cell for cell in summary.cells if cell.ranks]
-    most = sorted(cells, key=lambda cell: -cell.exposed_step_fraction)[:MOST_BARS]
-    shown = [cell for cell in cells if cell in most]
+    most = {cell.name for cell in sorted(cells, key=_share, reverse=True)[:MOST_BARS]}
+    shown = [cell for cell in cells if cell.name in most]
     marks, words = mark_cells(summary), [_word(cell) for cell in shown]
     parts = step_parts(sentences.idle_word(shown[0]))
     return Chart(
@@ -193,76 +192,3 @@ def _doubts(summary: RunSummary) -> Facts:
 def _own_notes(cell: CellSummary) -> Iterator[str]:
     """Yield the notes of a cell without who had the machine, which the answer says."""
     yield from (note for note in sentences.own_notes(cell) if not note.startswith(NOTHING_JUDGED))
-
-
-def _checks(summary: RunSummary) -> Facts:
-    return Facts(tuple(_check_facts(summary)), key="checks")
-
-
-def _check_facts(summary: RunSummary) -> Iterator[Fact]:
-    """Yield the scenario's checks, in one line where all passed, and what was verified of each cell."""
-    checks = summary.checks
-    if checks is not None:
-        failed = failure_words(checks, mark_outcome)
-        if any(cell.disturbed for cell in summary.cells):
-            unjudged = sum(result.outcome is CheckOutcome.NOT_JUDGED for result in checks.results)
-            yield Fact("checks", f"{unjudged} of {len(checks.results)} are not judged: see above", Tone.WARNING)
-            failed = [words for words in failed if words.startswith(mark_outcome(CheckOutcome.FAILED))]
-        yield from (Fact("checks", words, Tone.BAD) for words in failed[:MOST_NOTES])
-        if (rest := len(failed) - MOST_NOTES) > 0:
-            yield Fact("", f"and {rest} more that did not pass: --full", Tone.BAD)
-        if passed := sum(result.outcome is CheckOutcome.PASSED for result in checks.results):
-            whole = "all" if passed == len(checks.results) else "the other"
-            yield Fact("checks", f"{whole} {passed} passed", Tone.GOOD)
-        if checks.changed:
-            yield Fact("", CHANGED)
-    yield Fact("verified", ", ".join(_verified(summary.cells)))
-
-
-def _verified(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """Yield what was held against what, and in which cells it is not so, or was not looked at."""
-    kinds: dict[str, Callable[[CellSummary], bool | None]] = {
-        "results equal one process's": lambda cell: None if cell.correctness is None else cell.correctness.passed,
-        "no wait missing": lambda cell: None if cell.canary is None else cell.canary.passed,
-        "traffic as planned": _is_planned,
-        "knobs as asked": _are_knobs,
-    }
-    if any(cell.exposure is not None for cell in cells):
-        kinds["estimates of exposed time agree"] = _do_agree
-    for words, judge in kinds.items():
-        outcomes = {cell.name: _of_all(cell, judge(cell)) for cell in cells}
-        told = {one: [name for name, outcome in outcomes.items() if outcome is one] for one in (True, False, None)}
-        if told[None] and not told[True] and not told[False]:
-            yield f"{words}: not looked at"
-            continue
-        where = [f"NOT in {name_some(told[False])}"] if told[False] else []
-        where += [f"not known of {name_some(told[None])}"] if told[None] else []
-        aside = f" ({', '.join(where)})" if where else ""
-        yield f"{words}{aside}"
-
-
-def _of_all(cell: CellSummary, outcome: Literal[True, False, None]) -> bool | None:
-    """Return an outcome; that all is well is not known where a rank does not tell all that it should."""
-    return None if outcome and (cell.rank_doubts or cell.records_part is not None) else outcome
-
-
-def _is_planned(cell: CellSummary) -> bool | None:
-    """Tell whether a cell communicated what its plan says; None: there is no plan, or nothing was traced."""
-    if sentences.plan_words(cell) is not None or not cell.ranks:
-        return None
-    told = {row.matches_plan for row in cell.purposes}
-    return False if False in told else None if None in told else True
-
-
-def _are_knobs(cell: CellSummary) -> bool | None:
-    if not cell.receipts:
-        return None
-    return all(one.outcome is not ReceiptOutcome.DISAGREES for one in cell.receipts)
-
-
-def _do_agree(cell: CellSummary) -> bool | None:
-    if cell.exposure is None:
-        return None
-    if any(row.disputes for row in cell.exposure.rows):
-        return False
-    return True if judge_row(cell.exposure, cell.exposure.rows[0]) is Agreement.AGREE else None
