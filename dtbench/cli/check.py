@@ -69,7 +69,7 @@ def _say_how_long(file: "ScenarioFile", results: Path) -> str:
 
     earlier = find_earlier(results, file.name, file.overrides)
     if earlier is None:
-        return unknown
+        return f"How long a run takes is not known: {results} has no complete one with the same --set and --sweep"
     planned = {cell.name: cell.scenario.repeat for cell in file.cells}
     launches = {
         name: count if isinstance(count, int) else len(earlier.launches_ns.get(name, (0,)))

@@ -21,30 +21,47 @@ def plot(
         ),
     ],
     name: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="breakdown, owners, overlap, step_distribution, sweep or timeline; of traces some of them."
         ),
-    ],
+    ] = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="PNG, SVG or PDF, as its ending says; replaced.")
-    ],
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="PNG, SVG or PDF, as its ending says; replaced."),
+    ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
 ) -> None:
     """Draw one of the pictures that notebooks draw (`run.plot_owners()`), and write it to a file."""
+    _refuse_place(output)
+    report = _open(run, results)
+    from dtbench.report.notebook.plot_file import list_plots, save_plot
+    from dtbench.scenario.mistakes import join_words
+    from dtbench.scenario.sweeps.sweep import point_to
+
+    names = list_plots(report)
+    if name is None:
+        raise typer.BadParameter(f"say which picture: {join_words(names)}", param_hint="name")
+    if name not in names:
+        raise typer.BadParameter(f"there is no picture `{name}`; {point_to(name, names)}")
+    if output is None:
+        raise typer.BadParameter(f"say where to write it, for example `-o {name}.svg`", param_hint="--output")
+    save_plot(report, name, output)
+    print_aside(f"Wrote {output}")
+
+
+def _refuse_place(output: Path | None) -> None:
+    """Refuse to write where no picture can lie, before anything is read.
+
+    Raises:
+        BadParameter: it is no picture's name, or in a folder that is not there.
+    """
+    if output is None:
+        return
     if output.suffix.lower() not in _ENDINGS:
         raise typer.BadParameter(f"{output}: a picture ends in .png, .svg or .pdf", param_hint="--output")
     if not output.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {output.parent} to write {output.name} into; make it first")
-    report = _open(run, results)
-    from dtbench.report.notebook.plot_file import list_plots, save_plot
-    from dtbench.scenario.sweeps.sweep import point_to
-
-    names = list_plots(report)
-    if name not in names:
-        raise typer.BadParameter(f"there is no picture `{name}`; {point_to(name, names)}")
-    save_plot(report, name, output)
-    print_aside(f"Wrote {output}")
 
 
 def _open(named: str, results: Path) -> object:

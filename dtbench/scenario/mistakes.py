@@ -19,6 +19,7 @@ from dtbench.base.units import count_things
 
 _NEAR: Final = 0.6
 """Least ratio of words that one may stand for the other, as difflib has it."""
+_AXIS: Final = "matrix."
 _MAX_SHOWN_MISTAKES = 20
 MOST_MISTAKES = 200
 """Of one kind that are looked for: each is explained with the likely right word, which takes milliseconds."""
@@ -147,7 +148,8 @@ def _render(mistake: Mistake) -> str:
             heading = f"{to_printable(place.source_name)}:{place.line}:{place.column}: {sentence}"
             return "\n".join([heading, *_excerpt(place)])
         case OverridePlace(typed=typed):
-            return f"--set {shorten(typed)}: {sentence}"
+            option = "--sweep" if typed.startswith(_AXIS) else "--set"  # `matrix.` of a --set is the same
+            return f"{option} {shorten(typed.removeprefix(_AXIS))}: {sentence}"
 
 
 def _excerpt(place: FilePlace) -> list[str]:

@@ -5,6 +5,9 @@ Its imports are late: `dtbench analyze` asks whether a path is a run, and reads 
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
+
+_ARCHIVES: Final = (".tar", ".tar.gz", ".tgz", ".zip")
 
 
 def find_run(named: str | None, results: Path, tell: Callable[[str], None] = lambda _sentence: None) -> Path:
@@ -50,6 +53,9 @@ def _say_missing(named: str, results: Path) -> str:
     from dtbench.store.read import find_runs
 
     if Path(named).exists():
+        archives = sorted(path for path in Path(named).glob("*") if path.name.endswith(_ARCHIVES))
+        if archives:
+            return f"`{named}` holds neither a run nor traces, but archives: give one of them, say {archives[0]}"
         return f"`{named}` is there, but it holds neither a run (run.json) nor traces (*.json, *.json.gz)."
     runs = find_runs(results)
     if not runs:

@@ -49,3 +49,10 @@ def test_no_runs_at_all_says_how_to_make_one(tmp_path: Path) -> None:
             find_run(named, tmp_path)
     with pytest.raises(StoreError, match="No file or folder is called `small`"):
         find_run("small", tmp_path)
+
+
+def test_a_folder_of_an_archive_is_told_which_one_to_give(tmp_path: Path) -> None:
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "job.tar.gz").touch()
+    with pytest.raises(StoreError, match=r"holds neither a run nor traces, but archives: give one of them, say .*job"):
+        find_run(str(tmp_path / "traces"), tmp_path / "results")

@@ -261,3 +261,9 @@ def test_a_sweep_without_field_or_values_is_refused(typed: str) -> None:
     with pytest.raises(typer.BadParameter, match="write a field and its values"):
         read_sweeps([typed])
     assert read_sweeps(None) == []
+
+
+def test_a_misspelt_axis_is_the_only_mistake_and_named_as_it_was_typed() -> None:
+    said = refused("matrix.bucket_cap_mb=[1,4]")
+    assert said.startswith("--sweep bucket_cap_mb=[1,4]: `bucket_cap_mb` is not a field of a scenario")
+    assert "missing" not in said

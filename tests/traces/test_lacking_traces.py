@@ -49,7 +49,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, st
 
 @pytest.mark.parametrize("name", READABLE)
 def test_the_command_answers(name: str, draw: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
-    code, text, errors = run(capsys, "analyze", str(draw(READABLE[name])))
+    code, text, errors = run(capsys, "analyze", "--full", str(draw(READABLE[name])))
     assert (code, errors) == (0, "")
     first, *others = text.splitlines()
     assert ("no communication" in first) == (name in WITHOUT_COMMUNICATION or "hidden" in name)

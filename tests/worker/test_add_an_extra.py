@@ -135,7 +135,7 @@ def test_the_recipe_for_an_extra_is_true(recipe: Path, tmp_path: Path) -> None:
     assert [one["canary"] for one in told] == [None, None]
     (cell,) = json.loads(dtbench_says("report", "--json"))["cells"]
     assert cell["census"] == 2 * parameters
-    assert f"census         {2 * parameters} parameters" in dtbench_says("report")
+    assert f"census         {2 * parameters} parameters" in dtbench_says("report", "--full")
 
 
 def test_each_extra_has_the_name_of_its_record() -> None:

@@ -91,9 +91,11 @@ def _cell_lines(cell: CellSummary) -> list[str]:
     ended = sentences.status_sentence(cell.name, cell.status, cell.reason)
     exposed = sentences.answer_sentence(cell)
     waits = sentences.wait_sentence(cell, Purpose.GRAD_REDUCE)
+    advised = sentences.lead_advice(cell)[:1] if sentences.are_causes_told(cell) else []
     return [
         *([] if ended is None else [ended]),
         f"{cell.name}: gradient wait {waits}" if exposed is None else f"{cell.name}: exposed {exposed}",
+        *(f"{cell.name}: {one.why}: {one.short}" for one in advised),
         *(f"{cell.name}: {label} {words}" for label, words in estimates.lead_rows(cell)),
     ]
 

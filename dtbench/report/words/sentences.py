@@ -263,6 +263,11 @@ def has_findings(cell: CellSummary) -> bool:
     return why_unreliable(cell) is None and not cell.doubts and not cell.rank_doubts
 
 
+def are_causes_told(cell: CellSummary) -> bool:
+    """Tell whether causes of a cell are said: they are findings, and owners' times add up to what is exposed."""
+    return bool(cell.owners) and has_findings(cell) and why_no_total(cell) is None
+
+
 def doubts_of_cells(cells: Iterable[CellSummary]) -> dict[str, str]:
     """Say it of each cell of a run that there is something to say of, also that it is unreliable and why."""
     said = {}

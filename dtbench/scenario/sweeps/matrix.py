@@ -75,7 +75,7 @@ def expand_matrix(entry: Entry, cells: Mapping[str, Section] | None, mistakes: l
         mistakes.append(Mistake(entry.key_place, "`matrix` has no axis: write `<section>.<field>: [...]` under it"))
         return Matrix((), frozenset())
     lost = [part for name, part in section.entries.items() if name not in [axis.name for axis in axes]]
-    if cells is not None and axes:
+    if cells is not None:
         axes = (name_axis(CELL_AXIS, entry, cells), *axes)
     if lost:
         return Matrix(tuple(_make_points(axes, _sample(axes, lost))), frozenset())

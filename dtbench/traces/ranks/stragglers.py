@@ -278,7 +278,9 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
             f"rank {worst.rank} is last in {worst.last} of {told}; the others wait"
             f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks"
         )
-    sentences += _describe_together(waiting, least_ns=0 if worst is None else worst.caused_wait_ns or 0)
+    told_ns = 0 if worst is None else worst.caused_wait_ns or 0
+    sentences += _describe_together(waiting, least_ns=told_ns)
+    sentences += _describe_others(waiting, told_ns)
     if waiting.handed_on_ns:
         is_more = worst is not None or bool(waiting.together)
         whole = f"for {format_ns(waiting.handed_on_ns)}{' more' if is_more else ''}, summed over ranks, they wait"
@@ -294,6 +296,16 @@ def _describe_together(waiting: Waiting, least_ns: int) -> list[str]:
         return []
     who = f"{name_ranks(late.ranks)} come last together in {late.collectives} of {waiting.collectives}"
     return [f"{who}; the others wait {format_ns(late.caused_wait_ns)} for them, summed over ranks"]
+
+
+def _describe_others(waiting: Waiting, told_ns: int) -> list[str]:
+    """Say how long ranks waited for those that are not named: other ranks, and others that came last together."""
+    together_ns = [one.caused_wait_ns for one in waiting.together]
+    named_ns = told_ns + (together_ns[0] if together_ns and together_ns[0] > told_ns else 0)
+    rest_ns = sum(one.caused_wait_ns or 0 for one in waiting.ranks) + sum(together_ns) - named_ns
+    if not rest_ns or not named_ns:
+        return []
+    return [f"for others, each alone or several together, they wait {format_ns(rest_ns)} more, summed over ranks"]
 
 
 def _describe_undecided(waiting: Waiting) -> list[str]:

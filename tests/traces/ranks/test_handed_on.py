@@ -43,7 +43,8 @@ def test_a_rank_that_hands_on_what_it_waited_is_waited_for_only_for_the_rest(job
     }
     assert waiting.straggler is not None
     assert (waiting.straggler.rank, waiting.handed_on_ns) == (2, 20_000)
-    _, late, handed_on = describe_waiting(waiting)
+    _, late, others, handed_on = describe_waiting(waiting)
+    assert others == "for others, each alone or several together, they wait 4.00 us more, summed over ranks"
     assert late == "rank 2 is last in 1 of 1; the others wait 20.0 us for it, summed over ranks"
     assert handed_on.startswith(
         "for 20.0 us more, summed over ranks, they wait for ranks that may only hand on how long"

@@ -628,6 +628,7 @@ def test_a_rank_that_another_may_be_waited_for_longer_than_is_not_named() -> Non
     assert describe_waiting(named)[1:] == (
         "for whom ranks wait is not known in 8 of 10 collectives (60.0 us of waiting, summed over ranks)",
         "rank 0 is last in 1 of 2 of which that is known; the others wait 9.00 us for it, summed over ranks",
+        "for others, each alone or several together, they wait 5.00 us more, summed over ranks",
     )
 
 

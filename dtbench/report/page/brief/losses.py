@@ -26,6 +26,7 @@ MOST_OWNERS: Final = 3
 """Owners that are named with what would change them."""
 
 _ANY_PURPOSE: Final = "any"
+_BOUNDED: Final = "at most: all that these took or waited, hidden or not, on the rank where that is most"
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,14 @@ def _largest(sides: Sequence[Losses]) -> Facts:
             facts.append(Fact("", f"{replace(one, what=what).short}{shared}"))
             said.setdefault(one.what, place)
         before |= mine
-    return Facts(tuple(facts), key="largest", title="The largest owners, and what would change them", is_numbered=True)
+    if any(" At most " in fact.words for fact in facts):
+        facts.append(Fact("", _BOUNDED, Tone.QUIET))
+    return Facts(
+        tuple(facts),
+        key="largest",
+        title="The largest owners, by share of a step, and what would change them",
+        is_numbered=True,
+    )
 
 
 def _find_alike(side: Losses) -> list[list[Loss]]:

@@ -6,7 +6,7 @@ from typing import Final
 from dtbench.base.units import count_things
 from dtbench.report.page.page import Fact, Facts, Tone
 
-MOST_NOTES: Final = 4
+MOST_NOTES: Final = 3
 """Sentences on what must be doubted."""
 
 

@@ -21,12 +21,11 @@ from dtbench.report.words.marks import Marks
 from dtbench.runs.cell.cell_notes import NOTHING_JUDGED, name_takers
 from dtbench.runs.plan_notes import planned_notes
 from dtbench.runs.summary import CellSummary, RunSummary
-from dtbench.runs.wrong_results import why_no_total
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.records.checks import CheckOutcome
 from dtbench.traces.known_part import name_part
 
-_WAITS: Final = (Purpose.GRAD_REDUCE, Purpose.UNSHARD)
+_WAITS: Final = {Purpose.GRAD_REDUCE: "grad wait", Purpose.UNSHARD: "unshard wait"}
 
 MOST_BARS: Final = 12
 """Cells, or ranks, that have a bar each."""
@@ -39,8 +38,8 @@ def run_brief(summary: RunSummary) -> Page:
     blocks: list[Block] = []
     if worst is not None:
         blocks.append(_chart(summary))
-        sides = [cell for cell in summary.cells if is_told(cell)]
-        shown = sides if len(sides) <= MOST_SIDES else [worst] if is_told(worst) else []
+        sides = [cell for cell in summary.cells if sentences.are_causes_told(cell)]
+        shown = sides if len(sides) <= MOST_SIDES else [worst] if sentences.are_causes_told(worst) else []
         which = "" if len(summary.cells) == 1 or len(shown) > 1 else f" of {worst.name}"
         blocks += loss_blocks(
             [cell_losses(cell, cell.name if len(shown) > 1 else "") for cell in shown],
@@ -69,11 +68,6 @@ def find_worst(summary: RunSummary) -> CellSummary | None:
 def _share(cell: CellSummary) -> float:
     """Return what part of a step is exposed, to sort by: what is not known is less than nothing."""
     return -1.0 if math.isnan(cell.exposed_step_fraction) else cell.exposed_step_fraction
-
-
-def is_told(cell: CellSummary) -> bool:
-    """Tell whether causes of a cell are said: owners' times add up to what is exposed, and are findings."""
-    return bool(cell.owners) and sentences.has_findings(cell) and why_no_total(cell) is None
 
 
 def cell_losses(cell: CellSummary, name: str) -> Losses:
@@ -106,7 +100,7 @@ def _answer(summary: RunSummary, worst: CellSummary | None) -> Iterator[Line]:
         return
     who = "exposed" if len(summary.cells) == 1 else f"{worst.name} leaves most exposed:"
     yield Line(f"{who} {sentences.answer_sentence(worst)}", Tone.PLAIN if summary.checks else Tone.STRONG)
-    if is_told(worst):
+    if sentences.are_causes_told(worst):
         yield from (
             Line(f"{name_part(worst.owners[0].part)}{one.why}: {one.short}") for one in sentences.lead_advice(worst)[:1]
         )
@@ -132,12 +126,13 @@ def _chart(summary: RunSummary) -> Chart:
     shown = [cell for cell in cells if cell.name in most]
     marks, words = mark_cells(summary), [_word(cell) for cell in shown]
     parts = step_parts(sentences.idle_word(shown[0]))
+    waits = sorted(_WAITS, key=lambda one: -max(_wait_ns(cell, one) for cell in shown))  # a narrow screen has the first
     return Chart(
         title="Where a profiled step went, mean over ranks",
         parts=parts,
-        bars=tuple(_cell_bar(cell, parts, marks, words if any(words) else ()) for cell in shown),
+        bars=tuple(_cell_bar(cell, parts, marks, words if any(words) else (), waits) for cell in shown),
         note="\n".join(_chart_notes(summary, shown, marks)),
-        figures=("measured step", "exposed", "of step", *([""] if any(words) else []), "grad wait", "unshard wait"),
+        figures=("measured step", "exposed", "of step", *([""] if any(words) else []), *(_WAITS[one] for one in waits)),
         key="cells",
     )
 
@@ -153,20 +148,35 @@ def _chart_notes(summary: RunSummary, shown: Sequence[CellSummary], marks: Marks
         yield finding(summary)
 
 
-def _cell_bar(cell: CellSummary, parts: Sequence[BarPart], marks: Marks, words: Sequence[str]) -> Bar:
-    """Return the bar of a cell: means over its ranks; ``words``: of all cells, what speaks against them."""
+def _wait_ns(cell: CellSummary, purpose: Purpose) -> float:
+    wait_ns = sentences.wait_ns(cell, purpose)
+    return 0.0 if math.isnan(wait_ns) else wait_ns
+
+
+def _cell_bar(
+    cell: CellSummary, parts: Sequence[BarPart], marks: Marks, words: Sequence[str], waits: Sequence[Purpose]
+) -> Bar:
+    """Return the bar of a cell: means over its ranks.
+
+    Args:
+        cell: one with ranks.
+        parts: of a step.
+        marks: of what is known in part.
+        words: of all cells, what speaks against them; empty: nothing does.
+        waits: whose waits are told, in this order.
+    """
     known = {part.key: [getattr(row, part.key) for row in cell.ranks] for part in parts}
     means = [None if None in times_ns else sum(times_ns) / len(times_ns) for times_ns in known.values()]
     step = marks.mark(format_ns(cell.step_time.median), cell.timed_part)
     exposed = marks.mark(sentences.bound_below(cell, format_ns(exposed_ns(cell))), cell.part)
-    waits = [marks.mark(sentences.wait_word(cell, one), sentences.wait_part(cell, one)) for one in _WAITS]
+    waited = [marks.mark(sentences.wait_word(cell, one), sentences.wait_part(cell, one)) for one in waits]
     share, word = sentences.bound_below(cell, format_fraction(cell.exposed_step_fraction)), _word(cell)
     return Bar(
         label=cell.name,
         lengths_ns=tuple(round(mean_ns or 0) for mean_ns in means),
         words=tuple(map(format_ns, means)),
         end=f"measured step {step}, exposed {exposed} ({share} of a profiled one){f'; {word}' if word else ''}",
-        figures=(step, exposed, share, *([word] if words else []), *waits),
+        figures=(step, exposed, share, *([word] if words else []), *waited),
     )
 
 
