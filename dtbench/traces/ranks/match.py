@@ -18,7 +18,7 @@ from dtbench.traces.ranks.groups import GroupEvents, find_groups, read_series
 from dtbench.traces.ranks.split import Part, Split, is_one_group, split_group
 from dtbench.traces.time.intervals import Bools, Ints
 from dtbench.traces.timeline import RankTimeline
-from dtbench.traces.who.collectives import INFERRED_PREFIX
+from dtbench.traces.who.collectives import INFERRED_PREFIX, Collective, Launch
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class MatchedGroup:
     Attributes:
         name: as torch calls it on the first rank; empty: the traces do not say.
         ranks: those that have a trace, one per column.
-        is_complete: every rank of the group has a trace.
+        is_complete: every rank of the group has a trace, and an event of the group in it.
         index: shape ``(m, len(ranks))``, index into that rank's collectives, ``ABSENT`` where its trace has no such
             event; every row has at least two.
     """
@@ -114,7 +114,7 @@ def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
                 notes.append(GroupUndecided(tuple(sorted(part.group.events)), group.name))
                 continue
             shared = (index != ABSENT).sum(axis=1) > 1
-            is_complete = part.is_clear and _is_complete(part.group, has_all_ranks=has_all_ranks)
+            is_complete = part.is_clear and _is_complete(part.group, timelines, has_all_ranks=has_all_ranks)
             if shared.any():
                 groups.append(MatchedGroup(group.name, tuple(part.group.events), is_complete, index[shared]))
             if group.size != 1:
@@ -143,12 +143,33 @@ def _has_all_ranks(timelines: Sequence[RankTimeline]) -> bool:
     return size > 0 and not find_absent(ranks, max(size, len(ranks)))
 
 
-def _is_complete(group: GroupEvents, *, has_all_ranks: bool) -> bool:
+def _is_complete(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_all_ranks: bool) -> bool:
+    """Tell whether every rank of a group has events of it.
+
+    Where the traces do not say its ranks nor their number, no other may have lost its own.
+    """
     if group.ranks:
         return set(group.ranks) <= set(group.events)
     if group.size is not None:
         return len(group.events) == group.size
-    return has_all_ranks
+    return has_all_ranks and not any(
+        timeline.rank not in group.events and _may_be_of(timeline, group, timelines) for timeline in timelines
+    )
+
+
+def _may_be_of(timeline: RankTimeline, group: GroupEvents, timelines: Sequence[RankTimeline]) -> bool:
+    """Tell whether a rank without events of a group may have lost them: it launched such, or shows no communication."""
+    by_rank = {one.rank: one.collectives for one in timelines}
+    operations = {by_rank[rank][event].operation for rank, own in group.events.items() for event in own.tolist()}
+    issued: Sequence[Launch | Collective] = (
+        *timeline.unseen,
+        *(one for one in timeline.collectives if one.is_span_missing),
+    )
+    return not any(one.is_seen for one in timeline.collectives) or any(
+        (not one.group or not group.name or one.group == group.name)
+        and (one.operation is None or None in operations or one.operation in operations)
+        for one in issued
+    )
 
 
 def _line_up(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Ints:

@@ -14,6 +14,7 @@ from dtbench.traces.notes.job import GroupUndecided
 from dtbench.traces.notes.note import say_notes
 from dtbench.traces.ranks.align import ABSENT
 from dtbench.traces.ranks.match import match_collectives
+from dtbench.traces.who.collectives import Launch
 from tests.traces.ranks.conftest import SOME_DAY_NS
 
 FEW = settings(max_examples=25, deadline=None)
@@ -115,6 +116,20 @@ def test_a_rank_without_a_trace_leaves_its_groups_incomplete(jobs: Any) -> None:
     for lost in (0, 3):
         unnamed = jobs.generate(jobs.job(is_named=False)).timelines
         assert not any(match.is_whole for match in match_collectives([one for one in unnamed if one.rank != lost]))
+
+
+@pytest.mark.parametrize(
+    ("launched", "is_whole"), [(Operation.ALL_REDUCE, False), (None, False), (Operation.ALL_GATHER, True), ("", False)]
+)
+def test_a_rank_that_may_have_lost_its_events_leaves_a_group_of_which_no_trace_says_the_ranks_incomplete(
+    jobs: Any, launched: Any, is_whole: bool
+) -> None:
+    """It launched an operation of the group and was not seen to run it, or (empty) shows no communication at all."""
+    *others, lost = jobs.generate(jobs.job(is_named=False, is_periodic=True)).timelines
+    kept = [replace(lost.collectives[0], group="own", group_ranks=(3,), group_size=1)] if launched != "" else []
+    unseen = () if launched == "" else (Launch(launched, "", None, SOME_DAY_NS, SOME_DAY_NS + 5_000),)
+    matches = match_collectives([*others, jobs.timeline(3, kept, world_size=4, unseen=unseen)])
+    assert [match.is_whole for match in matches] == [is_whole] * 40
 
 
 def test_one_rank_matches_nothing(jobs: Any) -> None:
