@@ -44,8 +44,26 @@ def test_what_is_launched_after_the_last_mark_is_of_no_step(draw: Callable[..., 
 def test_what_is_launched_after_the_last_range_is_of_it_where_ranges_end_early(draw: Callable[..., Path]) -> None:
     """What is launched between two of them is of the step before, too."""
     apart = COPIED_EARLY.replace("ProfilerStep#3", "some_range").replace("|=========      ", "|=======        ")
+    apart += """call cudaLaunchKernel            @1  |        x                             |
+    kernel memset                     @30 |         x                            |
+    """
     (one,) = analyze_traces([draw(apart)]).analyses
     assert [(step.start_ns, step.end_ns) for step in one.timeline.steps] == [(1000, 14000), (14000, 38000)]
+
+
+def test_what_is_launched_after_the_last_range_is_of_no_step_where_nothing_is_launched_between_short_ones(
+    draw: Callable[..., Path],
+) -> None:
+    """Ranges of a host that only launches are so short that what a profiler does between two is a part of them."""
+    apart = """
+    step ProfilerStep#1               @1  |==                        |
+    step ProfilerStep#2               @1  |    ==                    |
+    step some_range                   @1  |        ==                |
+    call cudaLaunchKernel             @1  |a   b   d                 |
+    kernel gemm                       @7  | aaaaaaa bbbbbbb ddddddddd|
+    """
+    (one,) = analyze_traces([draw(apart)]).analyses
+    assert [(step.start_ns, step.end_ns) for step in one.timeline.steps] == [(1000, 9000), (9000, 17000)]
 
 
 @pytest.mark.parametrize("early", [True, False])

@@ -9,7 +9,7 @@ import numpy as np
 
 from dtbench.base.ranges import REGION_PREFIX, STEP_PREFIX, WAIT_PREFIX
 from dtbench.traces.host.steps import Step
-from dtbench.traces.kinds.categories import CALLS, DEVICE_RANGE
+from dtbench.traces.kinds.categories import CALLS, DEVICE_RANGE, OPERATOR
 from dtbench.traces.kinds.operators import is_issue, is_wait_tensor
 from dtbench.traces.reader.header import PROFILERS
 from dtbench.traces.time.coverage import Window
@@ -21,8 +21,7 @@ MOST_SPANS: Final = 24
 
 _LEAST: Final = 100  # part of a step, 1 over this, that is worth keeping
 _ANY_HASH: Final = re.compile(r"\b(?=\w*\d)(?=\w*[a-z])\w{16,}\b")
-_OPERATOR: Final = "cpu_op"
-_ON_THREADS: Final = (_OPERATOR, "user_annotation")
+_ON_THREADS: Final = (OPERATOR, "user_annotation")
 _OVERHEAD: Final = "overhead"
 _OF_PROFILER: Final = re.compile("Buffer Flush|Instrumentation|Resource|Activity Buffer Request|UVM Activity Init")
 """Kineto's names of CUPTI's overhead (``CUpti_ActivityOverheadKind``); the others load and compile kernels."""
@@ -77,7 +76,7 @@ def find_host_work(trace: Trace, steps: Sequence[Step]) -> tuple[HostStep, ...]:
     issues = np.flatnonzero(trace.is_named(_stands_still) & trace.is_one_of(_ON_THREADS))
     issues = issues[np.argsort(trace.start_ns[issues], kind="stable")]
     spell = _spell_names(trace)
-    operators = np.flatnonzero(trace.is_one_of((_OPERATOR,)))
+    operators = np.flatnonzero(trace.is_one_of((OPERATOR,)))
     operators = operators[np.argsort(trace.start_ns[operators], kind="stable")]
     read = [_read_step(trace, spell, (events, issues), step, threads.get(step.host.start_ns)) for step in steps]
     told = {name for _, longest in read for name in longest}
@@ -95,7 +94,7 @@ def find_host_work(trace: Trace, steps: Sequence[Step]) -> tuple[HostStep, ...]:
 
 def _find_overhead(trace: Trace) -> Ints:
     """Return what Kineto calls overhead and no thread did anything beside: it does not say which thread that held."""
-    shown = trace.is_one_of((_OPERATOR, *CALLS))
+    shown = trace.is_one_of((OPERATOR, *CALLS))
     moments_ns = np.sort(np.concatenate((trace.start_ns[shown], trace.end_ns[shown])))
     events = np.flatnonzero(trace.is_one_of((_OVERHEAD,)))
     until = np.searchsorted(moments_ns, trace.end_ns[events], side="left")
@@ -131,7 +130,7 @@ def _read_step(
     step_ns = step.host.end_ns - step.host.start_ns
     longest = np.argsort(-lengths, kind="stable")[:MOST_SPANS]
     told = {*spell(mine[longest[lengths[longest] * _LEAST >= step_ns]])}
-    columns = (starts_ns, ends_ns, trace.is_one_of((_OPERATOR,))[mine])
+    columns = (starts_ns, ends_ns, trace.is_one_of((OPERATOR,))[mine])
     spans = [
         HostSpan(name, start_ns, end_ns, is_operator)
         for name, start_ns, end_ns, is_operator in zip(spell(mine), *(one.tolist() for one in columns), strict=True)

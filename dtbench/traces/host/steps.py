@@ -18,7 +18,7 @@ from dtbench.base.ranges import REGION_PREFIX, STEP_PREFIX
 from dtbench.base.vocabulary import Kind
 from dtbench.traces.host.correlate import Link, find_links
 from dtbench.traces.host.nesting import Nesting
-from dtbench.traces.kinds.categories import DEVICE_CATEGORIES, DEVICE_RANGE
+from dtbench.traces.kinds.categories import DEVICE_CATEGORIES, DEVICE_RANGE, OPERATOR
 from dtbench.traces.time.coverage import Window
 from dtbench.traces.time.intervals import Intervals, Ints, unite, unite_all
 from dtbench.traces.trace import Trace
@@ -99,7 +99,7 @@ def find_cpu_hosts(trace: Trace, ranges: list[tuple[int, Window]]) -> list[Windo
     """
     if _is_ours(trace):
         return [window for _, window in ranges]
-    filled = _fill_skipped(ranges)
+    filled = _fill_skipped(ranges, np.sort(trace.start_ns[trace.is_one_of((OPERATOR,))]))
     return [host for (number, _), host in zip(filled, _tile(filled), strict=True) if number is not None]
 
 
@@ -108,12 +108,12 @@ def _is_ours(trace: Trace) -> bool:
     return any(name.startswith(REGION_PREFIX) for name in trace.names)
 
 
-def _fill_skipped(ranges: list[tuple[int, Window]]) -> list[tuple[int | None, Window]]:
+def _fill_skipped(ranges: list[tuple[int, Window]], work_ns: Ints) -> list[tuple[int | None, Window]]:
     """Put a range without a number where those of steps are missing, so that the step before them ends with its own.
 
     Not where a step's range does not run to the next one's: what is done between them is of the step before.
     """
-    if not _are_tiled(ranges):
+    if not _are_tiled(ranges, work_ns):
         return [*ranges]
     pairs = list(pairwise(ranges))
     filled: list[tuple[int | None, Window]] = [*ranges[:1]]
@@ -124,12 +124,21 @@ def _fill_skipped(ranges: list[tuple[int, Window]]) -> list[tuple[int | None, Wi
     return filled
 
 
-def _are_tiled(ranges: Sequence[tuple[int, Window]]) -> bool:
-    """Tell whether each step's range runs to the next one's."""
-    pairs = pairwise(ranges)
-    apart_ns = [after.start_ns - one.end_ns for (first, one), (second, after) in pairs if second == first + 1]
+def _are_tiled(ranges: Sequence[tuple[int, Window]], work_ns: Ints) -> bool:
+    """Tell whether each step's range runs to the next one's: they hardly lie apart, or nothing is done between them.
+
+    Args:
+        ranges: as from ``find_host_ranges``.
+        work_ns: rising, when what is done was launched, or began on a CPU.
+    """
     longest_ns = max((window.length_ns for _, window in ranges), default=0)
-    return max(apart_ns, default=0) <= _APART * longest_ns
+    apart = [
+        (one.end_ns, after.start_ns)
+        for (first, one), (second, after) in pairwise(ranges)
+        if second == first + 1 and after.start_ns - one.end_ns > _APART * longest_ns
+    ]
+    done = work_ns.searchsorted(np.array(apart, dtype=np.int64).reshape(-1, 2))
+    return bool(np.all(done[:, 0] == done[:, 1]))
 
 
 def cpu_steps(ranges: list[tuple[int, Window]], hosts: Sequence[Window], last_ends_ns: Sequence[int]) -> list[Step]:
@@ -166,12 +175,12 @@ def device_steps(
         end_ns: end of the trace.
         main_lane: the lane with most compute; None: nothing computes.
     """
-    filled = [*ranges] if _is_ours(trace) else _fill_skipped(ranges)
     launched = np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))
     launched = launched[nesting.launch[launched] != launched]
     launched_at = nesting.launch_ns(launched)
     order = np.argsort(launched_at, kind="stable")
     launched, launched_at = launched[order], launched_at[order]
+    filled = [*ranges] if _is_ours(trace) else _fill_skipped(ranges, launched_at)
     starts_ns, is_main = trace.start_ns[launched], trace.lane[launched] == (-1 if main_lane is None else main_lane)
     worked_until_ns = np.maximum.accumulate(np.where(is_main, trace.end_ns[launched], np.iinfo(np.int64).min))
     boundaries: list[int] = []
@@ -182,7 +191,7 @@ def device_steps(
         after = begun_ns[begun_ns >= worked_until_ns[first - 1]] if first else begun_ns
         return int((after if len(after) else begun_ns).min(initial=following))
 
-    if filled and _are_tiled(ranges) and not _is_ours(trace):
+    if filled and _are_tiled(ranges, launched_at) and not _is_ours(trace):
         end_ns = find_first(int(launched_at.searchsorted(filled[-1][1].end_ns)), len(launched_at), end_ns)
     for _, host in reversed(filled):
         first, beyond = np.searchsorted(launched_at, (host.start_ns, host.end_ns)).tolist()

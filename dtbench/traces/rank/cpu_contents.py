@@ -23,6 +23,7 @@ from dtbench.traces.cpu.waits import find_cpu_waits, tell_waits
 from dtbench.traces.device.lost_kernels import find_cut
 from dtbench.traces.host.nesting import find_nesting
 from dtbench.traces.host.steps import Step, cpu_steps, find_cpu_hosts, find_extent, find_host_ranges
+from dtbench.traces.kinds.categories import OPERATOR
 from dtbench.traces.kinds.operators import Role, cpu_role
 from dtbench.traces.rank.contents import Contents
 from dtbench.traces.time.coverage import Window, window_borders
@@ -93,7 +94,7 @@ def _find_recorded(trace: Trace, steps: Sequence[Step]) -> Intervals | None:
     where operators were not asked for. What lies outside of steps is known where all steps are.
     """
     threads = np.isin(trace.lane, list(model_lanes(trace)))
-    starts_ns = np.sort(trace.start_ns[threads & trace.is_one_of(("cpu_op",))])
+    starts_ns = np.sort(trace.start_ns[threads & trace.is_one_of((OPERATOR,))])
     windows = [step.window for step in steps]
     first, beyond = np.searchsorted(starts_ns, window_borders(windows)).T
     known = [window for window, is_known in zip(windows, (beyond > first).tolist(), strict=True) if is_known]
