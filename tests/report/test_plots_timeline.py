@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 import dtbench
 from dtbench.base.errors import StoreError, TraceError
-from dtbench.report.plots.names import figure_png, plot_timeline
+from dtbench.report.plots.names import Limits, figure_png, plot_timeline
 from dtbench.report.plots.timeline import MOST_LANES, MOST_RANKS, merge_spans
 from dtbench.traces.spans import EXPOSED, SPANS
 
@@ -175,10 +175,10 @@ def test_a_step_without_a_span_of_communication_says_that_none_was_seen() -> Non
 def test_the_axis_names_a_clock_only_where_the_ranks_share_one_and_ranks_that_are_not_drawn_are_named() -> None:
     spans = table([span(rank, "7", "compute", 0, 10) for rank in (0, 1, 2)], SPANS.dtypes)
     nothing = table([], EXPOSED.dtypes)
-    shared = plot_timeline(spans, nothing, 7, every=(0, 1, 2))
+    shared = plot_timeline(spans, nothing, 7, limits=Limits(every=(0, 1, 2)))
     assert shared.axes[0].get_xlabel() == "ms, on the clock that the ranks share"
     assert "nothing is known" not in title(shared)
-    apart = plot_timeline(spans, nothing, 7, apart=(2,), every=(0, 1, 2, 3))
+    apart = plot_timeline(spans, nothing, 7, limits=Limits(apart=(2,), every=(0, 1, 2, 3)))
     said = (
         "ms, on the clock that ranks 0-1 share; rank 2 from its own start: where it lies beside the others says nothing"
     )
@@ -188,6 +188,46 @@ def test_the_axis_names_a_clock_only_where_the_ranks_share_one_and_ranks_that_ar
         "rank 2 (own clock)  exposed",
     ]
     assert title(apart).endswith("; of rank 3 nothing is known to be of it")
-    two = plot_timeline(spans[spans["rank"] < 2], nothing, 7, apart=(1,))
+    two = plot_timeline(spans[spans["rank"] < 2], nothing, 7, limits=Limits(apart=(1,)))
     assert "share" not in two.axes[0].get_xlabel()
     assert plot_timeline(spans[spans["rank"] == 0], nothing, 7).axes[0].get_xlabel() == "ms"
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ((), "500 us of communication exposed per rank, most of it layers.0's reduce-scatter"),
+        ((0,), "at least 500 us of communication exposed per rank: 2 collectives were launched and not seen to run"),
+        (
+            (2,),
+            "how much of the communication was exposed is not known: 2 collectives were launched and not seen to run",
+        ),
+        ((0, 1, 2), "no communication was seen: 6 collectives were launched and not seen to run"),
+    ],
+)
+def test_what_was_launched_and_not_seen_to_run_is_not_called_hidden_nor_less_than_another(
+    tmp_path: Path, lost: tuple[int, ...], said: str
+) -> None:
+    for rank in (0, 1):
+        trace = json.loads((RECORDED / "one_hardware_queue" / "queue8" / f"rank{rank}.json").read_text())
+        kernels = [one for one in trace["traceEvents"] if one.get("cat") == "kernel" and "nccl" in one["name"]]
+        gone = [kernels[place] for place in lost]
+        trace["traceEvents"] = [one for one in trace["traceEvents"] if one not in gone]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    traces = dtbench.read_trace(tmp_path)
+    assert title(traces.plot_timeline()) == f"Step 1: {said}"
+    notes = json.loads(traces.timeline().to_json())["notes"]
+    assert any("launched and not seen to run" in note for note in notes) is bool(lost)
+    if lost == (0,):
+        assert title(traces.plot_owners()) == "not judged: 2 collectives were launched and not seen to run"
+
+
+def test_pictures_of_traces_of_two_jobs_say_as_the_text_that_no_owner_is_told(tmp_path: Path) -> None:
+    for rank, kind in enumerate(("ddp", "fsdp2")):
+        shutil.copy(RECORDED / "two_ranks_one_gpu" / kind / f"rank{rank}.json.gz", tmp_path)
+    traces = dtbench.read_trace(tmp_path)
+    said = title(traces.plot_owners())
+    assert said.endswith("of one job: why time is exposed and who waits is not said")
+    assert str(traces).startswith(said)
+    assert "most of it" not in title(traces.plot_timeline())
+    assert title(traces.plot_timeline()).endswith("; the traces are not all, or not surely, of one job")

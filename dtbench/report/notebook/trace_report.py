@@ -10,11 +10,9 @@ from dtbench.base.errors import TraceError
 from dtbench.report.page.run_tables import OWNERS, OwnedRows
 from dtbench.report.page.trace_page import traces_page
 from dtbench.report.render.html import page_html
-from dtbench.report.words.doubts import say_doubts
-from dtbench.report.words.trace_words import answer_lines, answer_notes, remark_lines
+from dtbench.report.words.trace_words import answer_lines, answer_notes, remark_lines, why_not_judged
 from dtbench.report.words.visible import spell_controls
 from dtbench.runs.cell.summarize_overlap import keep_known
-from dtbench.runs.representative import doubt_steps, read_steps_of_traces
 from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.collective_table import COLLECTIVES
@@ -105,8 +103,8 @@ class TraceReport:
         return plot_overlap(self.overlap, self._doubts())
 
     def _doubts(self) -> dict[str, str]:
-        """Say why its steps may stand for no others, as pictures ask for it; empty: nothing speaks against them."""
-        said = say_doubts(tuple(doubt_steps(read_steps_of_traces(self.traces.analyses))))
+        """Say why no owner is told to have most of it, as pictures ask for it; empty: nothing speaks against it."""
+        said = why_not_judged(self.traces)
         return {} if said is None else {"": said}
 
     def plot_timeline(self, step: int | None = None) -> "Figure":
@@ -145,7 +143,7 @@ def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":
     Raises:
         TraceError: a trace is gone, or there is no such step.
     """
-    from dtbench.report.plots.names import plot_timeline
+    from dtbench.report.plots.names import Limits, plot_timeline
     from dtbench.traces.spans import EXPOSED, SPANS, STAGE_WORK, StepRange, collect_spans
 
     shown = _typical_step(OVERLAP.tabulate(traces.analyses)) if step is None else step
@@ -155,8 +153,12 @@ def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":
         EXPOSED.tabulate(spans),
         shown,
         STAGE_WORK.tabulate(spans),
-        apart={one.rank for one in spans.ranks if not one.place.is_aligned},
-        every=traces.every_rank,
+        Limits(
+            apart={one.rank for one in spans.ranks if not one.place.is_aligned},
+            every=traces.every_rank,
+            unseen=spans.unseen,
+            is_one_job=traces.over_ranks.is_one_job,
+        ),
     )
 
 

@@ -11,11 +11,12 @@ from dtbench.report.plots.stages import plot_stage_memory, plot_stages
 from dtbench.report.plots.steps import plot_step_distribution, plot_step_times
 from dtbench.report.plots.sweep import plot_sweep
 from dtbench.report.plots.sweep_map import plot_sweep_map
-from dtbench.report.plots.timeline import plot_timeline
+from dtbench.report.plots.timeline import Limits, plot_timeline
 
 __all__ = [
     "MOST_CELLS",
     "MOST_RANKS",
+    "Limits",
     "figure_png",
     "plot_comparison",
     "plot_exposed_owners",

@@ -17,7 +17,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtbench.base.units import NS_PER_MS, format_ns, name_ranks
+from dtbench.base.units import NS_PER_MS, count_things, format_ns, name_ranks
 from dtbench.base.vocabulary import Kind, Operation
 from dtbench.report.plots.drawing import (
     EDGE,
@@ -55,14 +55,29 @@ _LABEL_FITS = 0.06
 _NUMBER_FITS = 0.006
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What the tables of a step do not tell of it.
+
+    Attributes:
+        apart: ranks that are drawn from their own start, because their clocks cannot be compared with the others'.
+        every: ranks that there are, of some of which nothing may be drawn; empty: those that are.
+        unseen: collectives that may have run in the step, and were launched and not seen to run.
+        is_one_job: the traces are surely of one; else nothing is said over ranks.
+    """
+
+    apart: Collection[int] = ()
+    every: Collection[int] = ()
+    unseen: int = 0
+    is_one_job: bool = True
+
+
 def plot_timeline(
     spans: pd.DataFrame,
     exposed: pd.DataFrame,
     step: int,
     stage_work: pd.DataFrame | None = None,
-    *,
-    apart: Collection[int] = (),
-    every: Collection[int] = (),
+    limits: Limits | None = None,
 ) -> Figure:
     """Draw one step: lanes from above as ranks name them, communication that ran alone marked below each rank.
 
@@ -72,9 +87,10 @@ def plot_timeline(
         step: the step that is drawn; spans that start in another are left out.
         stage_work: columns as in the table ``stage_work``, of the same ranks: each stage of a pipeline
             has a row above the lanes of its rank; None: no pipeline.
-        apart: ranks that are drawn from their own start, because their clocks cannot be compared with the others'.
-        every: ranks that there are, of some of which nothing may be drawn; left out: those that are.
+        limits: what the tables do not tell of it; None: nothing limits what they show.
     """
+    limits = limits or Limits()
+    apart = limits.apart
     mine, alone = spans[spans["step"] == step], exposed[exposed["step"] == step]
     stages = stage_work[stage_work["step"] == step] if stage_work is not None else None
     if mine.empty:
@@ -102,9 +118,9 @@ def plot_timeline(
     axes.set_xlim(0, window[1] / NS_PER_MS)
     axes.set_xlabel(_describe_clock(ranks[:MOST_RANKS], apart), fontsize=8)
     more = f"; ranks {ranks[0]} to {ranks[MOST_RANKS - 1]} of {len(ranks)}" if len(ranks) > MOST_RANKS else ""
-    lacking = sorted(set(every) - set(ranks))
+    lacking = sorted(set(limits.every) - set(ranks))
     more += f"; of {name_ranks(lacking)} nothing is known to be of it" if lacking else ""
-    set_finding(axes, _finding(mine, alone, step) + more)
+    set_finding(axes, f"Step {step}: {_finding(mine, alone, limits)}{more}")
     done = set() if stages is None else set(stages["action"])
     parts = (*_PARTS.values(), _EXPOSED, *(part for action, part in _STAGE_PARTS.items() if action in done))
     handles = [legend_patch(part, part.name) for part in parts]
@@ -210,26 +226,32 @@ def merge_spans(starts_ns: np.ndarray, ends_ns: np.ndarray, finest_ns: float) ->
     return np.array(pieces, dtype=np.int64).reshape(-1, 2)
 
 
-def _finding(spans: pd.DataFrame, exposed: pd.DataFrame, step: int) -> str:
-    ranks = spans["rank"].nunique()
+def _finding(spans: pd.DataFrame, exposed: pd.DataFrame, limits: Limits) -> str:
     total_ns = int((exposed["end_ns"] - exposed["start_ns"]).sum())
-    if not (spans["kind"] == Kind.COMM.value).any():
-        return f"Step {step}: no communication was seen"
     comm = spans[spans["kind"] == Kind.COMM.value]
-    is_whole = not comm["exposed_ns"].isna().any()
+    why = f": {_unseen_words(limits.unseen)}" if limits.unseen else ""
+    if comm.empty:
+        return f"no communication was seen{why}"
+    is_whole = not limits.unseen and not comm["exposed_ns"].isna().any()
     if not total_ns:
-        known = (
+        return (
             "all communication overlapped with compute"
             if is_whole
-            else "how much of the communication was exposed is not known"
+            else f"how much of the communication was exposed is not known{why}"
         )
-        return f"Step {step}: {known}"
+    ranks = spans["rank"].nunique()
     per_rank = " per rank" if ranks > 1 else ""
     least = "" if is_whole else "at least "
-    words = f"Step {step}: {least}{format_ns(total_ns / ranks)} of communication exposed{per_rank}"
+    words = f"{least}{format_ns(total_ns / ranks)} of communication exposed{per_rank}"
+    if limits.unseen or not limits.is_one_job:
+        return f"{words}{why}{'' if limits.is_one_job else '; the traces are not all, or not surely, of one job'}"
     by_owner = comm.groupby(["owner", "operation"])["exposed_ns"].sum()
     owner, operation = _words(by_owner.idxmax())
     return f"{words}, most of it {name_collective(owner or None, Operation(operation) if operation else None)}"
+
+
+def _unseen_words(unseen: int) -> str:
+    return f"{count_things(unseen, 'collective')} {'was' if unseen == 1 else 'were'} launched and not seen to run"
 
 
 def _words(key: object) -> Sequence[str]:

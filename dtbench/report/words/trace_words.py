@@ -17,7 +17,7 @@ from dtbench.base.units import (
 from dtbench.base.vocabulary import Cause, MissingInput, Purpose
 from dtbench.report.words.advice import Advice, Loss, advise, is_bubble_least, of_traces
 from dtbench.report.words.causes import MISSING_WORDS, describe_exposed_owner, describe_leading, find_leading
-from dtbench.report.words.doubts import UNSEEN_CONSUMER, doubt_lines
+from dtbench.report.words.doubts import UNSEEN_CONSUMER, doubt_lines, say_doubts
 from dtbench.report.words.knobs import describe_traces
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
 from dtbench.runs.representative import doubt_steps, read_steps_of_traces
@@ -50,6 +50,10 @@ _UNTIED: Final = {
     "ambiguous": "with several launches",
     "without_operator": "launched outside any operator",
 }
+
+_NOT_ONE_JOB: Final = (
+    "these traces are not all, or not surely, of one job: why time is exposed and who waits is not said"
+)
 
 _MUCH_BESIDE: Final = 0.05
 """Part of a wait from which compute beside it is told: copies into buffers on other streams take less."""
@@ -85,9 +89,8 @@ def _left_out_lines(traces: TraceSet) -> tuple[str, ...]:
 def _lines_of_kept(traces: TraceSet, spell: Callable[[Advice], str]) -> tuple[str, ...]:
     mean = average(traces.analyses)
     if not traces.over_ranks.is_one_job:
-        doubt = "these traces are not all, or not surely, of one job: why time is exposed and who waits is not said"
         means = f"{_time_words(traces, mean)}{_exposed_words(traces, mean, ())}"
-        return (f"{doubt}; see the notes", f"{means}, a mean over all of them", _basis_words(traces, mean))
+        return (f"{_NOT_ONE_JOB}; see the notes", f"{means}, a mean over all of them", _basis_words(traces, mean))
     doubts = tuple(doubt_steps(read_steps_of_traces(traces.analyses)))
     owners = () if doubts else traces.owners
     return (
@@ -232,6 +235,18 @@ def advise_traces(traces: TraceSet) -> list[Advice]:
 def has_findings(traces: TraceSet) -> bool:
     """Tell whether causes are findings: traces are surely of one job, and their steps stand for each other."""
     return traces.over_ranks.is_one_job and not any(doubt_steps(read_steps_of_traces(traces.analyses)))
+
+
+def why_not_judged(traces: TraceSet) -> str | None:
+    """Say in a clause why no owner is told to have most of what is exposed; None: nothing speaks against it."""
+    if not traces.over_ranks.is_one_job:
+        return _NOT_ONE_JOB
+    said = say_doubts(tuple(doubt_steps(read_steps_of_traces(traces.analyses))))
+    lost = average(traces.analyses).lost if traces.analyses else 0
+    if said is None and lost:
+        were = "was" if lost == 1 else "were"
+        return f"not judged: {count_things(lost, 'collective')} {were} launched and not seen to run"
+    return said
 
 
 def advise_losses(traces: TraceSet, losses: Sequence[Loss], lead: Loss | None = None) -> list[Advice]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dtbench.base.units import format_ns, name_ranges, name_ranks
+from dtbench.base.units import count_things, format_ns, name_ranges, name_ranks
 from dtbench.traces.notes.note import Note, OfRanks
 
 
@@ -55,6 +55,18 @@ class ShortestNotDrawn(Note):
         which = f"those of {format_ns(self.longest_ns)} and shorter"
         what = f"{self.left_out} of {self.spans} spans of compute and copies"
         return f"{what}, {which}, are not drawn; they are in every number"
+
+
+@dataclass(frozen=True)
+class UnseenNotDrawn(OfRanks):
+    """Collectives that were launched and not seen to run, so that nothing of them can be drawn."""
+
+    collectives: int
+
+    def _words(self) -> str:
+        were, they_are = ("was", "it is") if self.collectives == 1 else ("were", "they are")
+        what = f"{count_things(self.collectives, 'collective')} {were} launched and not seen to run"
+        return f"{what}; {they_are} not drawn, and what is drawn as communication and as exposed is so much at least"
 
 
 @dataclass(frozen=True)

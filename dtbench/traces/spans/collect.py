@@ -16,8 +16,8 @@ from dtbench.base.errors import TraceError
 from dtbench.base.units import name_ranges
 from dtbench.traces.garbage import without_collection
 from dtbench.traces.job.trace_set import TraceSet
-from dtbench.traces.notes.note import Note
-from dtbench.traces.notes.spans import NotDrawn, NoTraceDrawn, ShortestNotDrawn, SomeStepsDrawn
+from dtbench.traces.notes.note import Note, join_ranks
+from dtbench.traces.notes.spans import NotDrawn, NoTraceDrawn, ShortestNotDrawn, SomeStepsDrawn, UnseenNotDrawn
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.rank.file import TraceFile, read_parts
 from dtbench.traces.spans.place import Place, place_ranks
@@ -76,6 +76,13 @@ class RankSpans:
         timeline = self.analysis.timeline
         return [(timeline.step_numbers[index], timeline.steps[index]) for index in self.steps]
 
+    @property
+    def unseen(self) -> int:
+        """Count the collectives that may have run in what is drawn, and were launched and not seen to run."""
+        steps = self.analysis.steps
+        elsewhere = sum(step.lost for index, step in enumerate(steps) if index not in self.steps)
+        return max(0, self.analysis.unseen - elsewhere)
+
     def __len__(self) -> int:
         return len(self.work) + len(self.collectives)
 
@@ -99,6 +106,11 @@ class JobSpans:
     shown: tuple[int, ...]
     matches: Mapping[tuple[int, int], int]
     notes: tuple[Note, ...]
+
+    @property
+    def unseen(self) -> int:
+        """Count the collectives of all its ranks that may have run in what is drawn, and were not seen to."""
+        return sum(one.unseen for one in self.ranks)
 
 
 @dataclass(frozen=True)
@@ -232,13 +244,15 @@ def _put_together(
 ) -> JobSpans:
     windows = {rank.analysis.rank: rank.window_of(_places_of(rank.analysis, shown)) for rank in ranks}
     places, origin_ns, place_notes = place_ranks(windows, traces.over_ranks)
+    drawn = tuple(_draw_rank(rank, windows[rank.analysis.rank], places, shown) for rank in ranks)
+    unseen = join_ranks(UnseenNotDrawn((one.rank,), one.unseen) for one in drawn if one.unseen)
     return JobSpans(
-        ranks=tuple(_draw_rank(rank, windows[rank.analysis.rank], places, shown) for rank in ranks),
+        ranks=drawn,
         origin_ns=origin_ns,
         steps=tuple(every),
         shown=tuple(shown),
         matches=_number_matches(traces),
-        notes=(*notes, *place_notes),
+        notes=(*notes, *place_notes, *unseen),
     )
 
 
