@@ -144,3 +144,9 @@ def test_a_pipelines_bubble_is_what_its_stages_stood_still_for_and_nothing_else(
     )
     told = dict(lead_waits(make_ddp(update={"purposes": (pipeline,), "owners": owners})))
     assert told["pipeline bubble"] == said  # of 152 ms
+    none = [
+        row.model_copy(update={"cause": unlike, "skew_wait_ns": ns})
+        for row, ns in zip(owners, (1, waited_ns, 1), strict=True)
+    ]
+    told = dict(lead_waits(make_ddp(update={"purposes": (pipeline,), "owners": tuple(none[:2])})))
+    assert told["pipeline bubble"].startswith("n/a: none was seen" if waited_ns is None else "0 ns per step")

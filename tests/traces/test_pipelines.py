@@ -293,6 +293,16 @@ def test_what_one_rank_lost_and_its_peer_shows_makes_bounds_of_its_times(
         assert one.unseen == (24 if one.rank in lossy else 0)  # of 12 a step
 
 
+def test_a_bubble_of_which_none_was_seen_is_no_zero_where_sends_are_lost(pipelines: Path, tmp_path: Path) -> None:
+    for rank in range(2):
+        trace = json.loads(gzip.decompress((pipelines / "plain" / f"rank{rank}.json.gz").read_bytes()))
+        if not rank:
+            trace["traceEvents"] = [one for one in trace["traceEvents"] if one["name"] != "c10d::send"]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    (said,) = [line for line in answer_lines(analyze_traces([tmp_path])) if line.startswith("pipeline bubble")]
+    assert said.startswith("pipeline bubble n/a: none was seen")
+
+
 @pytest.mark.parametrize("name", SHARED)
 def test_ranks_that_share_nothing_but_sends_are_one_job(pipelines: Path, name: str) -> None:
     found = explain([analyze(pipelines / name / f"rank{rank}.json.gz") for rank in (0, 1)])

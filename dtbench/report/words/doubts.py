@@ -9,6 +9,9 @@ from dtbench.runs.representative import Doubt
 UNSEEN_CONSUMER = "not every consumer of it can be seen in the traces"
 """Why nobody knows a wait."""
 
+UNSEEN_BUBBLE = "none was seen, and of some sends and receives it is not known what they waited for"
+"""Why nobody knows a bubble of which at least zero is known."""
+
 NO_FINDING = "Whose it is and why is of these steps alone: no finding, and no advice follows from it."
 
 NOT_WHOLE = "Files of ranks are missing or do not belong together: no finding, and no advice follows from it."

@@ -15,7 +15,15 @@ from dtbench.plan.traffic.formula import find_own_purposes
 from dtbench.report.words.advice import Advice, Loss, advise, is_bubble_least, of_run
 from dtbench.report.words.causes import describe_cause, describe_leading, find_leading, name_collective
 from dtbench.report.words.cell_knobs import describe_cell
-from dtbench.report.words.doubts import NO_FINDING, NOT_ALL_OWNERS, NOT_SEEN, NOT_WHOLE, UNSEEN_CONSUMER, say_doubts
+from dtbench.report.words.doubts import (
+    NO_FINDING,
+    NOT_ALL_OWNERS,
+    NOT_SEEN,
+    NOT_WHOLE,
+    UNSEEN_BUBBLE,
+    UNSEEN_CONSUMER,
+    say_doubts,
+)
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
 from dtbench.runs.cell.cell_notes import say_taken
 from dtbench.runs.doubt_words import describe_doubt
@@ -157,6 +165,8 @@ def _bubble_sentence(cell: CellSummary, pipeline: PurposeSummary) -> str:
     part = parts.pop()
     share = fraction_of(bubble_ns, profiled_step_ns(cell)) if part == cell.part else NAN
     least = "at least " if cell.is_least or is_bubble_least([of_run(row) for row in rows]) else ""
+    if least and not bubble_ns:
+        return f"n/a: {UNSEEN_BUBBLE}"
     shown = "n/a" if math.isnan(share) else f"{least}{format_fraction(share)}"
     return f"{name_part(part)}{least}{format_ns(bubble_ns)} per step ({shown})"
 

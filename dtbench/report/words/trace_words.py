@@ -17,7 +17,7 @@ from dtbench.base.units import (
 from dtbench.base.vocabulary import Cause, MissingInput, Purpose
 from dtbench.report.words.advice import Advice, Loss, advise, is_bubble_least, of_traces
 from dtbench.report.words.causes import MISSING_WORDS, describe_exposed_owner, describe_leading, find_leading
-from dtbench.report.words.doubts import UNSEEN_CONSUMER, doubt_lines, say_doubts
+from dtbench.report.words.doubts import UNSEEN_BUBBLE, UNSEEN_CONSUMER, doubt_lines, say_doubts
 from dtbench.report.words.knobs import describe_traces
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
 from dtbench.runs.representative import doubt_steps, read_steps_of_traces
@@ -301,6 +301,8 @@ def _bubble_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
     per = "step" if mean.are_steps else "trace"
     share = format_fraction(divide(bubble_ns, mean.overlap.step_ns))
     least = "at least " if mean.lost or is_bubble_least([of_traces(row) for row in rows]) else ""
+    if least and not bubble_ns:
+        return [f"pipeline bubble n/a: {UNSEEN_BUBBLE}"]
     return [f"pipeline bubble {least}{format_ns(bubble_ns)} per {per} ({least}{share})"]
 
 
