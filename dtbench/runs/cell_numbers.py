@@ -50,9 +50,8 @@ def find_part(cell: CellSummary, name: ValueName) -> KnownPart | None:
             return find_part_of_causes(cell, Purpose(purpose))
         case ["causes", *_]:
             return find_part_of_causes(cell, None)
-        case ["exposure", estimate, *_]:
-            rows = cell.exposure.rows[:1] if cell.exposure is not None else ()
-            return next((one.part for row in rows for one in row.estimates if one.estimate == estimate), None)
+        case ["exposure", member, *_]:
+            return _find_part_of_exposure(cell, member)
         case ["stages" | "state_steps", *path]:
             return _find_part_of_state(cell, path)
         case ["purposes" | "owners" | "ranks" as group, member, field]:
@@ -95,6 +94,14 @@ def _find_part_of_field(cell: CellSummary, field: str) -> KnownPart | None:
             return cell.compilation_part
         case _:
             return None
+
+
+def _find_part_of_exposure(cell: CellSummary, member: str) -> KnownPart | None:
+    if cell.exposure is None:
+        return None
+    if member in ("serial_ns", "overlapped_ns"):
+        return cell.exposure.gain_part
+    return next((one.part for one in cell.exposure.rows[0].estimates if one.estimate == member), None)
 
 
 def _find_part_of_state(cell: CellSummary, path: Sequence[str]) -> KnownPart | None:

@@ -398,6 +398,8 @@ def _judge_estimates(cell: CellSummary) -> _Finding:
     if (unseen := say_unseen(cell)) is not None:  # the trace's is too small
         return NOT_JUDGED, unseen
     mean = cell.exposure.rows[0]
+    if (part := next((words for one in mean.estimates if (words := _spell_part(one.part))), None)) is not None:
+        return NOT_JUDGED, part
     known = [one for one in mean.estimates if not math.isnan(one.mean_ns)]
     lacking = [one.estimate for one in mean.estimates if one.estimate in VOTES and one not in known]
     told = [f"{one.estimate} {format_ns(one.mean_ns)}" for one in known]

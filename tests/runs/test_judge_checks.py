@@ -403,6 +403,22 @@ def test_estimates_agree_or_are_disputed() -> None:
     assert judge(check, PLAIN) == (NOT_JUDGED, "not estimated")
 
 
+def test_estimates_and_a_gain_that_are_of_some_ranks_or_launches_are_not_judged() -> None:
+    mean = exposed(30, 31).rows[0]
+    of_rank_0 = mean.model_copy(
+        update={"estimates": tuple(one.model_copy(update={"part": RANK_0}) for one in mean.estimates)}
+    )
+    some = exposed(30, 31).model_copy(update={"rows": (of_rank_0,)})
+    check: dict[str, object] = {"kind": "estimates", "cell": "plain"}
+    assert judge(check, change(exposure=some)) == (NOT_JUDGED, "known of rank 0 alone, of 2")
+    whole = exposed(30, 31).model_copy(update={"serial_ns": 120.0 * MS, "overlapped_ns": 100.0 * MS})
+    gain = bound("exposure.serial_ns", per="exposure.overlapped_ns", cell="plain", at_least=1.1)
+    assert judge(gain, change(exposure=whole)) == (PASSED, "1.20 x")
+    of_one = KnownPart(launches=(0,), of_launches=4, has_every_rank=False)
+    lost = whole.model_copy(update={"gain_part": of_one})
+    assert judge(gain, change(exposure=lost)) == (NOT_JUDGED, "known of launch0 alone, of 4")
+
+
 def test_an_owners_exposed_time_is_that_of_all_its_causes() -> None:
     rows = (owner("bucket 0", Cause.TAIL, 20), owner("bucket 1", Cause.TAIL, 9), owner("bucket 0", Cause.SKEW, 5))
     assert judge(bound("owners.bucket 0.exposed_ns", at_most_ms=24), change(owners=rows)) == (FAILED, "25.0 ms")

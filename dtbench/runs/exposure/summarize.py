@@ -142,7 +142,7 @@ def summarize_exposure(
             *_note_untold_gaps(of_launch),
         )
     ]
-    slowest = [_find_slowest(one) for one in read]
+    slowest = _keep_comparable([_find_slowest(one) for one in read])
     gains = [estimate_difference(blocks, Arm.SERIAL, Arm.FULL) for blocks in slowest]
     return ExposureSummary(
         rows=tuple(rows),
@@ -349,6 +349,13 @@ def _find_slowest(launch: _Read) -> tuple[Block, ...]:
         replace(of_ranks[0], step_ns=np.max([block.step_ns for block in of_ranks], axis=0))
         for of_ranks in zip(*launch.blocks.values(), strict=True)
     )
+
+
+def _keep_comparable(launches: Sequence[tuple[Block, ...]]) -> list[tuple[Block, ...]]:
+    """Return the blocks of each launch; none of one that lacks an arm of those which another has to compare."""
+    arms = [{block.arm for block in blocks} & {Arm.FULL, Arm.SERIAL} for blocks in launches]
+    every = set().union(*arms)
+    return [blocks if of_launch == every else () for blocks, of_launch in zip(launches, arms, strict=True)]
 
 
 def _median_step(launches: Sequence[Sequence[Block]], arm: Arm) -> float:

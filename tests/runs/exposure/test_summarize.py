@@ -142,6 +142,20 @@ def test_what_overlapping_gained_is_not_known_of_the_ranks_that_are_left(steps_o
     assert summarize(whole).gain_part is None
 
 
+def test_a_launch_without_the_steps_that_wait_at_once_has_no_part_in_what_overlapping_gained(
+    steps_of: Steps, launch_of: Launch
+) -> None:
+    whole = steps_of({FULL: 100, REMOVED: 80, SERIAL: 120}, 20.0, order=ABCCBA)
+    slow = steps_of({FULL: 140, REMOVED: 80}, 20.0)
+    arms = (whole, slow, whole)
+    launches = [launch_of({0: [20.0]}, {0: of_rank}, name=f"launch{index}") for index, of_rank in enumerate(arms)]
+    found = summarize(*launches)
+    assert (found.serial_ns, found.overlapped_ns) == (120 * MS, 100 * MS)
+    assert str(found.gain_part) == "launches 0, 2 alone, of 3"
+    without = summarize(launches[1])
+    assert (without.overlapped_ns, without.gain_part) == (140 * MS, None)
+
+
 def test_an_arm_that_computes_something_else_is_not_subtracted(steps_of: Steps, launch_of: Launch) -> None:
     arms = {
         0: steps_of({FULL: 100, REMOVED: 30}, 20.0, operators={REMOVED: 60}),
