@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from dtbench.base.vocabulary import Arm, Axis, DeviceKind, Estimate, Operation, Purpose
+from dtbench.plan.arms import order_blocks
 from dtbench.plan.plan import MeshAxis, Plan
 from dtbench.plan.traffic.planned import PlannedTraffic
 from dtbench.runs.summary import (
@@ -337,9 +338,8 @@ def make_run(
     return make
 
 
-def _make_arms(place: int) -> ArmSteps:
+def _make_arms(place: int, measured_steps: int) -> ArmSteps:
     step_ns = {Arm.FULL: 150_123_456 + 1_357_911 * place, Arm.REMOVED: 118_765_432, Arm.SERIAL: 163_222_111}
-    turn = (Arm.FULL, Arm.REMOVED, Arm.SERIAL, Arm.SERIAL, Arm.REMOVED, Arm.FULL)
     return ArmSteps(
         blocks=tuple(
             ArmBlock(
@@ -348,7 +348,7 @@ def _make_arms(place: int) -> ArmSteps:
                 wait_ns={Purpose.GRAD_REDUCE: (28_888_111 + 70_001 * place,) * 3} if arm is Arm.FULL else {},
                 stolen_fraction=(0.0,) * 3,
             )
-            for arm in turn
+            for arm in order_blocks(tuple(Arm), measured_steps)
         ),
         counts=tuple(ArmCount(arm=arm, operators=7, traffic=()) for arm in Arm),
     )
@@ -364,7 +364,7 @@ def add_estimates() -> Callable[[Path], None]:
             cell["scenario"]["measure"]["exposure"] = ["trace", "ablation", "wait"]
         (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
         for place, file in enumerate(sorted(folder.glob("cells/*/launch0/ranks/rank*.json"))):
-            arms = _make_arms(place).model_dump(mode="json")
+            arms = _make_arms(place, record["cells"][0]["plan"]["measured_steps"]).model_dump(mode="json")
             file.write_text(
                 json.dumps({**json.loads(file.read_text(encoding="utf-8")), "arms": arms}), encoding="utf-8"
             )

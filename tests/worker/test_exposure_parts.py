@@ -19,11 +19,11 @@ from dtbench.base.vocabulary import Arm, Axis, DeviceKind, Operation, Purpose
 from dtbench.store.records.arms import ArmCount
 from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.traffic import Traffic
-from dtbench.worker.extras.exposure.arm_loop import BLOCK_STEPS, Block, order_blocks
+from dtbench.worker.extras.exposure.arm_loop import Block
 from dtbench.worker.extras.exposure.arm_receipt import Evidence, make_arm_receipt
 from dtbench.worker.extras.exposure.backward_end import BackwardEnd
 from dtbench.worker.extras.exposure.ddp_logger import LoggedBackwards
-from dtbench.worker.extras.exposure.estimate import ArmRunner, choose_arms, record_blocks
+from dtbench.worker.extras.exposure.estimate import ArmRunner, record_blocks
 from dtbench.worker.extras.exposure.operator_count import count_operators
 from dtbench.worker.extras.exposure.wait_clock import WaitClock
 from dtbench.worker.extras.still_steps import hold_weights, sum_weights
@@ -33,22 +33,6 @@ from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.parallelize.parallelized import Sync
 
 ALL = (Arm.FULL, Arm.REMOVED, Arm.SERIAL)
-
-
-@pytest.mark.parametrize(("measured_steps", "blocks"), [(4, 4), (12, 4), (13, 6), (20, 8)])
-def test_arms_take_turns_forth_and_back(measured_steps: int, blocks: int) -> None:
-    order = order_blocks(ALL, measured_steps)
-    assert order[:6] == (*ALL, *reversed(ALL))
-    assert all(order.count(arm) == blocks for arm in ALL)
-    assert blocks * BLOCK_STEPS >= measured_steps
-
-
-def test_only_what_is_asked_for_takes_steps() -> None:
-    assert choose_arms(("trace", "ablation"), DeviceKind.CPU, waits_in_cpp=False) == ALL
-    assert choose_arms(("wait",), DeviceKind.CPU, waits_in_cpp=False) == (Arm.FULL,)
-    assert choose_arms(("wait",), DeviceKind.CPU, waits_in_cpp=True) == (Arm.FULL, Arm.REMOVED)
-    assert choose_arms(("trace", "wait"), DeviceKind.CUDA, waits_in_cpp=True) == ()
-    assert choose_arms(("trace", "ablation", "wait"), DeviceKind.CUDA, waits_in_cpp=True) == ALL
 
 
 @pytest.mark.parametrize(("device", "times_the_end"), [(DeviceKind.CPU, True), (DeviceKind.CUDA, False)])

@@ -12,6 +12,7 @@ from dtbench.base.units import name_ranks
 from dtbench.base.vocabulary import DeviceKind, Phase
 from dtbench.plan.plan import Plan
 from dtbench.runs.reading.cell_data import CellData, LaunchData
+from dtbench.runs.reading.lost_arms import find_lost_arms
 from dtbench.runs.reading.lost_stages import (
     Told,
     ask_state,
@@ -46,6 +47,7 @@ def find_lost_evidence(data: CellData, launch: LaunchData) -> Iterator[str]:
     yield from _lost_results(data, launch)
     yield from _lost_receipts(data, launch)
     yield from _lost_rounds(data, launch)
+    yield from _lost_arms(data, launch)
     yield from _lost_timings(data, launch)
     yield from _lost_accounts(launch)
     yield from (one.words for one in find_untold(launch) if one.is_lost and has_ended(launch))
@@ -95,6 +97,13 @@ def _lost_rounds(data: CellData, launch: LaunchData) -> Iterator[str]:
     if scenario is not None and scenario.state_dict is not None and has_ended(launch):
         yield from find_lost_rounds(scenario.state_dict, launch.ranks)
         yield from find_lost_steps(scenario.state_dict, launch.ranks)
+
+
+def _lost_arms(data: CellData, launch: LaunchData) -> Iterator[str]:
+    """Say which ranks of a launch that ended lost steps by which exposed communication is estimated."""
+    plan = data.cell.plan
+    if data.cell.scenario is not None and has_ended(launch):
+        yield from find_lost_arms(data.cell.scenario, plan.device, plan.measured_steps, launch.ranks)
 
 
 def _lost_timings(data: CellData, launch: LaunchData) -> list[str]:

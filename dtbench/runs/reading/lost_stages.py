@@ -92,7 +92,7 @@ def find_lost_rounds(asked: StateDict, ranks: Sequence[RankRecord]) -> Iterator[
             if _name(one.part, one.stage) == name and name not in ends
         }
         wanted = max(rounds.values(), default=0) if ends else asked.rounds
-        yield from _say_fewer(rounds, wanted, f"rounds of {name[-1]}")
+        yield from say_fewer(rounds, wanted, f"rounds of {name[-1]}")
 
 
 def find_lost_steps(asked: StateDict, ranks: Sequence[RankRecord]) -> Iterator[str]:
@@ -108,10 +108,10 @@ def find_lost_steps(asked: StateDict, ranks: Sequence[RankRecord]) -> Iterator[s
     }
     told = {rank.rank: state.steps for rank in ranks if (state := rank.extras.state_dict) is not None and state.steps}
     for what, (read, count) in wanted.items():
-        yield from _say_fewer({rank: len(read(steps)) for rank, steps in told.items()}, count, what)
+        yield from say_fewer({rank: len(read(steps)) for rank, steps in told.items()}, count, what)
 
 
-def _say_fewer(counts: Mapping[int, int], wanted: int, what: str) -> Iterator[str]:
+def say_fewer(counts: Mapping[int, int], wanted: int, what: str) -> Iterator[str]:
     """Say which ranks tell of fewer than were wanted, fewest first; ``counts``: of how many each does."""
     by_count: dict[int, list[int]] = defaultdict(list)
     for rank, count in counts.items():

@@ -12,8 +12,6 @@ Neither these steps nor their losses are in any table: with a learning rate of 0
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
-from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -30,19 +28,6 @@ from dtbench.worker.loop.train import TrainStep
 from dtbench.worker.models.batches import Batch
 from dtbench.worker.network.carrier import Carrier
 from dtbench.worker.recording.recorder import Recorder, summarize_issues
-
-BLOCK_STEPS: Final = 3
-"""Timed steps of a block."""
-
-
-def order_blocks(arms: Sequence[Arm], measured_steps: int) -> tuple[Arm, ...]:
-    """Return the arm of each block in turn: each gets about ``measured_steps`` timed steps, in four blocks at least.
-
-    >>> [arm.value for arm in order_blocks((Arm.FULL, Arm.REMOVED), 6)][:4]
-    ['full', 'removed', 'removed', 'full']
-    """
-    rounds = max(2, ceil(measured_steps / (2 * BLOCK_STEPS)))
-    return (*arms, *reversed(arms)) * rounds
 
 
 @dataclass(frozen=True)

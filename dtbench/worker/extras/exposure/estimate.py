@@ -16,9 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dtbench.base.vocabulary import Arm, DeviceKind, Purpose
 from dtbench.machine.disturbance import add_lost
+from dtbench.plan.arms import BLOCK_STEPS, choose_arms, order_blocks
 from dtbench.store.records.arms import ArmBlock, ArmSteps
 from dtbench.store.records.rank import Receipt
-from dtbench.worker.extras.exposure.arm_loop import BLOCK_STEPS, ArmLoop, Block, Witness, order_blocks
+from dtbench.worker.extras.exposure.arm_loop import ArmLoop, Block, Witness
 from dtbench.worker.extras.exposure.arm_receipt import Evidence, make_arm_receipt
 from dtbench.worker.extras.exposure.backward_end import BackwardEnd
 from dtbench.worker.extras.exposure.ddp_logger import LoggedBackwards, sampling_every_step
@@ -147,18 +148,6 @@ class ArmRunner:
                 at.recorder.begin_step()
                 watched.run(batch)
         return logged.exposed_ns(steps)
-
-
-def choose_arms(exposure: Sequence[str], device: DeviceKind, *, waits_in_cpp: bool) -> tuple[Arm, ...]:
-    """Return the arms that these estimates need, in the order in which they first take turns.
-
-    Where DDP waits in C++, waits need arm ``removed`` too: what its copies cost when there is nothing to wait for.
-    """
-    if "ablation" in exposure:
-        return (Arm.FULL, Arm.REMOVED, Arm.SERIAL)
-    if device is DeviceKind.CUDA:
-        return ()
-    return (Arm.FULL, Arm.REMOVED) if waits_in_cpp else (Arm.FULL,)
 
 
 def record_blocks(blocks: Sequence[Block], *, ends: bool) -> tuple[ArmBlock, ...]:
