@@ -54,7 +54,7 @@ def find_part(cell: CellSummary, name: ValueName) -> KnownPart | None:
             return _find_part_of_exposure(cell, member)
         case ["stages" | "state_steps", *path]:
             return _find_part_of_state(cell, path)
-        case ["purposes" | "owners" | "ranks" as group, member, field]:
+        case ["purposes" | "owners" | "ranks" | "gradient_waits" as group, member, field]:
             return _find_part_of_member(cell, group, member, field)
         case _:
             return _find_part_of_field(cell, name.path[0])
@@ -120,6 +120,8 @@ def _find_part_of_member(cell: CellSummary, group: str, member: str, field: str)
         return next((row.part for row in cell.owners if row.owner == member), cell.part)
     if group == "ranks":
         return next((row.part for row in cell.ranks if str(row.rank) == member), cell.part)
+    if group == "gradient_waits":
+        return next((row.part for row in cell.gradient_waits if row.parameter == member), None)
     is_time = field in ("comm_ns", "hidden_ns", "exposed_ns", "hidden_fraction")
     rows = (row for row in cell.purposes if row.purpose == member)
     return next((row.wait_part if field == "wait_ns" else row.part if is_time else None for row in rows), None)

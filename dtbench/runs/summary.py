@@ -154,6 +154,7 @@ class GradientWait(Record):
             lay between where that is longer.
         hidden_ns: of the collective that it waited for, overlapped with compute.
         exposed_ns: the rest of that collective; None, as hidden_ns: one was not seen to run.
+        part: over what these are medians, where no wait for it is known of some rank's step; None: of each it is.
     """
 
     parameter: str
@@ -162,6 +163,7 @@ class GradientWait(Record):
     since_issue_ns: int
     hidden_ns: IntOrNan
     exposed_ns: IntOrNan
+    part: KnownPart | None = None
 
 
 class RankBreakdown(Record):

@@ -266,14 +266,19 @@ def gradient_wait_blocks(cell: CellSummary) -> Iterator[Block]:
     rows = sorted(cell.gradient_waits, key=lambda row: -row.wait_ns)
     titles = ("its hook\nwaits", "goes on\nafter issue", "hidden", "exposed")
     times_ns = ((row.wait_ns, row.since_issue_ns, row.hidden_ns, row.exposed_ns) for row in rows)
+    marks = Marks.of(row.part for row in rows)
     rest = len(rows) - MOST_PARAMETERS
     yield Table(
         "What hooks wait for gradients of the tensor axis, medians per backward",
         (Column("gradient of"), *(Column(title, is_number=True) for title in titles)),
         [
-            (row.parameter, *(Cell(format_ns(time_ns), value=time_ns) for time_ns in of_row))
+            (
+                marks.mark(row.parameter, row.part),
+                *(Cell(format_ns(time_ns), value=time_ns) for time_ns in of_row),
+            )
             for row, of_row in zip(rows, times_ns, strict=True)
         ],
+        notes=lines(marks.lines, Tone.WARNING),
         key="gradient_waits",
         first=MOST_PARAMETERS,
         more=f"and {count_things(rest, 'parameter')} with shorter waits; --json has all",

@@ -116,7 +116,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         owners=owners,
         unknown_owners=count_unknown_owners(collectives, overlap),
         others=summarize_others(collectives, overlap),
-        gradient_waits=summarize_gradient_waits(collectives),
+        gradient_waits=summarize_gradient_waits(collectives, overlap),
         ranks=summarize_ranks(overlap),
         receipts=worst_receipts(ranks),
         warmup=worst_warmup(ranks),

@@ -7,13 +7,14 @@ from dtbench.runs.summary import DeviceIdle, GradientWait
 from dtbench.traces.who.hooked_gradients import HOOK
 
 
-def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, ...]:
+def summarize_gradient_waits(collectives: pd.DataFrame, overlap: pd.DataFrame) -> tuple[GradientWait, ...]:
     """Return one row per parameter in the order of its name: medians over ranks, launches and PROFILED steps.
 
     Empty where no gradient was an unfinished one when its hook ran, or the hook had no probe.
 
     Args:
         collectives: the table ``collectives`` of all launches; what no step issued is left out.
+        overlap: the table ``overlap`` likewise; says which steps there are: each rank has the parameter in each.
     """
     awaited = collectives[(collectives["awaited_by"] == HOOK) & collectives["step"].notna()]
     known = awaited[awaited["wait_ns"].notna()]
@@ -25,6 +26,7 @@ def summarize_gradient_waits(collectives: pd.DataFrame) -> tuple[GradientWait, .
             since_issue_ns=int((rows["first_wait_ns"] + rows["wait_ns"] - rows["issue_ns"]).median()),
             hidden_ns=_median(rows["hidden_ns"]),
             exposed_ns=_median(rows["exposed_ns"]),
+            part=find_part(rows, overlap),
         )
         for parameter, rows in known.groupby("owner")
     )
