@@ -302,7 +302,7 @@ class ProbeSummary(Record):
         raised: calls that ended in an exception, where there were most.
         total_ns: inside it, what it calls included; mean over ranks and launches.
         per_call_ns: mean over all calls; NaN where there was none.
-        branches: where branches have names.
+        branches: where branches have names, and each rank tells of each of its calls which one it took.
     """
 
     label: str

@@ -30,7 +30,9 @@ from dtbench.runs.run import summarize_run
 from dtbench.scenario.checks.values import read_value
 from dtbench.scenario.schema.ddp import OF_PLAIN_MODEL, Ddp
 from dtbench.scenario.schema.scenario import Scenario
+from dtbench.seeds.functions import GRADIENT_HOOKS, Reach
 from dtbench.store.layout import RunFolder
+from dtbench.store.records.probes import ProbedBranch, ProbedFunction, Probes
 from dtbench.store.records.rank import Receipt, ReceiptOutcome
 from dtbench.store.records.run import RunStatus
 from dtbench.store.write import write_table
@@ -132,6 +134,29 @@ def test_what_a_scenario_asks_of_every_rank_is_missed_where_none_tells_it(
     run = copy("example")
     edit(run.path / "run.json", lambda record: record["cells"][0]["scenario"]["measure"].update(asked))
     assert summarize_run(run.path).cells[0].rank_doubts == (f"launch0: {said}",)
+
+
+def test_a_rank_that_counts_calls_and_not_their_branches_lost_them() -> None:
+    (data,) = read_run_data(RESULTS / "example", cell="ddp").cells
+    (launch,) = data.launches
+    branch = ProbedBranch(name="plain", calls=4, total_ns=4)
+    told = {"file": GRADIENT_HOOKS, "name": "sync_grad_hook", "reach": Reach.DRIVEN, "raised": 0, "total_ns": 4}
+
+    def find(calls: int, *branches: ProbedBranch) -> list[str]:
+        functions = [
+            ProbedFunction.model_validate(told | {"calls": of_rank, "branches": taken})
+            for of_rank, taken in ((4, (branch,)), (calls, branches))
+        ]
+        records = []
+        for record, function in zip(launch.ranks, functions, strict=True):
+            probes = Probes(functions=(function,), unprobed=(), unlisted=(), cost_per_call_ns=500)
+            extras = record.extras.model_copy(update={"probes": probes})
+            records.append(record.model_copy(update={"extras": extras}))
+        lost = replace(launch, ranks=tuple(records))
+        return list(find_lost_evidence(replace(data, launches=(lost,)), lost))
+
+    assert find(4, branch) == find(0) == []
+    assert find(4) == ["rank 1 says nothing of which branches sync_grad_hook took"]
 
 
 def test_calls_in_the_life_of_a_model_that_ranks_do_not_tell_of_are_missed(copy: Callable[[str], RunFolder]) -> None:

@@ -31,11 +31,18 @@ def test_of_ranks_that_differ_the_fewest_and_the_most_calls_are_told_and_the_mea
 
 
 def test_a_branch_that_a_rank_never_took_counts_there_as_none() -> None:
-    taken = ProbedBranch(name="mixed", calls=3, total_ns=12)
-    (found,) = summarize_probes([probes_of(6, 90, 0, taken), probes_of(4, 30, 0)])
-    (branch,) = found.branches
-    assert (branch.name, branch.calls, branch.most_calls) == ("mixed", 0, 3)
+    plain, mixed = (ProbedBranch(name=name, calls=3, total_ns=12) for name in ("plain", "mixed"))
+    (found,) = summarize_probes([probes_of(6, 90, 0, plain, mixed), probes_of(3, 30, 0, plain)])
+    branch = next(one for one in found.branches if one.name == "mixed")
+    assert (branch.calls, branch.most_calls) == (0, 3)
     assert (branch.total_ns, branch.per_call_ns) == (6, 4.0)
+
+
+def test_branches_of_which_a_rank_tells_less_than_its_calls_are_not_known() -> None:
+    plain, mixed = (ProbedBranch(name=name, calls=3, total_ns=12) for name in ("plain", "mixed"))
+    for lost in ((), (plain,)):
+        (found,) = summarize_probes([probes_of(6, 90, 0, plain, mixed), probes_of(6, 90, 0, *lost)])
+        assert (found.calls, found.branches) == (6, ())
 
 
 def test_what_was_never_called_has_no_time_per_call() -> None:

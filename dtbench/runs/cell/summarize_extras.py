@@ -102,7 +102,8 @@ def _label(function: ProbedFunction | Unprobed) -> str:
 
 
 def _summarize(label: str, functions: Sequence[ProbedFunction]) -> ProbeSummary:
-    names = dict.fromkeys(branch.name for function in functions for branch in function.branches)
+    is_told = all(function.tells_branches for function in functions)  # a rank that lost its branches took some
+    names = dict.fromkeys(branch.name for function in functions for branch in function.branches if is_told)
     return ProbeSummary(
         label=label,
         calls=min(function.calls for function in functions),

@@ -4,7 +4,7 @@ What all ranks lack is missed as what one lacks: the plan and the scenario say w
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from dtbench.base.record import Record
@@ -27,6 +27,8 @@ from dtbench.runs.reading.untold_others import find_untold
 from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.schema.ddp import OF_PLAIN_MODEL, Ddp
 from dtbench.scenario.schema.scenario import Scenario
+from dtbench.seeds.functions import list_branches, stem_of
+from dtbench.store.records.probes import ProbedFunction
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import RunStatus
 
@@ -162,10 +164,17 @@ def _tell(record: RankRecord) -> Iterator[Told]:
     whole: dict[Told, object] = {_CANARY: extras.canary, _ARMS: extras.exposure, _FUNCTIONS: extras.probes}
     whole |= {_LIFE: extras.lifecycle, _COMPILED: record.compilation, _DEVICE: record.memory.allocated_peak_bytes}
     yield from (what for what, found in whole.items() if found is not None)
-    yield from ((*_FUNCTIONS, one.name) for one in (extras.probes.functions if extras.probes is not None else ()))
+    yield from _tell_functions(extras.probes.functions if extras.probes is not None else ())
     calls = () if extras.lifecycle is None else extras.lifecycle.calls
     yield from ((*_LIFE, _name_call(one.call)) for one in calls)
     yield from tell_state(extras.state_dict)
+
+
+def _tell_functions(functions: Sequence[ProbedFunction]) -> Iterator[Told]:
+    for one in functions:
+        yield (*_FUNCTIONS, one.name)
+        if one.tells_branches and list_branches(f"{stem_of(one.file)}.{one.name}"):
+            yield (*_FUNCTIONS, one.name, f"which branches {one.name} took")
 
 
 def _name_call(call: str) -> str:

@@ -40,6 +40,11 @@ class ProbedFunction(Record):
     callers: dict[str, Amount] = {}
     first_error: str | None = None
 
+    @property
+    def tells_branches(self) -> bool:
+        """Whether each call is among those of a branch: a call takes one, where branches have names."""
+        return sum(branch.calls for branch in self.branches) >= self.calls
+
 
 class Unprobed(Record):
     """A function that has no probe, and why; absent: the installed torch does not have it."""
