@@ -5,10 +5,9 @@ import socket
 
 from dtbench.store.layout import FORKED_VARIABLE
 from dtbench.store.records.place import find_place
-from dtbench.store.records.rank import RankRecord, Receipt
+from dtbench.store.records.rank import WARMUP_LOSSES, RankRecord, Receipt
 from dtbench.worker.loop.capture import read_profiler_receipts
 from dtbench.worker.loop.context import RankContext
-from dtbench.worker.loop.correctness import CHECKED_STEPS
 from dtbench.worker.loop.stack import Stack
 from dtbench.worker.loop.train import read_training_receipts
 from dtbench.worker.loop.training import Training
@@ -23,7 +22,7 @@ def make_record(at: RankContext, stack: Stack, training: Training) -> RankRecord
     """Return what this rank would tell if it ended now, without its extras."""
     parallel, measured = stack.parallel, training.measured
     issues, traffic = measured.issues[-1], summarize_issues(measured.issues[-1])
-    losses = [*training.warmup.losses[:CHECKED_STEPS], *measured.losses, *training.profiled.losses]
+    losses = [*training.warmup.losses[:WARMUP_LOSSES], *measured.losses, *training.profiled.losses]
     return RankRecord(
         place=find_place(at.folder),
         rank=at.rank.rank,

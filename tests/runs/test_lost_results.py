@@ -136,6 +136,19 @@ def test_what_a_scenario_asks_of_every_rank_is_missed_where_none_tells_it(
     assert summarize_run(run.path).cells[0].rank_doubts == (f"launch0: {said}",)
 
 
+@pytest.mark.parametrize(("cell", "ranks", "lost"), [("ddp", (1,), 0), ("ddp", (1,), 2), ("fsdp2_tp", (0, 1, 2, 3), 0)])
+def test_losses_of_which_some_are_lost_are_of_no_steps(
+    copy: Callable[[str], RunFolder], cell: str, ranks: tuple[int, ...], lost: int
+) -> None:
+    """Which step's each of the others is nobody knows: means of one step of this rank and the next of that are none."""
+    run = copy("example")
+    for rank in ranks:
+        edit(run.launch(cell, 0).path / "ranks" / f"rank{rank}.json", lambda record: record["losses"].pop(lost))
+    found = next(one for one in summarize_run(run.path).cells if one.name == cell)
+    assert (found.losses, found.launch_losses) == ((), ((),))
+    assert found.rank_doubts[0].endswith(f"{'tell' if len(ranks) > 1 else 'tells'} of 15 of 16 losses")
+
+
 def test_a_rank_that_counts_calls_and_not_their_branches_lost_them() -> None:
     (data,) = read_run_data(RESULTS / "example", cell="ddp").cells
     (launch,) = data.launches

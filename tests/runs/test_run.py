@@ -97,7 +97,7 @@ def rank_record(rank: int, losses: tuple[float, ...]) -> RankRecord:
         memory=Memory(rss_peak_bytes=100 + rank, allocated_peak_bytes=None, reserved_peak_bytes=None),
         warmup=WarmupEnd(steps=8, settled=True, reason="stable"),
         correctness=None,
-        losses=losses,
+        losses=(*losses, *(0.25 for _ in range(9 - len(losses)))),  # of 5 WARMUP, 3 MEASURED and 1 PROFILED step
         receipts=EVERY_KNOB,
         traffic=(
             Traffic(
@@ -191,7 +191,7 @@ def test_throughput_comes_from_measured_steps_of_the_slowest_rank(made: MadeRun)
     assert math.isnan(cell.model_flops_utilization)
     assert cell.memory is not None
     assert cell.memory.rss_peak_bytes == 101
-    assert cell.losses == (1.5, 0.5)
+    assert cell.losses[:3] == (1.5, 0.5, 0.25)
     assert cell.status is RunStatus.COMPLETE
 
 

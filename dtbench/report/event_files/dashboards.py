@@ -40,13 +40,12 @@ from dtbench.report.words import causes, sentences
 from dtbench.report.words.settings import Settings, find_settings
 from dtbench.runs.reading.undisturbed import keep_finished, keep_steps
 from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.store.records.rank import WARMUP_LOSSES
 from dtbench.store.records.run import Environment
 
 _BYTES_PER_MIB = 1024 * 1024
 _MOST_OWNERS = 10
 """Owners of a cell that get a scalar each."""
-_WARMUP_LOSSES = 5
-"""Steps of the warm-up whose loss is recorded, see ``RankRecord.losses``."""
 
 
 def write_tensorboard(
@@ -241,15 +240,15 @@ def _owner_numbers(cell: CellSummary) -> dict[str, float]:
 def _loss_values(cell: CellSummary, steps: pd.DataFrame) -> Iterator[Tagged]:
     """Yield the losses at the steps that they were recorded in, see ``RankRecord.losses``.
 
-    None where they are not of all ranks, or a step is lost: which of them it had is not known.
+    None where they are not of all ranks, or a step or a loss is lost: which of them it had is not known.
     """
     first = steps[steps["launch"] == steps["launch"].min()]
     every = first["step"].unique()
     if cell.records_part is not None or len(every) != 1 + first["step"].max():
         return
     numbers = {phase: sorted(first.loc[first["phase"] == phase.value, "step"].unique()) for phase in Phase}
-    recorded = [*numbers[Phase.WARMUP][:_WARMUP_LOSSES], *numbers[Phase.MEASURED], *numbers[Phase.PROFILED]]
-    for step, loss in zip(recorded, cell.losses, strict=False):  # a rank that died has fewer
+    recorded = [*numbers[Phase.WARMUP][:WARMUP_LOSSES], *numbers[Phase.MEASURED], *numbers[Phase.PROFILED]]
+    for step, loss in zip(recorded, cell.losses, strict=True) if len(recorded) == len(cell.losses) else ():
         if not math.isnan(loss):
             yield int(step), scalar("loss", loss)
 

@@ -14,6 +14,7 @@ import pandas as pd
 from dtbench.base.redaction import redact_variables
 from dtbench.base.units import NS_PER_S
 from dtbench.base.vocabulary import DeviceKind, Phase, Purpose, Runtime
+from dtbench.plan.plan import Plan
 from dtbench.plan.traffic.formula import find_own_purposes
 from dtbench.runs.cell.between_steps import find_between_steps
 from dtbench.runs.cell.cell_notes import find_disturbed, give_notes
@@ -46,13 +47,13 @@ from dtbench.runs.cell.worst_ranks import (
 )
 from dtbench.runs.reading.cell_data import CellData, LaunchData, stack
 from dtbench.runs.reading.lost_evidence import find_rank_doubts
-from dtbench.runs.reading.lost_steps import count_lost, count_planned
+from dtbench.runs.reading.lost_steps import count_losses, count_lost, count_planned
 from dtbench.runs.reading.undisturbed import keep_finished
 from dtbench.runs.representative import Doubt, TracedSteps, doubt_launches, doubt_phases, doubt_steps, doubt_traffic
 from dtbench.runs.summary import CellSummary, Interval
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.store.records.rank import RankRecord
-from dtbench.store.records.run import CellRecord, Environment, OwnLoopCell, RunStatus
+from dtbench.store.records.run import CellRecord, Environment, OwnLoop, OwnLoopCell, RunStatus
 from dtbench.traces.kinds.unknown import sum_names
 from dtbench.traces.known_part import KnownPart
 from dtbench.traces.rows.launch_tables import LaunchTables, make_empty_tables
@@ -122,8 +123,8 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         warmup=worst_warmup(ranks),
         compilation=slowest_compilation(ranks),
         correctness=worst_correctness(ranks),
-        losses=_mean_losses(first),
-        launch_losses=tuple(_mean_losses(launch.ranks) for launch in launches),
+        losses=_mean_losses(first, cell.plan),
+        launch_losses=tuple(_mean_losses(launch.ranks, cell.plan) for launch in launches),
         unread_events=sum(launch.tables.unread_events for launch in launches),
         unknown_names=sum_names(launch.tables.unknown_names for launch in launches),
         trace_paths=tuple(str(path) for launch in launches for path in launch.folder.find_traces().values()),
@@ -313,9 +314,14 @@ def _hide_secrets(scenario: Scenario | None) -> Scenario | None:
     return None if scenario is None else scenario.model_copy(update={"env": redact_variables(scenario.env)})
 
 
-def _mean_losses(ranks: Sequence[RankRecord]) -> tuple[float, ...]:
-    """Return the mean over ranks: as tensor-parallel peers have equal losses, the mean over data-parallel ranks."""
-    return tuple(float(np.mean(losses)) for losses in zip(*(record.losses for record in ranks), strict=False))
+def _mean_losses(ranks: Sequence[RankRecord], plan: Plan | OwnLoop) -> tuple[float, ...]:
+    """Return the mean over ranks: as tensor-parallel peers have equal losses, the mean over data-parallel ranks.
+
+    None where a rank tells of another number than it has steps: which step's each is nobody knows.
+    """
+    if any(len(record.losses) != count_losses(record, plan) for record in ranks):
+        return ()
+    return tuple(float(np.mean(losses)) for losses in zip(*(record.losses for record in ranks), strict=True))
 
 
 def _status(data: CellData) -> tuple[RunStatus, str | None]:

@@ -20,9 +20,10 @@ from dtbench.runs.reading.lost_stages import (
     find_ends,
     find_lost_rounds,
     find_lost_steps,
+    say_fewer,
     tell_state,
 )
-from dtbench.runs.reading.lost_steps import count_planned, say_lost
+from dtbench.runs.reading.lost_steps import count_losses, count_planned, say_lost
 from dtbench.runs.reading.untold_others import find_untold
 from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.schema.ddp import OF_PLAIN_MODEL, Ddp
@@ -48,6 +49,7 @@ def find_lost_evidence(data: CellData, launch: LaunchData) -> Iterator[str]:
     yield from _lost_records(data, launch)
     yield from _lost_results(data, launch)
     yield from _lost_receipts(data, launch)
+    yield from _lost_losses(data, launch)
     yield from _lost_rounds(data, launch)
     yield from _lost_arms(data, launch)
     yield from _lost_timings(data, launch)
@@ -106,6 +108,13 @@ def _lost_arms(data: CellData, launch: LaunchData) -> Iterator[str]:
     plan = data.cell.plan
     if data.cell.scenario is not None and has_ended(launch):
         yield from find_lost_arms(data.cell.scenario, plan.device, plan.measured_steps, launch.ranks)
+
+
+def _lost_losses(data: CellData, launch: LaunchData) -> Iterator[str]:
+    """Say which ranks of a launch that ended tell of fewer losses than they had steps."""
+    if has_ended(launch):
+        wanted = max((count_losses(record, data.cell.plan) for record in launch.ranks), default=0)
+        yield from say_fewer({record.rank: len(record.losses) for record in launch.ranks}, wanted, "losses")
 
 
 def _lost_timings(data: CellData, launch: LaunchData) -> list[str]:

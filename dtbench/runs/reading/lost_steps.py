@@ -12,6 +12,7 @@ from dtbench.base.units import count_in, find_absent, is_or_are, name_runs
 from dtbench.base.vocabulary import Phase
 from dtbench.plan.plan import Plan
 from dtbench.store.records.outline import PlanOutline
+from dtbench.store.records.rank import WARMUP_LOSSES, RankRecord
 from dtbench.store.records.run import OwnLoop
 
 PLANNED: Final = (Phase.MEASURED, Phase.PROFILED)
@@ -23,6 +24,13 @@ def count_planned(plan: Plan | OwnLoop | PlanOutline) -> dict[Phase, int]:
     if not isinstance(plan, Plan) and plan.kind:
         return {}
     return {Phase.MEASURED: plan.measured_steps, Phase.PROFILED: plan.profiled_steps}
+
+
+def count_losses(record: RankRecord, plan: Plan | OwnLoop) -> int:
+    """Return how many losses a rank has to tell of, see ``RankRecord.losses``; a person's own loop tells none."""
+    if not isinstance(plan, Plan):
+        return 0
+    return min(record.warmup.steps, WARMUP_LOSSES) + plan.measured_steps + plan.profiled_steps
 
 
 def count_lost(steps: pd.DataFrame, planned: Mapping[Phase, int]) -> dict[Phase, int]:

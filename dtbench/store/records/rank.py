@@ -22,6 +22,9 @@ class ReceiptOutcome(StrEnum):
     NO_EFFECT = "no effect here"
 
 
+WARMUP_LOSSES: Final = 5
+"""Steps of the warm-up, its first, whose loss is recorded."""
+
 NETWORK_KNOB: Final = "network.kind"
 REAL_NETWORK: Final = "real"
 """What the receipt of that knob says it got where the backend, and not the emulated link, set the times."""
@@ -123,7 +126,7 @@ class RankRecord(Record):
 
     Attributes:
         place: which launch it is of; None: it lay in no run, or a version wrote it that did not say it.
-        losses: this rank's loss of each step of the warm-up's first five, then of MEASURED, then of PROFILED steps.
+        losses: of each step of the warm-up's first ``WARMUP_LOSSES``, then of MEASURED, then of PROFILED, on this rank.
         traffic: one step's collectives, as recorded in the last MEASURED step (empty where the backend is not wrapped).
         planned: what this rank expects by the plan's formulas where the plan itself cannot know: of a person's own
             model, for the purposes that they cover, and of compiled graphs under DDP; None: the plan says it all.
