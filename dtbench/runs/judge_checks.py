@@ -356,6 +356,8 @@ def _judge_receipt(check: KnobReceipt, cell: CellSummary) -> _Finding:
         near = find_nearest(check.knob, [one.knob for one in cell.receipts])
         return NOT_JUDGED, f"no receipt of it{f', there is one of {near}' if near else ''}"
     got = f"asked {receipt.asked}, got {receipt.got}: {receipt.outcome.value}"
+    if check.knob in cell.contested_knobs:
+        return NOT_JUDGED, f"{got}; {receipt.note}"
     return (PASSED if receipt.outcome is wanted else FAILED), got
 
 

@@ -407,6 +407,7 @@ class CellSummary(Record):
         others: collectives of purpose other.
         ranks: where each rank's mean PROFILED step went.
         receipts: each knob: what was asked, and what torch got.
+        contested_knobs: of which some ranks say that they agree, and others that they have no effect here.
         warmup: how warm-up ended; None: nobody wrote it down.
         correctness: against a single process; None: that was not asked for, or not known.
         trace_paths: files of its traces.
@@ -491,6 +492,7 @@ class CellSummary(Record):
     gradient_waits: tuple[GradientWait, ...] = ()
     ranks: tuple[RankBreakdown, ...]
     receipts: tuple[Receipt, ...]
+    contested_knobs: tuple[str, ...] = ()
     warmup: WarmupEnd | None
     compilation: Compilation | None = None
     correctness: CorrectnessResult | None

@@ -298,6 +298,14 @@ def test_a_receipt_says_what_became_of_a_knob(knob: str, wanted: str, outcome: C
     assert judge({"kind": "receipt", "knob": knob, "outcome": wanted, "cell": "plain"})[0] is outcome
 
 
+@pytest.mark.parametrize("wanted", ["agrees", "no_effect"])
+def test_a_receipt_on_which_ranks_contradict_each_other_is_not_judged(wanted: str) -> None:
+    contested = Receipt(knob="k", asked="1", got="1", outcome=ReceiptOutcome.NO_EFFECT, note="others agree")
+    cell = change(receipts=(contested,), contested_knobs=("k",))
+    check: dict[str, object] = {"kind": "receipt", "knob": "k", "outcome": wanted, "cell": "plain"}
+    assert judge(check, cell) == (NOT_JUDGED, "asked 1, got 1: no effect here; others agree")
+
+
 def test_the_cause_that_explains_most_leads() -> None:
     check: dict[str, object] = {"kind": "cause", "leads": "late_ready", "purpose": "grad_reduce", "cell": "plain"}
     assert judge(check) == (PASSED, "late_ready 66.7 %, tail 33.3 %")

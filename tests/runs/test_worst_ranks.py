@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dtbench.runs.cell import worst_ranks
-from dtbench.store.records.rank import Memory, ReceiptOutcome
+from dtbench.store.records.rank import Memory, Receipt, ReceiptOutcome
 
 
 def end(steps: int, *, settled: bool) -> SimpleNamespace:
@@ -24,6 +24,19 @@ def make_rank(part: str, value: Any) -> Any:
     for name in reversed(part.split(".")):
         value = SimpleNamespace(**{name: value})
     return value
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_knob_of_which_ranks_say_that_it_agrees_and_that_it_has_no_effect_is_contested(first: int) -> None:
+    outcomes = (ReceiptOutcome.AGREES, ReceiptOutcome.NO_EFFECT)
+    ranks = [
+        make_rank("receipts", (Receipt(knob="k", asked="1", got="1", outcome=outcomes[place]),))
+        for place in (first, 1 - first)
+    ]
+    (found,) = worst_ranks.worst_receipts(ranks)
+    assert (found.outcome, found.note) == (ReceiptOutcome.NO_EFFECT, "other ranks say that it agrees")
+    assert worst_ranks.find_contested_knobs(ranks) == ("k",)
+    assert worst_ranks.find_contested_knobs(ranks[:1]) == ()
 
 
 def receipt(knob: str, *, agrees: bool) -> SimpleNamespace:

@@ -39,6 +39,7 @@ from dtbench.runs.cell.summarize_owners import (
 )
 from dtbench.runs.cell.summarize_waits import summarize_gradient_waits, summarize_idle
 from dtbench.runs.cell.worst_ranks import (
+    find_contested_knobs,
     peak_memory,
     slowest_compilation,
     worst_correctness,
@@ -120,6 +121,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         gradient_waits=summarize_gradient_waits(collectives, overlap),
         ranks=summarize_ranks(overlap),
         receipts=worst_receipts(ranks),
+        contested_knobs=find_contested_knobs(ranks),
         warmup=worst_warmup(ranks),
         compilation=slowest_compilation(ranks),
         correctness=worst_correctness(ranks),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -72,12 +73,30 @@ def worst_canary(ranks: Sequence[RankRecord]) -> CanaryResult | None:
 
 
 def worst_receipts(ranks: Sequence[RankRecord]) -> tuple[Receipt, ...]:
-    """Return each knob's receipt, one that disagrees if any rank of any launch has one."""
+    """Return each knob's receipt: one that disagrees if any rank of any launch has one, else one without effect."""
     worst: dict[str, Receipt] = {}
     for receipt in (receipt for record in ranks for receipt in record.receipts):
-        if receipt.knob not in worst or receipt.outcome is ReceiptOutcome.DISAGREES:
+        if receipt.knob not in worst or _BADNESS[receipt.outcome] > _BADNESS[worst[receipt.knob].outcome]:
             worst[receipt.knob] = receipt
-    return tuple(worst.values())
+    unlike = find_contested_knobs(ranks)
+    return tuple(
+        one.model_copy(update={"note": f"{one.note}{'; ' if one.note else ''}other ranks say that it agrees"})
+        if one.knob in unlike
+        else one
+        for one in worst.values()
+    )
+
+
+_BADNESS: Final = {ReceiptOutcome.AGREES: 0, ReceiptOutcome.NO_EFFECT: 1, ReceiptOutcome.DISAGREES: 2}
+
+
+def find_contested_knobs(ranks: Sequence[RankRecord]) -> tuple[str, ...]:
+    """Return the knobs of which some ranks say that they did what was asked, and others that they have no effect."""
+    told: dict[str, set[ReceiptOutcome]] = {}
+    for receipt in (receipt for record in ranks for receipt in record.receipts):
+        told.setdefault(receipt.knob, set()).add(receipt.outcome)
+    both = {ReceiptOutcome.AGREES, ReceiptOutcome.NO_EFFECT}
+    return tuple(knob for knob, outcomes in told.items() if outcomes == both)
 
 
 def worst_warmup(ranks: Sequence[RankRecord]) -> WarmupEnd | None:
