@@ -8,11 +8,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from dtbench import __version__
 from dtbench.base.commands import spell_word
 from dtbench.base.errors import StoreError
-from dtbench.base.units import count_things
+from dtbench.base.units import count_things, name_ranks
+from dtbench.base.vocabulary import Phase
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.mistakes import split_lines
 from dtbench.store.finish import finish_launch
@@ -77,9 +79,7 @@ def refuse_other(
     folder = RunFolder(path)
     launches = [folder.launch(cell.name, index) for cell in planned for index in cell.launches]
     if run.status is RunStatus.COMPLETE and all(map(is_finished, launches)):
-        raise StoreError(
-            f"{path}: this run is complete, nothing is left to do; `dtbench report {spell_word(path)}` shows it"
-        )
+        _refuse_complete(path, run, planned, file)
     if run.prepared:
         raise StoreError(
             f"{path}: this run was prepared for ranks that someone else starts; run the orders that are left, "
@@ -96,6 +96,35 @@ def refuse_other(
         raise StoreError(f"{path}: this run cannot go on: {told}; start a new one without --resume")
 
 
+def _refuse_complete(path: Path, run: RunRecord, cells: tuple[CellRecord, ...], file: ScenarioFile) -> NoReturn:
+    """Say why nothing of a run is left to do: it is another choice of cells, or is there, or what it told is lost."""
+    if run.only != file.only:
+        asked = "; ".join(_compare_only(run, file))
+        raise StoreError(f"{path}: this run is complete: {asked}; start a new one without --resume")
+    for cell in cells:
+        for launch in (RunFolder(path).launch(cell.name, index) for index in cell.launches):
+            lost = _find_lost(launch, cell)
+            if lost is not None:
+                raise StoreError(
+                    f"{path}: every launch of this run ended, but of {launch.path.name} of cell {cell.name} {lost}; "
+                    f"without the folder {launch.path}, --resume runs this launch again"
+                )
+    raise StoreError(
+        f"{path}: this run is complete, nothing is left to do; `dtbench report {spell_word(path)}` shows it"
+    )
+
+
+def _find_lost(launch: LaunchFolder, cell: CellRecord) -> str | None:
+    """Say what a launch that ended has lost of its ranks' records and MEASURED steps; None: nothing."""
+    absent = sorted(set(range(cell.plan.ranks)) - {record.rank for record in read_rank_records(launch)})
+    if absent:
+        return f"the record of {name_ranks(absent)} is lost"
+    steps = read_steps(launch)
+    there = steps["step"][steps["phase"] == Phase.MEASURED].nunique()
+    planned = cell.plan.measured_steps
+    return f"{planned - there} of {planned} MEASURED steps are lost" if there < planned else None
+
+
 def _compare_words(path: Path, run: RunRecord, file: ScenarioFile) -> Iterator[str]:
     before = split_lines(RunFolder(path).scenario.read_text(encoding="utf-8"))
     now = split_lines(file.text)
@@ -107,6 +136,10 @@ def _compare_words(path: Path, run: RunRecord, file: ScenarioFile) -> Iterator[s
         again = ", which has to be given again to go on," if run.overrides else ","
         ran, asked = _show_overrides(run.overrides), _show_overrides(file.overrides)
         yield f"it ran with {ran}{again} and now there is {asked}"
+    yield from _compare_only(run, file)
+
+
+def _compare_only(run: RunRecord, file: ScenarioFile) -> Iterator[str]:
     if run.only != file.only:
         ran, asked = (_show_cells(cells) for cells in (run.only, file.only))
         yield f"it ran {ran}, and now {asked} is asked for"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dtbench.base.errors import LaunchError, MissingError, StoreError
+from dtbench.base.vocabulary import Phase
 from dtbench.launch import run
 from dtbench.launch.cells import plan_cells
 from dtbench.launch.machine import read_torch_version
@@ -25,9 +26,9 @@ from dtbench.scenario.load import ScenarioFile, choose_cells, load_scenario
 from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.lock import hold_run, is_held
-from dtbench.store.read import read_environment, read_run
+from dtbench.store.read import read_environment, read_rank_records, read_run, read_steps
 from dtbench.store.records.run import CellRecord, Environment, LaunchRecord, RunStatus, WorkerOrder
-from dtbench.store.write import write_record
+from dtbench.store.write import write_record, write_table
 from tests.made_steps import write_journals
 
 pytest.importorskip("torch", reason="the launcher is torch's; install the extra `run`")
@@ -43,6 +44,7 @@ matrix:
   seed: [0, 1]
   parallel.bucket_cap_mb: [null, 1, 2, 3, 4, 5]
 """
+EXAMPLE = RunFolder(Path(__file__).parents[2] / "results" / "example")
 MACHINE = Machine(cpu_cores=1, cuda_devices=0)
 QUIET = Observer()
 
@@ -334,15 +336,54 @@ def test_other_versions_are_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch)
         fake.resume()
 
 
+def leave_records(folder: RunFolder) -> None:
+    """Leave the record of the one rank of every launch."""
+    (record,) = (one for one in read_rank_records(EXAMPLE.launch("ddp", 0)) if one.rank == 0)
+    for cell in read_run(folder.path).cells:
+        write_record(folder.launch(cell.name, 0).rank_record(0), record.model_copy(update={"place": None, "pid": 1}))
+
+
+def lose_steps(launch: LaunchFolder) -> None:
+    steps = read_steps(launch)
+    write_table(launch.steps, steps[steps["phase"] != Phase.MEASURED])
+
+
 def test_a_complete_run_and_one_that_others_run_are_not_gone_on_with(fake: Fake) -> None:
     folder = fake.run()
+    leave_records(folder)
     assert find_unfinished(fake.results, "sweep") is None
     with pytest.raises(StoreError, match="this run is complete, nothing is left to do"):
         resume_scenario(*sweep(), folder.path, observer=QUIET, worker=fake.worker())
+    chosen = choose_cells(sweep()[0], ("seed-0.bucket_cap_mb-3",))
+    with pytest.raises(StoreError, match=r"it ran every cell, and now --cell seed-0\.bucket_cap_mb-3 is asked for"):
+        resume_scenario(chosen, sweep()[1][:1], folder.path, observer=QUIET, worker=fake.worker())
     prepared, _ = write_orders(*sweep(), fake.results, observer=QUIET)
     assert find_unfinished(fake.results, "sweep") is None
     with pytest.raises(StoreError, match="prepared for ranks that someone else starts"):
         resume_scenario(*sweep(), prepared.path, observer=QUIET, worker=fake.worker())
+
+
+@pytest.mark.parametrize(
+    ("lose", "said"),
+    [
+        (lambda launch: launch.rank_record(0).unlink(), "the record of rank 0 is lost"),
+        (lose_steps, "20 of 20 MEASURED steps are lost"),
+    ],
+    ids=["a record", "its steps"],
+)
+def test_of_a_complete_run_that_lost_what_ranks_told_it_is_said_what_is_lost_and_how_it_runs_again(
+    fake: Fake, lose: Callable[[LaunchFolder], object], said: str
+) -> None:
+    folder = fake.run()
+    leave_records(folder)
+    launch = folder.launch(read_run(folder.path).cells[2].name, 0)
+    lose(launch)
+    with pytest.raises(StoreError, match=rf"{said}; without the folder .*, --resume runs this launch again"):
+        resume_scenario(*sweep(), folder.path, observer=QUIET, worker=fake.worker())
+    before = len(fake.launches)
+    shutil.rmtree(launch.path)
+    resume_scenario(*sweep(), folder.path, observer=QUIET, worker=fake.worker())
+    assert len(fake.launches) == before + 1
 
 
 def test_a_run_of_another_scenario_is_refused(fake: Fake) -> None:
