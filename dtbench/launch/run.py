@@ -70,7 +70,10 @@ class Observer:
 
 @dataclass
 class _Run:
-    """A run in the making; ``finished`` launches, by cell and index, are there already."""
+    """A run in the making; ``finished`` launches, by cell and index, are there already.
+
+    One that ``goes_on`` after it had ended early is resumed by the first launch that runs anew.
+    """
 
     file: ScenarioFile
     folder: RunFolder
@@ -83,6 +86,7 @@ class _Run:
     failures: dict[str, str] = field(default_factory=dict)
     prepared: bool = False
     resumed_unix_ns: tuple[int, ...] = ()
+    goes_on: bool = False
     judge: Judge = never_enough
     repeat_end: str | None = None
     neighbours: tuple[Neighbour, ...] = ()
@@ -138,7 +142,7 @@ def resume_scenario(
         finished = keep_finished(folder, cells)
         run = _Run(file, folder, cells, observer, tuple(worker), before.started_unix_ns, finished, judge=judge)
         run.references = _find_references(folder, cells)
-        run.resumed_unix_ns = (*before.resumed_unix_ns, time.time_ns())
+        run.resumed_unix_ns, run.goes_on = before.resumed_unix_ns, True
         for cell, index in sorted(finished):
             _keep_environment(run, folder.launch(cell, index))
         _write_run(run, RunStatus.RUNNING, None)
@@ -166,6 +170,7 @@ def _run_all(run: _Run) -> RunFolder:
                 run.observer.on_end(ended)
             ended = None if cell.name in run.failures else cell.name
             if ended is not None:
+                _note_resumed(run)
                 _run_launch(run, cell, index)
                 _look_for_neighbours(run)
     except BaseException as error:
@@ -181,6 +186,13 @@ def _run_all(run: _Run) -> RunFolder:
         _close(run)  # nothing is left to stop: all launches have ended
         raise
     return run.folder
+
+
+def _note_resumed(run: _Run) -> None:
+    """Write that launches from now on lie apart from those before, if so."""
+    if run.goes_on:
+        run.goes_on, run.resumed_unix_ns = False, (*run.resumed_unix_ns, time.time_ns())
+        _write_run(run, RunStatus.RUNNING, None)
 
 
 def _close(run: _Run) -> None:

@@ -550,7 +550,7 @@ class RunSummary(Record):
         host: where it ran.
         device: what it ran on.
         cells: each cell.
-        resumed_unix_ns: when it was gone on with after it had ended early.
+        resumed_unix_ns: when it was gone on with after it had ended early, and a launch ran anew.
         repeat_end: why ``repeat: auto`` added no more launches; None: it has not come to that, or a number was given.
         environment_notes: what a reader must know of the software that it ran on.
         neighbours: other runs that were on this machine meanwhile.

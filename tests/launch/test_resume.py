@@ -211,6 +211,14 @@ def test_a_failed_cell_is_run_again(fake: Fake) -> None:
     assert fake.launches[12:] == [("seed-0.bucket_cap_mb-3", 0)]
 
 
+def test_a_run_of_which_nothing_runs_anew_is_closed_and_was_not_resumed(fake: Fake) -> None:
+    folder = fake.run()
+    write_record(folder.run, read_run(folder.path).model_copy(update={"status": RunStatus.RUNNING}))
+    before = len(fake.starts)
+    record = read_run(fake.resume().path)
+    assert (record.status, record.resumed_unix_ns, len(fake.starts)) == (RunStatus.COMPLETE, (), before)
+
+
 def test_a_run_that_fails_again_stays_unfinished(fake: Fake) -> None:
     for start in (fake.run, fake.resume):
         with pytest.raises(LaunchError, match=r"cell seed-1.bucket_cap_mb-5"):

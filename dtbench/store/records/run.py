@@ -260,7 +260,7 @@ class RunRecord(Record):
         only: the cells that were chosen, where not all of the scenario were to run.
         reason: why it failed; None unless ``status`` is failed.
         prepared: only orders were written; someone else starts the ranks.
-        resumed_unix_ns: when it was gone on with after it had ended early.
+        resumed_unix_ns: when it was gone on with after it had ended early, and a launch ran anew.
         repeat_end: why ``repeat: auto`` added no more launches; None: it has not come to that, or a number was given.
         checklist: what the scenario file claims.
         neighbours: other runs that were on this machine when it, or a launch of it, began or ended.
