@@ -16,7 +16,7 @@ from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.finish import STEPS
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide, Measurement, OwnedTime
-from dtbench.store.records.rank import Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
+from dtbench.store.records.rank import WARMUP_LOSSES, Memory, RankRecord, Receipt, ReceiptOutcome, WarmupEnd
 from dtbench.store.records.run import CellRecord, Environment, LaunchRecord, RunRecord, RunStatus
 from dtbench.store.records.traffic import Traffic
 from dtbench.store.use_file import USES
@@ -234,7 +234,7 @@ def _rank_record(cell: FakeCell, plan: Plan, rank: int) -> RankRecord:
         memory=Memory(rss_peak_bytes=300 << 20, allocated_peak_bytes=None, reserved_peak_bytes=None),
         warmup=WarmupEnd(steps=8, settled=True, reason="stable"),
         correctness=None,
-        losses=(),
+        losses=(4.0,) * (WARMUP_LOSSES + plan.measured_steps + plan.profiled_steps),
         receipts=(
             Receipt(
                 knob="parallel.forward_prefetch",
