@@ -16,12 +16,13 @@ from dtbench.cli.main import main
 from dtbench.launch import run
 from dtbench.launch.forked import servers
 from dtbench.launch.machine import read_torch_version
+from dtbench.plan.plan import Plan
 from dtbench.scenario import catalog
 from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import find_runs, read_catalogue, read_outcomes
 from dtbench.store.records.checks import CheckOutcome, ChecksSummary
-from dtbench.store.records.rank import Memory, RankRecord, WarmupEnd
+from dtbench.store.records.rank import WARMUP_LOSSES, Memory, RankRecord, WarmupEnd
 from dtbench.store.records.run import Environment, LaunchRecord, RunStatus, WorkerOrder
 from dtbench.store.records.traffic import Traffic
 from dtbench.store.write import write_record
@@ -66,7 +67,7 @@ class Fake:
         if len(self.starts) == self.stops_at:
             raise KeyboardInterrupt
         status = RunStatus.FAILED if scenario in self.fails else RunStatus.COMPLETE
-        write_record(folder.rank_record(0), describe_rank(1.0 + order.scenario.seed))
+        write_record(folder.rank_record(0), describe_rank(1.0 + order.scenario.seed, order.plan))
         launch = LaunchRecord(
             cell=order.cell,
             index=order.index,
@@ -105,7 +106,7 @@ ENVIRONMENT = Environment(
 )
 
 
-def describe_rank(loss: float) -> RankRecord:
+def describe_rank(loss: float, plan: Plan) -> RankRecord:
     return RankRecord(
         rank=0,
         host="here",
@@ -114,7 +115,7 @@ def describe_rank(loss: float) -> RankRecord:
         memory=Memory(rss_peak_bytes=2**20, allocated_peak_bytes=None, reserved_peak_bytes=None),
         warmup=WarmupEnd(steps=8, settled=True, reason="it did"),
         correctness=None,
-        losses=(loss,) * 5,
+        losses=(loss,) * (WARMUP_LOSSES + plan.measured_steps + plan.profiled_steps),
         receipts=EVERY_KNOB,
         traffic=(
             Traffic(
