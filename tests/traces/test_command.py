@@ -46,9 +46,10 @@ def test_the_tables_fit_a_narrow_terminal(
     capsys: pytest.CaptureFixture[str], recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    analyze([str(recorded / "ddp_2ranks_rank0.json.gz")])
-    lines = capsys.readouterr().out.splitlines()
-    assert max(len(line.rstrip()) for line in lines if "  " in line) <= 80  # sentences wrap on a terminal only
+    for full in (False, True):
+        analyze([str(recorded / "ddp_2ranks_rank0.json.gz")], full=full)
+        lines = capsys.readouterr().out.splitlines()
+        assert max(len(line.rstrip()) for line in lines if "  " in line) <= 80  # sentences wrap on a terminal only
     assert any(line.split()[:2] == ["0", "whole"] for line in lines)
     assert any("grad_reduce" in line and "12.0 MiB" in line for line in lines)
 
