@@ -85,7 +85,21 @@ def profile_more(folder: LaunchFolder) -> pd.DataFrame:
         if "step" in table:
             again = table[table["step"].isin(numbers)]
             write_table(path, pd.concat([table, again.assign(step=again["step"] + more)]))
+    change_json(folder.path.parents[2] / "run.json", lambda run: _plan_more(run, folder.path.parent.name, more))
+    for path in folder.rank_record(0).parent.glob("rank*.json"):
+        change_json(path, lambda record: record["losses"].extend(record["losses"][-more:]))
     return pd.read_parquet(folder.steps)
+
+
+def _plan_more(run: dict[str, Any], name: str, more: int) -> None:
+    (cell,) = (cell for cell in run["cells"] if cell["name"] == name)
+    cell["plan"]["profiled_steps"] += more
+
+
+def change_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    change(document)
+    path.write_text(json.dumps(document), encoding="utf-8")
 
 
 @pytest.fixture(params=[MEASURED_ONLY, BOTH_PHASES, LAST_RANK], ids=["measured", "both phases", "last rank"])
