@@ -378,3 +378,16 @@ def test_where_a_rank_lost_its_record_nothing_is_verified_of_all(example: RunSum
     told = words_of(run_brief(with_cell(example, 1, rank_doubts=("rank 1 says nothing",))), "checks")[-1]
     for words in ("results equal one process's", "no wait missing", "traffic as planned", "knobs as asked"):
         assert f"{words} (not known of `fsdp2_tp`)" in told
+
+
+def test_most_is_said_of_the_cells_that_it_is_known_of(example: RunSummary) -> None:
+    (said,) = (words for words in words_of(run_brief(example), "answer") if "leaves most" in words)
+    assert said.startswith("fsdp2_tp leaves most of its step exposed: 719 ms")
+    doubted = run_brief(with_cell(example, 1, rank_doubts=("a record is missing",)))
+    (said,) = (words for words in words_of(doubted, "answer") if "leaves most" in words)
+    assert said.startswith("ddp leaves most of its step exposed, of the 1 of 2 cells that are compared: 83.1 ms")
+
+
+def test_knobs_of_which_ranks_contradict_each_other_are_not_as_asked(example: RunSummary) -> None:
+    told = words_of(run_brief(with_cell(example, 0, contested_knobs=("parallel.static_graph",))), "checks")[-1]
+    assert "knobs as asked (not known of `ddp`)" in told

@@ -57,7 +57,8 @@ def _chart(comparison: Comparison) -> Iterator[Chart]:
         title="Where a profiled step went, medians over launches",
         parts=tuple(part for part, _ in known),
         bars=tuple(_bar(name, times_ns, exposed_at) for name, times_ns in sides.items()),
-        figures=("exposed", "of step"),
+        note="without copies; the share is of what is drawn",
+        figures=("exposed", "share"),
         key="sides",
     )
 

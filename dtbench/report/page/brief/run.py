@@ -60,9 +60,13 @@ def run_brief(summary: RunSummary) -> Page:
 
 def find_worst(summary: RunSummary) -> CellSummary | None:
     """Return the cell that leaves most of its step exposed: of those that are findings, where there are any."""
+    return max(_find_compared(summary), key=_share, default=None)
+
+
+def _find_compared(summary: RunSummary) -> list[CellSummary]:
+    """Return the cells of which it is known what they leave exposed: those that are findings, where there are any."""
     known = [cell for cell in summary.cells if cell.ranks and not math.isnan(cell.exposed_step_fraction)]
-    found = [cell for cell in known if sentences.has_findings(cell)] or known
-    return max(found, key=_share, default=None)
+    return [cell for cell in known if sentences.has_findings(cell)] or known
 
 
 def _share(cell: CellSummary) -> float:
@@ -98,7 +102,7 @@ def _answer(summary: RunSummary, worst: CellSummary | None) -> Iterator[Line]:
     if worst is None:
         yield from (Line(words) for cell in summary.cells for _, words in sentences.lead_waits(cell))
         return
-    who = "exposed" if len(summary.cells) == 1 else f"{worst.name} leaves most exposed:"
+    who = "exposed" if len(summary.cells) == 1 else f"{worst.name} leaves most of its step exposed{_among(summary)}:"
     yield Line(f"{who} {sentences.answer_sentence(worst)}", Tone.PLAIN if summary.checks else Tone.STRONG)
     if sentences.are_causes_told(worst):
         yield from (
@@ -106,6 +110,12 @@ def _answer(summary: RunSummary, worst: CellSummary | None) -> Iterator[Line]:
         )
     elif (limit := sentences.limit_sentence(worst)) is not None and worst.owners:
         yield Line(limit)
+
+
+def _among(summary: RunSummary) -> str:
+    """Say of which cells one has most, where that is not all: the others may have more."""
+    of, cells = len(_find_compared(summary)), len(summary.cells)
+    return f", of the {of} of {cells} cells that are compared" if of < cells else ""
 
 
 def _say_taken(summary: RunSummary) -> str | None:
@@ -142,7 +152,7 @@ def _chart_notes(summary: RunSummary, shown: Sequence[CellSummary], marks: Marks
     if unknown:
         yield f"without a profiled step that can be read: {name_some(unknown)}"
     if rest := len(summary.cells) - len(unknown) - len(shown):
-        yield f"and {count_things(rest, 'more cell')}, of which less is exposed: --full"
+        yield f"and {count_things(rest, 'more cell')}, of which less is exposed or that is not known: --full"
     yield from marks.lines
     if len(summary.cells) > 1 and summary.checks is not None:
         yield finding(summary)

@@ -23,11 +23,13 @@ def check_facts(summary: RunSummary) -> Facts:
 def _check_facts(summary: RunSummary) -> Iterator[Fact]:
     checks = summary.checks
     if checks is not None:
-        failed = failure_words(checks, mark_outcome)
+        told = checks
         if any(cell.disturbed for cell in summary.cells):
-            unjudged = sum(result.outcome is CheckOutcome.NOT_JUDGED for result in checks.results)
+            judged = tuple(one for one in checks.results if one.outcome is not CheckOutcome.NOT_JUDGED)
+            unjudged = len(checks.results) - len(judged)
             yield Fact("checks", f"{unjudged} of {len(checks.results)} are not judged: see above", Tone.WARNING)
-            failed = [words for words in failed if words.startswith(mark_outcome(CheckOutcome.FAILED))]
+            told = checks.model_copy(update={"results": judged})
+        failed = failure_words(told, mark_outcome)
         yield from (Fact("checks", words, Tone.BAD) for words in failed[:MOST_NOTES])
         if (rest := len(failed) - MOST_NOTES) > 0:
             yield Fact("", f"and {rest} more that did not pass: --full", Tone.BAD)
@@ -75,7 +77,7 @@ def _is_planned(cell: CellSummary) -> bool | None:
 
 
 def _are_knobs(cell: CellSummary) -> bool | None:
-    if not cell.receipts:
+    if not cell.receipts or cell.contested_knobs:
         return None
     return all(one.outcome is not ReceiptOutcome.DISAGREES for one in cell.receipts)
 
