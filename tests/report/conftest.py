@@ -33,6 +33,27 @@ MS = 1_000_000
 MIB = 1024 * 1024
 
 
+@pytest.fixture(autouse=True)
+def keep_to_the_palettes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hold all figures that a test of plots draws against the palettes."""
+    if not request.module.__name__.rpartition(".")[2].startswith("test_plots"):
+        yield
+        return
+    from dtbench.report.plots.drawing import Picture
+    from tests.report.palette_rule import find_breaches
+
+    drawn: list[Picture] = []
+    begin = Picture.__init__
+
+    def begin_and_keep(figure: Picture, *given: Any, **named: Any) -> None:
+        begin(figure, *given, **named)
+        drawn.append(figure)
+
+    monkeypatch.setattr(Picture, "__init__", begin_and_keep)
+    yield
+    assert [words for figure in drawn for words in find_breaches(figure)] == []
+
+
 def _scenario(parallel: Ddp | Fsdp2) -> Scenario:
     return Scenario(
         schema_version=1,

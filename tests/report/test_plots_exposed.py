@@ -80,7 +80,7 @@ def test_collectives_of_one_owner_are_told_apart_by_their_purpose() -> None:
 
 def test_every_cause_looks_different_in_grey() -> None:
     looks = {
-        (part.hatch, round(sum(int(part.colour[at : at + 2], 16) for at in (1, 3, 5)) / 96))
+        (part.look.hatch, round(sum(int(part.look.colour[at : at + 2], 16) for at in (1, 3, 5)) / 96))
         for part in CAUSE_PARTS.values()
     }
     assert set(CAUSE_PARTS) == set(Cause)

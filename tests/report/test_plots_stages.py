@@ -146,4 +146,4 @@ def test_a_stage_of_which_the_links_part_is_not_known_is_not_drawn_as_free_of_it
         (legend,) = figure.legends
         assert [text.get_text() for text in legend.get_texts()] == names
         last = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)][-1]
-        assert (last.get_hatch() == "xx") == ("not known" in names[-1])
+        assert (last.get_gid() == "unknown_ns") == ("not known" in names[-1])

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
+from dtbench.report.page.looks import EXPOSED_COMM
 from dtbench.report.plots import vector
 from dtbench.report.plots.drawing import Part, add_axes, draw_bar, new_figure, set_finding
 from dtbench.report.plots.vector import draw_svg
@@ -16,7 +17,7 @@ MARKUP = "<b onclick='x'>&amp;--></b>"
 def draw() -> Figure:
     figure = new_figure(2.0)
     axes = add_axes(figure)
-    draw_bar(axes, Part("exposed", "exposed_comm_ns", "#E69F00", "///", "black"), (0, 3), (0, 0.5))
+    draw_bar(axes, Part("exposed", "exposed_comm_ns", EXPOSED_COMM), (0, 3), (0, 0.5))
     axes.text(1, 0, "on a bar", color="black")
     axes.plot([0, 1], [0, 1], color="black", marker="o")
     axes.set_yticks([0], [MARKUP])

@@ -18,7 +18,7 @@ from dtbench.report.page.cell_rows import (
     rest_of_owners,
     sum_causes,
 )
-from dtbench.report.page.looks import step_parts
+from dtbench.report.page.looks import HIDDEN_COMM, bar_part, step_parts
 from dtbench.report.page.page import (
     Bar,
     BarPart,
@@ -62,7 +62,7 @@ SHARES_EXPLAINED: Final = (
     "hidden share: how much of the communication overlapped with compute; "
     "exposed share: how much of the step communication took alone"
 )
-HIDDEN: Final = BarPart("hidden_comm_ns", "hidden comm (overlapped with compute)", pattern="slash-light")
+HIDDEN: Final = bar_part("hidden_comm_ns", "hidden comm (overlapped with compute)", HIDDEN_COMM)
 
 _OUTCOMES: Final = {None: Tone.WARNING, True: Tone.GOOD, False: Tone.BAD}
 

@@ -8,7 +8,9 @@ from matplotlib.figure import Figure
 
 from dtbench.base.units import NS_PER_MS, format_fraction
 from dtbench.base.vocabulary import Phase
+from dtbench.report.page import looks
 from dtbench.report.plots.drawing import (
+    QUIET,
     Part,
     absent_words,
     add_axes,
@@ -40,12 +42,12 @@ _SMALL_FITS = 130
 _LEAST_OF_KNOBS = 30
 
 PARTS: Final = (
-    Part("compute", "compute_ns", "#0072B2", "", "white"),
-    Part("exposed comm", "exposed_comm_ns", "#E69F00", "///", "black"),
-    Part("exposed copy", "exposed_copy_ns", "#CC79A7", "...", "black"),
-    Part("idle", "idle_ns", "#E6E6E6", "", "black"),
+    Part("compute", "compute_ns", looks.COMPUTE),
+    Part("exposed comm", "exposed_comm_ns", looks.EXPOSED_COMM),
+    Part("exposed copy", "exposed_copy_ns", looks.EXPOSED_COPY),
+    Part("idle", "idle_ns", looks.IDLE),
 )
-HIDDEN_COMM: Final = Part("hidden comm (overlapped with compute)", "hidden_comm_ns", "#F7DDA4", "///", "black")
+HIDDEN_COMM: Final = Part("hidden comm (overlapped with compute)", "hidden_comm_ns", looks.HIDDEN_COMM)
 
 
 def plot_step_breakdown(summary: RunSummary) -> Figure:
@@ -100,12 +102,12 @@ def _draw_rank(axes: Axes, cell: CellSummary, row: RankBreakdown, place: tuple[f
     lacking = [part.name for part in PARTS if getattr(row, part.field) is None]
     left_out = f"\n{' and '.join(lacking)} n/a" if lacking else ""
     words = f"exposed {exposed} of step\nhidden {hidden} of comm{left_out}"
-    axes.text(1.012 * row.step_ns / NS_PER_MS, position, words, va="center", ha="left", fontsize=7, color="#444444")
+    axes.text(1.012 * row.step_ns / NS_PER_MS, position, words, va="center", ha="left", fontsize=7, color=QUIET)
 
 
 def _label(axes: Axes, part: Part, centre: tuple[float, float], words: str) -> None:
     """Write a share into its part, on a plain patch so that a hatch does not run through the digits."""
-    box = {"facecolor": part.colour, "edgecolor": "none", "pad": 1.0}
+    box = {"facecolor": part.look.colour, "edgecolor": "none", "pad": 1.0}
     axes.text(
         centre[0] / NS_PER_MS,
         centre[1],
@@ -113,7 +115,7 @@ def _label(axes: Axes, part: Part, centre: tuple[float, float], words: str) -> N
         ha="center",
         va="center",
         fontsize=7.5,
-        color=part.label_colour,
+        color=part.look.ink,
         bbox=box,
     )
 
@@ -152,7 +154,7 @@ def _draw_heading(axes: Axes, cell: CellSummary, position: float) -> None:
     small = "; ".join(words for words in (doubt, shorten_middle(knobs, most=room)) if words)
     axes.text(0, position + (0.12 if small else 0.25), heading, fontweight="bold", va="center", ha="left")
     if small:
-        axes.text(0, position + 0.44, literal(small), va="center", ha="left", fontsize=7.5, color="#444444")
+        axes.text(0, position + 0.44, literal(small), va="center", ha="left", fontsize=7.5, color=QUIET)
 
 
 def _breakdown_finding(cells: list[CellSummary]) -> str:

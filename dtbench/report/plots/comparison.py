@@ -14,7 +14,19 @@ from dtbench.base.units import count_things, format_fraction
 from dtbench.comparison.comparison import ESTABLISHED, Comparison, MetricChange, Outcome
 from dtbench.comparison.gate import spell_number
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
-from dtbench.report.plots.drawing import add_axes, literal, new_figure, say, set_heading, shorten_middle
+from dtbench.report.page import looks
+from dtbench.report.plots.drawing import (
+    BAND,
+    INK,
+    QUIET,
+    UNSURE,
+    add_axes,
+    literal,
+    new_figure,
+    say,
+    set_heading,
+    shorten_middle,
+)
 
 MOST_METRICS = 24
 """Rows of one figure, the first of the comparison."""
@@ -29,11 +41,11 @@ _STEPS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 
 _ALIKE: Final = (Outcome.BELOW_THRESHOLD, Outcome.NO_DIFFERENCE, Outcome.SAME)
 _LOOKS: Final = {
-    "worse": ("#D55E00", "s", "#D55E00"),
-    "better": ("#0072B2", "o", "#0072B2"),
-    "differs": ("#000000", "D", "#000000"),
-    "no difference that matters": ("#666666", "o", "white"),
-    "not established": ("#666666", "d", "white"),
+    "worse": (looks.BAD, "s", looks.BAD),
+    "better": (looks.GOOD, "o", looks.GOOD),
+    "differs": (INK, "D", INK),
+    "no difference that matters": (UNSURE, "o", "white"),
+    "not established": (UNSURE, "d", "white"),
 }
 """Edge, marker and filling of a point by what its change means."""
 
@@ -52,8 +64,8 @@ def plot_comparison(comparison: Comparison) -> Figure:
         return say(figure, axes, "No metric is known on both sides.")
     limit = _find_limit(rows, comparison.threshold)
     band = (1 - comparison.threshold, 1 + comparison.threshold)
-    axes.axvspan(*band, color="#EEEEEE", linewidth=0, zorder=0, gid="threshold")
-    axes.axvline(1, color="#444444", linewidth=0.9, zorder=1)
+    axes.axvspan(*band, color=BAND, linewidth=0, zorder=0, gid="threshold")
+    axes.axvline(1, color=QUIET, linewidth=0.9, zorder=1)
     for position, row in enumerate(rows):
         _draw_metric(axes, row, position, limit)
     axes.set_yticks(
@@ -170,5 +182,5 @@ def _draw_legend(figure: Figure, rows: tuple[MetricChange, ...], threshold: floa
         for meaning, (edge, marker, filling) in _LOOKS.items()
         if meaning in used
     ]
-    band = Patch(facecolor="#EEEEEE", label=f"below the threshold of {format_fraction(threshold)}")
+    band = Patch(facecolor=BAND, label=f"below the threshold of {format_fraction(threshold)}")
     figure.legend(handles=[*points, band], loc="outside lower left", ncols=4, frameon=False, fontsize=8)

@@ -1,7 +1,6 @@
-"""What all figures share: size, colours, text that is no mathematics, a figure that a notebook shows, PNG files.
+"""What all figures share: size, ink, text that is no mathematics, a figure that a notebook shows, PNG files.
 
-Colours are Okabe and Ito's (jfly.uni-koeln.de/color), which people with colour blindness can tell apart; hatches and
-lightness tell the parts apart in grey.
+The colours of what has a meaning are in ``report/page/looks.py``; here is the ink around it.
 """
 
 import io
@@ -16,15 +15,27 @@ from matplotlib.patches import Patch
 
 from dtbench.base.units import count_things
 from dtbench.base.vocabulary import Phase
+from dtbench.report.page.looks import Look
 from dtbench.report.words.visible import spell_controls
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.write import replace_file
 
 WIDTH_IN = 9.0
 DOTS_PER_INCH = 150
-EDGE = "#333333"
+EDGE: Final = "#333333"
+QUIET: Final = "#444444"
+"""Small print."""
 
-LINE_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
+INK: Final = "#000000"
+UNSURE: Final = "#666666"
+"""What is not established."""
+
+FAINT: Final = "#BBBBBB"
+"""Lines that part what is drawn."""
+
+BAND: Final = "#EEEEEE"
+"""A ground behind what is drawn."""
+
 LINE_STYLES: Final = ("-", "--", "-.", ":")
 
 
@@ -34,9 +45,7 @@ class Part:
 
     name: str
     field: str
-    colour: str
-    hatch: str
-    label_colour: str
+    look: Look
 
 
 class Picture(Figure):
@@ -63,7 +72,7 @@ def set_heading(figure: Figure, words: str) -> None:
 
 def legend_patch(part: Part, name: str) -> Patch:
     """Return the sample of a part for a legend."""
-    return Patch(facecolor=part.colour, hatch=part.hatch, edgecolor=EDGE, linewidth=0.5, label=literal(name))
+    return Patch(facecolor=part.look.colour, hatch=part.look.hatch, edgecolor=EDGE, linewidth=0.5, label=literal(name))
 
 
 def draw_bar(axes: Axes, part: Part, span: tuple[float, float], middle_height: tuple[float, float]) -> None:
@@ -73,8 +82,8 @@ def draw_bar(axes: Axes, part: Part, span: tuple[float, float], middle_height: t
         span[1],
         height=middle_height[1],
         left=span[0],
-        color=part.colour,
-        hatch=part.hatch,
+        color=part.look.colour,
+        hatch=part.look.hatch,
         edgecolor=EDGE,
         linewidth=0.5,
     )

@@ -12,10 +12,11 @@ from matplotlib.lines import Line2D
 
 from dtbench.base.units import NS_PER_MS, count_things, format_fraction, format_ns, is_or_are
 from dtbench.base.vocabulary import Cause, Operation, Phase
-from dtbench.report.page.looks import CAUSE_LOOKS
+from dtbench.report.page import looks
 from dtbench.report.plots.breakdown import HIDDEN_COMM, MOST_CELLS
 from dtbench.report.plots.drawing import (
     EDGE,
+    QUIET,
     Part,
     absent_words,
     add_axes,
@@ -43,16 +44,13 @@ MOST_STEPS = 60
 _SHARED_BELOW = 6
 """Cells whose longest bars differ by less have one scale; beyond, the shorter would not be seen."""
 
-CAUSE_PARTS: Final = {
-    cause: Part(cause.value, cause.value, look.colour, look.hatch, "white" if look.is_dark else "black")
-    for cause, look in CAUSE_LOOKS.items()
-}
+CAUSE_PARTS: Final = {cause: Part(cause.value, cause.value, look) for cause, look in looks.CAUSE_LOOKS.items()}
 """How each cause is drawn."""
 
 _WINDOW: Final = ("cell", "launch", "step")
 """Columns that tell steps apart, as far as a table has them."""
 
-_EXPOSED: Final = Part("exposed comm", "exposed_comm_ns", "#E69F00", "///", "black")
+_EXPOSED: Final = Part("exposed comm", "exposed_comm_ns", looks.EXPOSED_COMM)
 
 
 def plot_exposed_owners(
@@ -178,13 +176,13 @@ def _draw_owners(axes: Axes, bars: Sequence[_Bar]) -> list[str]:
             draw_bar(axes, CAUSE_PARTS[cause], (left, length), (position, 0.66))
             left += length
         words = f" {marks.mark(format_ns(bar.length_ns), bar.known_of or None)}"
-        axes.text(left, position, words, va="center", ha="left", fontsize=7.5, color="#444444")
+        axes.text(left, position, words, va="center", ha="left", fontsize=7.5, color=QUIET)
     names = [bar.name for bar in shown]
     if rest:
         is_sum = len({bar.known_of for bar in rest}) == 1
         rest_ns = sum(bar.length_ns for bar in rest) if is_sum else NAN
         words = f" {marks.mark(format_ns(rest_ns), rest[0].known_of or None)} together"
-        axes.text(0, len(shown), words, va="center", fontsize=7.5, color="#444444")
+        axes.text(0, len(shown), words, va="center", fontsize=7.5, color=QUIET)
         names.append(f"{len(rest)} more")
     axes.set_yticks(range(len(names)), [literal(shorten_middle(name)) for name in names], fontsize=8)
     axes.set_ylim(len(names) - 0.4, -0.6)
@@ -278,8 +276,8 @@ def _draw_steps(axes: Axes, rows: pd.DataFrame) -> None:
             shown[part.field],
             bottom=bottom,
             width=0.7,
-            color=part.colour,
-            hatch=part.hatch,
+            color=part.look.colour,
+            hatch=part.look.hatch,
             edgecolor=EDGE,
             linewidth=0.5,
         )

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from dtbench.base.units import MIB, NS_PER_MS, format_bytes, format_fraction, format_ns
 from dtbench.base.vocabulary import StageOutcome, StatePart
+from dtbench.report.page import looks
 from dtbench.report.plots.drawing import (
-    LINE_COLOURS,
     LINE_STYLES,
     Part,
     add_axes,
@@ -25,13 +25,13 @@ from dtbench.report.plots.drawing import (
 from dtbench.runs.stage_summary import StageSummary
 from dtbench.runs.summary import CellSummary
 
-_LINK: Final = Part("the link", "link_ns", "#E69F00", "///", "black")
-_REST: Final = Part("copies, files and Python", "rest_ns", "#0072B2", "", "white")
+_LINK: Final = Part("the link", "link_ns", looks.EXPOSED_COMM)
+_REST: Final = Part("copies, files and Python", "rest_ns", looks.REST)
 _NAMED_FROM: Final = 0.05
 """Of the highest point: a line that stays below has no stage's name."""
 
-_UNKNOWN: Final = Part("not known how much of it the link", "unknown_ns", "#FFFFFF", "xx", "black")
-_WHOLE: Final = Part("all of it", "duration_ns", "#0072B2", "", "white")
+_UNKNOWN: Final = Part("not known how much of it the link", "unknown_ns", looks.UNTOLD)
+_WHOLE: Final = Part("all of it", "duration_ns", looks.REST)
 
 
 def plot_stages(cells: Sequence[CellSummary]) -> Figure:
@@ -124,8 +124,8 @@ def plot_stage_memory(cells: Sequence[CellSummary]) -> Figure:
         axes.plot(
             [at_ms for at_ms, _ in points],
             [size_mib for _, size_mib in points],
-            color=LINE_COLOURS[number % len(LINE_COLOURS)],
-            linestyle=LINE_STYLES[number // len(LINE_COLOURS) % len(LINE_STYLES)],
+            color=looks.LINE_COLOURS[number % len(looks.LINE_COLOURS)],
+            linestyle=LINE_STYLES[number // len(looks.LINE_COLOURS) % len(LINE_STYLES)],
             linewidth=1.3,
             label=literal(f"{cell.name}, {part}"),
         )

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -14,9 +13,9 @@ from matplotlib.figure import Figure
 from dtbench.base.units import NS_PER_MS, count_things, format_fraction, format_ns
 from dtbench.base.vocabulary import Phase
 from dtbench.machine.disturbance import DISTURBED
+from dtbench.report.page import looks
 from dtbench.report.plots.drawing import (
     EDGE,
-    LINE_COLOURS,
     LINE_STYLES,
     absent_words,
     add_axes,
@@ -26,8 +25,6 @@ from dtbench.report.plots.drawing import (
     set_finding,
 )
 from dtbench.runs.reading.undisturbed import keep_finished, keep_steps
-
-PHASE_COLOURS: Final = {Phase.WARMUP: "#EEEEEE", Phase.MEASURED: "#D6EAF5", Phase.PROFILED: "#FBE9C6"}
 
 MOST_NAMED = 32
 """Ranks in the legend of step times; a longer one leaves no room for their lines."""
@@ -49,13 +46,13 @@ def plot_step_times(steps: pd.DataFrame) -> Figure:
     kept = keep_steps(steps)
     finished = keep_finished(kept, steps["rank"].nunique())
     for phase, first, last in _phase_spans(steps):
-        axes.axvspan(first - 0.5, last + 0.5, color=PHASE_COLOURS[phase], linewidth=0, zorder=0)
+        axes.axvspan(first - 0.5, last + 0.5, color=looks.PHASE_COLOURS[phase], linewidth=0, zorder=0)
         words = f"{phase.value}\n{format_ns(_slowest_rank_ns(finished, phase))}"
         axes.text(first - 0.3, 0.97, words, transform=axes.get_xaxis_transform(), va="top", fontsize=7)
     ranks = sorted(steps["rank"].unique())
     for index, rank in enumerate(ranks):
         ordered = steps[steps["rank"] == rank].sort_values("step")
-        colour, style = LINE_COLOURS[index % len(LINE_COLOURS)], LINE_STYLES[index % len(LINE_STYLES)]
+        colour, style = looks.LINE_COLOURS[index % len(looks.LINE_COLOURS)], LINE_STYLES[index % len(LINE_STYLES)]
         duration_ms = ordered["duration_ns"] / NS_PER_MS
         name = f"rank {rank}" if index < MOST_NAMED else "_more"  # matplotlib's legend leaves out what begins with `_`
         axes.plot(ordered["step"], duration_ms, color=colour, linestyle=style, linewidth=1.2, label=name)
@@ -152,7 +149,7 @@ def plot_step_distribution(
     axes = add_axes(figure)
     drawn = list(dict.fromkeys(group.cell for group in shown))
     for position, group in enumerate(shown):
-        _draw_group(axes, group, position, LINE_COLOURS[drawn.index(group.cell) % len(LINE_COLOURS)])
+        _draw_group(axes, group, position, looks.LINE_COLOURS[drawn.index(group.cell) % len(looks.LINE_COLOURS)])
     axes.set_yticks(range(len(shown)), [literal(group.label) for group in shown], fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)

@@ -14,11 +14,13 @@ from matplotlib.patches import Patch
 
 from dtbench.base.units import NS_PER_MS, count_things, is_or_are
 from dtbench.base.vocabulary import Purpose
-from dtbench.report.page import sweep
+from dtbench.report.page import looks, sweep
 from dtbench.report.page.sweep import SweepAxis
 from dtbench.report.plots.drawing import (
-    LINE_COLOURS,
+    EDGE,
+    FAINT,
     LINE_STYLES,
+    QUIET,
     Part,
     absent_words,
     add_axes,
@@ -36,28 +38,31 @@ from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.sweeps.axes import UNSET
 from dtbench.scenario.sweeps.sweep import name_some
 
-MOST_LINES = len(LINE_COLOURS) * len(LINE_STYLES)
+MOST_LINES = len(looks.LINE_COLOURS) * len(LINE_STYLES)
 MOST_BARS = 40
 _MOST_READABLE = 5
 """Lines over one axis; more of them are a map, where it can be."""
 
 _MOST_TICKS = 12
-_DOUBTFUL = "#CC0000"
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 _LOGARITHMIC_FROM = 8
 """An axis whose largest value is so many times its smallest is drawn by its logarithm."""
 
 _EXPOSED: Final = {
-    Purpose.GRAD_REDUCE: Part("exposed gradient reduction", "grad_reduce", "#E69F00", "///", "black"),
-    Purpose.UNSHARD: Part("exposed unshard", "unshard", "#D55E00", "\\\\\\", "black"),
-    Purpose.TENSOR: Part("exposed tensor parallelism", "tensor", "#CC79A7", "...", "black"),
-    Purpose.CONTEXT: Part("exposed context parallelism", "context", "#56B4E9", "oo", "black"),
-    Purpose.EXPERT: Part("exposed expert parallelism", "expert", "#F0E442", "**", "black"),
-    Purpose.PIPELINE: Part("exposed pipeline", "pipeline", "#009E73", "xxx", "black"),
+    purpose: Part(name, purpose.value, looks.PURPOSE_LOOKS[purpose])
+    for purpose, name in {
+        Purpose.GRAD_REDUCE: "exposed gradient reduction",
+        Purpose.UNSHARD: "exposed unshard",
+        Purpose.TENSOR: "exposed tensor parallelism",
+        Purpose.CONTEXT: "exposed context parallelism",
+        Purpose.EXPERT: "exposed expert parallelism",
+        Purpose.PIPELINE: "exposed pipeline",
+        Purpose.STATE: "exposed training state",
+        Purpose.OTHER: "other exposed comm",
+    }.items()
 }
-_OTHER: Final = Part("other exposed comm", "other", "#999999", "++", "black")
-_UNTOLD: Final = Part("exposed, for what is not known", "untold", "#FFFFFF", "xx", "black")
-_REST: Final = Part("rest of the step", "rest", "#DCE9F3", "", "black")
+_UNTOLD: Final = Part("exposed, for what is not known", "untold", looks.EXPOSED_COMM)
+_REST: Final = Part("rest of the step", "rest", looks.REST)
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,7 @@ def _plot_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
         figure.legend(
             handles, labels, loc="outside right center", frameon=False, fontsize=8, title=names, title_fontsize=8
         )
-    figure.supxlabel(_footnote(summary), x=0.01, ha="left", fontsize=7, color="#444444")
+    figure.supxlabel(_footnote(summary), x=0.01, ha="left", fontsize=7, color=QUIET)
     return figure
 
 
@@ -219,7 +224,7 @@ def _mark_doubtful(axes: Axes, line: Line, heights: Sequence[float], is_doubted:
     places = [place for place, cell in enumerate(line.cells) if not sentences.is_trusted(cell) or is_doubted(cell)]
     for place in places:
         (cross,) = axes.plot(
-            line.positions[place], heights[place], marker="x", markersize=11, color="#CC0000", zorder=5
+            line.positions[place], heights[place], marker="x", markersize=11, color=looks.BAD, zorder=5
         )
         cross.set_gid("doubtful")
 
@@ -236,10 +241,10 @@ def _find_lines(summary: RunSummary, numeric: SweepAxis, others: Sequence[SweepA
     for number, (key, places) in enumerate(groups.items()):
         ordered = sorted(places, key=lambda place: scale(numeric.values[place]))
         colour = colours.index(key[:1])
-        style = styles.index(key[1:]) + colour // len(LINE_COLOURS)  # colours that come again have another style
+        style = styles.index(key[1:]) + colour // len(looks.LINE_COLOURS)  # colours that come again have another style
         line = Line(
             label=", ".join(sweep.shorten_value(value) for value in key),
-            colour=LINE_COLOURS[colour % len(LINE_COLOURS)],
+            colour=looks.LINE_COLOURS[colour % len(looks.LINE_COLOURS)],
             style=LINE_STYLES[style % len(LINE_STYLES)],
             marker=_MARKERS[number % len(_MARKERS)],
             cells=tuple(summary.cells[place] for place in ordered),
@@ -261,7 +266,7 @@ def _draw_scale(axes: Axes, scale: Scale, name: str) -> None:
     axes.set_xticks(scale.positions[::every], [literal(value) for value in scale.values[::every]])
     axes.set_xlabel(literal(name))
     if scale.border is not None:
-        axes.axvline(scale.border, color="#BBBBBB", linewidth=0.8, linestyle=":")
+        axes.axvline(scale.border, color=FAINT, linewidth=0.8, linestyle=":")
 
 
 def _plot_bars(summary: RunSummary, known: Sequence[CellSummary]) -> Figure:
@@ -272,7 +277,7 @@ def _plot_bars(summary: RunSummary, known: Sequence[CellSummary]) -> Figure:
     used: list[Part] = []
     for position, cell in enumerate(cells):
         used += _draw_cell(axes, cell, position)
-        colour = "black" if sentences.is_trusted(cell) else _DOUBTFUL
+        colour = "black" if sentences.is_trusted(cell) else looks.BAD
         time = cell.step_time
         arms = ([_length_ms(time.median - time.low)], [_length_ms(time.high - time.median)])
         point = axes.errorbar(
@@ -301,7 +306,7 @@ def _plot_bars(summary: RunSummary, known: Sequence[CellSummary]) -> Figure:
     more = f"; the first {MOST_BARS} of {len(known)} cells" if len(known) > MOST_BARS else ""
     set_heading(figure, sweep.finding(summary) + more + _name_unmeasured(summary))
     patches = [
-        Patch(facecolor=part.colour, hatch=part.hatch, edgecolor="#333333", linewidth=0.5, label=part.name)
+        Patch(facecolor=part.look.colour, hatch=part.look.hatch, edgecolor=EDGE, linewidth=0.5, label=part.name)
         for part in dict.fromkeys(used)
     ]
     if patches:
@@ -318,9 +323,9 @@ def _draw_cell(axes: Axes, cell: CellSummary, position: int) -> list[Part]:
     profiled_ns = sentences.profiled_step_ns(cell)
     is_known = all(not row.count or (row.exposed_ns is not None and row.part == cell.part) for row in cell.purposes)
     if math.isnan(profiled_ns) or not is_known:
-        axes.text(0, position, " n/a", va="center", ha="left", fontsize=8, color="#444444").set_gid("not known")
+        axes.text(0, position, " n/a", va="center", ha="left", fontsize=8, color=QUIET).set_gid("not known")
         return []
-    lengths = [(_EXPOSED.get(row.purpose, _OTHER), float(row.exposed_ns)) for row in cell.purposes if row.exposed_ns]
+    lengths = [(_EXPOSED[row.purpose], float(row.exposed_ns)) for row in cell.purposes if row.exposed_ns]
     if not cell.purposes and (exposed_ns := sweep.exposed_ns(cell)):
         lengths = [(_UNTOLD, exposed_ns)]
     rest_ns = max(0.0, profiled_ns - sum(length for _, length in lengths))
@@ -331,9 +336,9 @@ def _draw_cell(axes: Axes, cell: CellSummary, position: int) -> list[Part]:
             length_ns / NS_PER_MS,
             height=0.62,
             left=left_ns / NS_PER_MS,
-            color=part.colour,
-            hatch=part.hatch,
-            edgecolor="#333333",
+            color=part.look.colour,
+            hatch=part.look.hatch,
+            edgecolor=EDGE,
             linewidth=0.5,
         )
         bars.patches[0].set_gid(part.field)

@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from dtbench.base.units import NS_PER_MS, format_ns
-from dtbench.report.page import sweep
+from dtbench.report.page import looks, sweep
 from dtbench.report.page.sweep import SweepAxis
-from dtbench.report.plots.drawing import add_axes, left_out_words, literal, new_figure, say, set_finding
+from dtbench.report.plots.drawing import QUIET, add_axes, left_out_words, literal, new_figure, say, set_finding
 from dtbench.report.words import sentences
 from dtbench.report.words.marks import Marks
 from dtbench.runs.reading.undisturbed import JUDGED
@@ -52,7 +52,7 @@ def plot_sweep_map(summary: RunSummary) -> Figure:
         words = _field_words(summary.cells[at], marks)
         axes.text(column, row, words, ha="center", va="center", fontsize=8, color="white" if is_dark else "black")
         if not sentences.is_trusted(summary.cells[at]):
-            frame = Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, fill=False, edgecolor="#CC0000", linewidth=2)
+            frame = Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, fill=False, edgecolor=looks.BAD, linewidth=2)
             axes.add_patch(frame).set_gid("doubtful")
     axes.set_xticks(range(len(columns)), [literal(sweep.shorten_value(value)) for value in columns], fontsize=8)
     axes.set_yticks(range(len(rows)), [literal(sweep.shorten_value(value)) for value in rows], fontsize=8)
@@ -62,7 +62,7 @@ def plot_sweep_map(summary: RunSummary) -> Figure:
         side.set_visible(False)
     left_out = "".join(left_out_words(sentences.count_left_out(summary.cells, one), one) for one in JUDGED)
     small = "; ".join([*filter(None, [left_out.removeprefix("; ")]), *sweep.limit_lines(summary, marks)])
-    figure.supxlabel(literal(small), x=0.01, ha="left", fontsize=7, color="#444444")
+    figure.supxlabel(literal(small), x=0.01, ha="left", fontsize=7, color=QUIET)
     figure.colorbar(image, ax=axes, label="step time, ms", pad=0.02)
     set_finding(axes, sweep.finding(summary))
     return figure

@@ -19,8 +19,10 @@ from matplotlib.figure import Figure
 
 from dtbench.base.units import NS_PER_MS, count_things, format_ns, name_ranks
 from dtbench.base.vocabulary import Kind, Operation
+from dtbench.report.page import looks
 from dtbench.report.plots.drawing import (
     EDGE,
+    FAINT,
     Part,
     add_axes,
     legend_patch,
@@ -37,16 +39,19 @@ MOST_LANES = 6
 """Lanes of one rank, those that did most."""
 
 _PARTS: Final = {
-    Kind.COMPUTE: Part("compute", "compute", "#0072B2", "", "white"),
-    Kind.COMM: Part("communication", "comm", "#F7DDA4", "///", "black"),
-    Kind.COPY: Part("copy", "copy", "#CC79A7", "...", "black"),
+    Kind.COMPUTE: Part("compute", "compute", looks.COMPUTE),
+    Kind.COMM: Part("communication", "comm", looks.HIDDEN_COMM),
+    Kind.COPY: Part("copy", "copy", looks.COPY),
 }
-_EXPOSED: Final = Part("exposed communication", "exposed", "#D55E00", "", "white")
+_EXPOSED: Final = Part("exposed communication", "exposed", looks.EXPOSED_COMM)
 _STAGE_PARTS: Final = {
-    "forward": Part("forward of a micro-batch", "forward", "#56B4E9", "", "black"),
-    "backward": Part("backward of one", "backward", "#009E73", "", "black"),
-    "input gradients": Part("its input gradients", "input_gradients", "#8FD0BD", "", "black"),
-    "weight gradients": Part("its weight gradients", "weight_gradients", "#F0E442", "", "black"),
+    action: Part(name, action.replace(" ", "_"), looks.ACTION_LOOKS[action])
+    for action, name in {
+        "forward": "forward of a micro-batch",
+        "backward": "backward of one",
+        "input gradients": "its input gradients",
+        "weight gradients": "its weight gradients",
+    }.items()
 }
 _FINEST = 1 / 2000
 """Pauses shorter than this share of the step are not to be seen, and spans on both sides are drawn as one."""
@@ -108,7 +113,7 @@ def plot_timeline(
             _draw_lane(axes, row.spans, position, window)
         else:
             _draw_exposed(axes, alone[alone["rank"] == row.rank], position, window[0])
-            axes.axhline(position + 0.5, color="#DDDDDD", linewidth=0.8)
+            axes.axhline(position + 0.5, color=FAINT, linewidth=0.8)
     own = {rank: " (own clock)" if rank in apart else "" for rank in ranks}
     names = [literal(f"rank {row.rank}{own[row.rank]}  {shorten_middle(row.name, most=46)}") for row in rows]
     axes.set_yticks(range(len(rows)), names, fontsize=7.5)
@@ -195,7 +200,7 @@ def _draw_lane(axes: Axes, spans: pd.DataFrame, position: int, window: tuple[int
             most = max(6, round(90 * (end_ns - start_ns) / length_ns))
             words = literal(shorten_middle(spell_owner(str(row.owner)), most=most))
             middle_ms = ((start_ns + end_ns) / 2 - origin_ns) / NS_PER_MS
-            box = {"facecolor": _PARTS[Kind.COMM].colour, "edgecolor": "none", "pad": 0.8}
+            box = {"facecolor": _PARTS[Kind.COMM].look.colour, "edgecolor": "none", "pad": 0.8}
             axes.text(middle_ms, position, words, ha="center", va="center", fontsize=6.5, bbox=box, clip_on=True)
 
 
@@ -208,9 +213,9 @@ def _draw_pieces(axes: Axes, part: Part, pieces_ns: np.ndarray, place: tuple[flo
     if not len(pieces_ns):
         return
     spans = [(start / NS_PER_MS, (end - start) / NS_PER_MS) for start, end in pieces_ns]
-    drawn = axes.broken_barh(
-        spans, place, facecolors=part.colour, hatch=part.hatch, edgecolor=EDGE if part.hatch else edge, linewidth=0.4
-    )
+    look = part.look
+    edge = EDGE if look.hatch else edge
+    drawn = axes.broken_barh(spans, place, facecolors=look.colour, hatch=look.hatch, edgecolor=edge, linewidth=0.4)
     drawn.set_gid(part.field)
 
 

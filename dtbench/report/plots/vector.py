@@ -1,7 +1,7 @@
 """A figure as SVG inside a page: its letters are text, its ink follows the page's light or dark, no style is inline.
 
 matplotlib writes ``style`` attributes, which a strict page policy does not let apply: they become attributes of their
-own. What was drawn in the ink of ``INK`` (axes, ticks, labels) or in black lines becomes the page's text colour.
+own. What was drawn in the ink of ``DEFAULT`` (axes, ticks, labels) or in black lines becomes the page's text colour.
 """
 
 import base64
@@ -14,9 +14,10 @@ from xml.etree import ElementTree
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from dtbench.report.plots.drawing import EDGE, figure_png
+from dtbench.report.page import looks
+from dtbench.report.plots.drawing import BAND, EDGE, INK, QUIET, UNSURE, figure_png
 
-INK: Final = "#20212a"
+DEFAULT: Final = "#20212a"
 """A colour that no plot asks for: what has it was drawn in the default ink."""
 
 MOST_BYTES: Final = 300_000
@@ -24,8 +25,15 @@ MOST_BYTES: Final = 300_000
 
 _SVG: Final = "http://www.w3.org/2000/svg"
 _LINK: Final = "{http://www.w3.org/1999/xlink}href"
-_QUIET: Final = ("#444444", "#666666")
-_GROUNDS: Final = {"#eeeeee": "band", "#ffffff": "paper", "#dce9f3": "rest", "#f7dda4": "hidden"}
+_QUIET: Final = (QUIET.lower(), UNSURE.lower())
+_TONES: Final = {looks.GOOD.lower(): "good", looks.BAD.lower(): "bad"}
+_GROUNDS: Final = {
+    BAND.lower(): "band",
+    looks.UNTOLD.colour.lower(): "paper",
+    looks.REST.colour.lower(): "rest",
+    looks.HIDDEN_COMM.colour.lower(): "hidden",
+    looks.IDLE.colour.lower(): "idle",
+}
 """Pale grounds that the page makes deep in the dark, so that ink is seen on them."""
 
 _FONT: Final = re.compile(r"(?:(?P<style>italic|oblique) )?(?:(?P<weight>\d+|bold) )?(?P<size>[\d.]+)px")
@@ -40,12 +48,12 @@ def draw_svg(make: Callable[[], Figure], name: str) -> str:
         name: begins its ids, so that figures of one page keep theirs apart.
     """
     ink = {
-        "text.color": INK,
-        "axes.labelcolor": INK,
-        "axes.edgecolor": INK,
-        "axes.titlecolor": INK,
-        "xtick.color": INK,
-        "ytick.color": INK,
+        "text.color": DEFAULT,
+        "axes.labelcolor": DEFAULT,
+        "axes.edgecolor": DEFAULT,
+        "axes.titlecolor": DEFAULT,
+        "xtick.color": DEFAULT,
+        "ytick.color": DEFAULT,
         "xtick.labelsize": 8,
         "ytick.labelsize": 8,
         "axes.labelsize": 8.5,
@@ -107,7 +115,7 @@ def _dress_tree(element: ElementTree.Element, *, is_pattern: bool) -> None:
     is_pattern = is_pattern or element.tag == f"{{{_SVG}}}pattern"
     looks = _looks(element.attrib.pop("style", ""))
     if element.tag == f"{{{_SVG}}}text":
-        looks.setdefault("fill", "#000000")
+        looks.setdefault("fill", INK)
     classes = []
     for name, value in looks.items():
         ink = None if is_pattern else _find_ink(element.tag, name, value)
@@ -141,8 +149,10 @@ def _find_ink(tag: str, name: str, value: str) -> str | None:
     if name not in ("fill", "stroke"):
         return None
     is_text, colour = tag == f"{{{_SVG}}}text", value.lower()
-    if colour == INK or (colour == "#000000" and not is_text):
+    if colour == DEFAULT or (colour == INK and not is_text):
         return "ink"
+    if colour in _TONES:
+        return _TONES[colour]
     if colour in _QUIET and (is_text or name == "stroke"):
         return "quiet"
     if colour == EDGE.lower() and name == "stroke":

@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.rule import Rule
 from rich.table import Table as RichTable
 
+from dtbench.report.page.looks import STEP_LOOKS
 from dtbench.report.page.page import (
     Block,
     Cell,
@@ -51,12 +52,10 @@ _LEAST_FIGURES: Final = 4
 _GLYPHS: Final = {"compute_ns": "\u2588", "exposed_comm_ns": "\u2571", "exposed_copy_ns": "\u2592", "idle_ns": "\u00b7"}
 _ASCII: Final = {"compute_ns": "#", "exposed_comm_ns": "/", "exposed_copy_ns": ":", "idle_ns": "."}
 _COLOURS: Final = {
-    "compute_ns": "#0072b2",
-    "exposed_comm_ns": "#e69f00",
-    "exposed_copy_ns": "#cc79a7",
-    "idle_ns": "dim",
+    **{key: look.colour for key, look in STEP_LOOKS.items() if not look.in_the_dark},
+    **{key: "dim" for key, look in STEP_LOOKS.items() if look.in_the_dark},
 }
-"""As ``look.css`` has them."""
+"""What is pale on paper is dim here: a terminal does not say whether it is dark."""
 
 
 def render_page(page: Page) -> RenderableType:

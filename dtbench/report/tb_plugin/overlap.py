@@ -11,7 +11,7 @@ from dtbench.base.units import decimals_for, format_bytes, format_fraction, form
 from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.report.page.cell_page import HIDDEN, bound_lines, step_bar
 from dtbench.report.page.cell_rows import mark_owners, mark_purposes, owner_lines, purpose_times, total_owners
-from dtbench.report.page.looks import CAUSE_LOOKS, step_parts
+from dtbench.report.page.looks import CAUSE_LOOKS, EXPOSED_COMM, HIDDEN_COMM, bar_part, step_parts
 from dtbench.report.page.page import Bar, BarPart, Chart, Column, Table, words_of
 from dtbench.report.words import causes, sentences
 from dtbench.report.words.marks import Marks
@@ -154,8 +154,8 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart
 
 
 _COMM_PARTS = (
-    BarPart("exposed_comm_ns", "exposed", pattern="slash"),
-    BarPart("hidden_comm_ns", "hidden behind compute", pattern="slash-light"),
+    bar_part("exposed_comm_ns", "exposed", EXPOSED_COMM),
+    bar_part("hidden_comm_ns", "hidden behind compute", HIDDEN_COMM),
 )
 
 
@@ -212,10 +212,7 @@ def _comm_bar(cell: "CellSummary", row: "PurposeSummary", marks: Marks, exposed_
 def cause_parts() -> tuple[BarPart, ...]:
     """Return the parts of exposed time, in the order in which causes take theirs."""
     looks = ((cause, CAUSE_LOOKS[cause]) for cause in Cause)
-    return tuple(
-        BarPart(cause.value, causes.describe_cause(cause), look.colour, look.pattern, look.is_dark)
-        for cause, look in looks
-    )
+    return tuple(bar_part(cause.value, causes.describe_cause(cause), look) for cause, look in looks)
 
 
 def _by_owner(cell: "CellSummary", collectives: pd.DataFrame, steps: pd.DataFrame) -> Chart:

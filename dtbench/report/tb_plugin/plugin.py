@@ -80,7 +80,16 @@ def _serve_file(request: Request) -> Response:
     kind = _TYPES.get(PurePosixPath(name).suffix)
     if not found or kind is None:
         return _respond(request, {"error": f"There is no file `{name}`.", "status": NOT_FOUND}, NOT_FOUND)
-    return _typed(http_util.Respond(request, found[0].read_text(encoding="utf-8"), kind))
+    return _typed(http_util.Respond(request, _read_file(found[0]), kind))
+
+
+def _read_file(file: Traversable) -> str:
+    """Return the text of a file; what other pages have too, with the palette that they have."""
+    from dtbench.report.render.html_page import read_look
+    from dtbench.report.timeline import script_text
+
+    made = {"look.css": read_look, "timeline.js": script_text}.get(file.name)
+    return file.read_text(encoding="utf-8") if made is None else made()
 
 
 def _folders() -> tuple[Traversable, ...]:

@@ -4,11 +4,13 @@ The module and the document are written into the page. Neither can end its eleme
 its number, and a test holds that the module has no ``</``. Names come to the screen as text, see ``timeline.js``.
 """
 
+import json
 import re
 from importlib import resources
 from typing import Final
 from uuid import uuid4
 
+from dtbench.report.page.looks import timeline_palette
 from dtbench.report.render.html import escape_html
 from dtbench.report.render.html_page import Inset
 from dtbench.report.timeline.document import TimelineDocument
@@ -44,8 +46,9 @@ body {{ margin: 12px; background: Canvas }}
 
 
 def script_text() -> str:
-    """Return ``timeline.js``, an ES module that exports ``createTimeline``."""
-    return resources.files("dtbench.report.timeline").joinpath("timeline.js").read_text(encoding="utf-8")
+    """Return ``timeline.js`` with its palette before it, an ES module that exports ``createTimeline``."""
+    module = resources.files("dtbench.report.timeline").joinpath("timeline.js").read_text(encoding="utf-8")
+    return f"const PALETTE = {json.dumps(timeline_palette())};\n{module}"
 
 
 def timeline_html(document: TimelineDocument) -> str:

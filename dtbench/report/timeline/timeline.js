@@ -41,27 +41,23 @@ const SHORTEST_VIEW = 20; // ns
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', sans-serif";
 const BOLD = "600 11px system-ui, -apple-system, 'Segoe UI', sans-serif";
 
-// Okabe and Ito's colours, as in dtbench's plots; in grey, communication is light, hatched where it is exposed.
+// PALETTE, what the colours of kinds, purposes and a pipeline's actions are, is written before this module: see page.py.
 const THEMES = {
   light: {
     background: "#ffffff", text: "#1f2328", muted: "#59636e", grid: "#e3e6ea", band: "#f6f8fa", accent: "#000000",
-    compute: "#0072B2", hidden: "#F7DDA4", exposed: "#E69F00", copy: "#CC79A7", hatch: "rgba(0,0,0,0.62)",
+    ...PALETTE.light, hatch: "rgba(0,0,0,0.62)",
     onCompute: "#ffffff", onComm: "#000000", border: "rgba(255,255,255,0.75)", commBorder: "rgba(94,62,0,0.75)",
   },
   dark: {
     background: "#1b1f24", text: "#e6e8ea", muted: "#9aa4ae", grid: "#333a42", band: "#22272d", accent: "#ffffff",
-    compute: "#2F8FCB", hidden: "#6B5728", exposed: "#F0AB14", copy: "#CC79A7", hatch: "rgba(0,0,0,0.7)",
-    onCompute: "#ffffff", onComm: "#ffffff", border: "rgba(27,31,36,0.75)", commBorder: "rgba(255,228,170,0.7)",
+    ...PALETTE.dark, hatch: "rgba(0,0,0,0.7)",
+    onCompute: "#ffffff", onComm: "#000000", border: "rgba(27,31,36,0.75)", commBorder: "rgba(255,228,170,0.7)",
   },
 };
-const PURPOSE_COLOURS = {
-  unshard: "#009E73", grad_reduce: "#D55E00", tensor: "#56B4E9", context: "#A6761D", expert: "#E7298A", pipeline: "#F0E442",
-  state: "#7F3C8D", other: "#8C8C8C",
-};
-// Of a pipeline's stage, with the letter that torch's schedules have for it; as in dtbench's plots.
-const STAGE_WORK = {
-  forward: ["F", "#56B4E9"], backward: ["B", "#009E73"], "input gradients": ["I", "#8FD0BD"], "weight gradients": ["W", "#F0E442"],
-};
+const PURPOSE_COLOURS = PALETTE.purposes;
+// The letters that torch's schedules have for what a pipeline's stage does.
+const STAGE_LETTERS = { forward: "F", backward: "B", "input gradients": "I", "weight gradients": "W" };
+const STAGE_WORK = Object.fromEntries(Object.entries(STAGE_LETTERS).map(([action, letter]) => [action, [letter, PALETTE.actions[action]]]));
 const REGION_SHADES = { forward: 0.1, backward: 0.24, optimizer: 0.16, state_dict: 0.06 };
 
 const STYLE = `

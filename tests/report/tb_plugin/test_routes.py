@@ -731,15 +731,3 @@ def test_tensorboard_starts_without_paying_for_what_a_tab_needs() -> None:
     subprocess.run(
         [sys.executable, "-W", "error::ImportWarning", "-c", script], check=True, timeout=120, env=os.environ
     )
-
-
-def test_bars_have_the_colours_of_the_plots() -> None:
-    from dtbench.report.plots.breakdown import HIDDEN_COMM, PARTS
-    from dtbench.report.plots.exposed import CAUSE_PARTS
-    from dtbench.report.render import html_page
-    from dtbench.report.tb_plugin.overlap import cause_parts
-
-    style = (Path(html_page.__file__).parent / "look.css").read_text(encoding="utf-8")
-    assert all(part.colour.lower() in style for part in (*PARTS, HIDDEN_COMM))
-    plotted = [(CAUSE_PARTS[cause].colour, CAUSE_PARTS[cause].label_colour == "white") for cause in Cause]
-    assert [(part.colour, part.is_dark) for part in cause_parts()] == plotted

@@ -15,7 +15,6 @@ _SLASH: Final = "M-1,1 l2,-2 M0,7 l7,-7 M6,8 l2,-2"
 _BACK: Final = "M-1,6 l2,2 M0,0 l7,7 M6,-1 l2,2"
 _SHAPES: Final = {
     "slash": (("dark", _SLASH),),
-    "slash-light": (("light", _SLASH),),
     "back": (("dark", _BACK),),
     "cross": (("light", _SLASH), ("light", _BACK)),
     "rows": (("dark", "M0,3.5 h7"),),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Final
 
+from dtbench.report.page.looks import palette_style
 from dtbench.report.page.page import Block, Chart, Facts, Line, Page, Part, Picture, Table, Tone
 from dtbench.report.render.html import escape_html
 from dtbench.report.render.html_page.blocks import Writer
@@ -159,8 +160,13 @@ def _fold(anchor: str, title: str, inside: str, aside: str = "", *, key: str = "
 
 def _read_style() -> str:
     """Return the look that TensorBoard's tab has, dark where the reader's system is, and what only a file needs."""
-    look = _DARK.sub(r"@media screen and (prefers-color-scheme: dark) { :root {\1} }", _read("look.css"))
+    look = _DARK.sub(r"@media screen and (prefers-color-scheme: dark) { :root {\1} }", read_look())
     return f"{look}{_read('page.css')}"
+
+
+def read_look() -> str:
+    """Return the style that pages and TensorBoard's tab share: ``look.css`` and the palette of the parts of a step."""
+    return f"{palette_style()}{_read('look.css')}"
 
 
 def _read(name: str) -> str:

@@ -15,7 +15,6 @@ export function drawPatterns() {
   const back = "M-1,6 l2,2 M0,0 l7,7 M6,-1 l2,2";
   const defs = draw("defs", {},
     pattern("slash", line(slash, "dark")),
-    pattern("slash-light", line(slash, "light")),
     pattern("back", line(back, "dark")),
     pattern("cross", line(slash, "light"), line(back, "light")),
     pattern("rows", line("M0,3.5 h7", "dark")),
