@@ -189,7 +189,7 @@ def load_run(path: str | PathLike[str]) -> "RunReport":
 
         run = dtbench.load_run("results/quickstart")  # the latest of these; or one run's folder
         run  # a notebook shows the answer; print(run) says it
-        run.plot_owners()  # and plot_breakdown, plot_overlap, plot_step_distribution, plot_sweep
+        run.plot_exposed()  # and plot_breakdown, plot_owners, plot_overlap, plot_step_distribution, plot_sweep
         run.collectives.query("exposed_ns > 1e6")
 
     ``summary`` has what ``dtbench report`` shows, ``tables`` the others of the traces by name (``lanes``, ``groups``,

@@ -153,8 +153,8 @@ FAULTS: Final = (
     Fault(
         "an owner's share doubled, in the plot",
         "report/plots/exposed.py",
-        "fraction_of(float(by_owner.max()), total_ns)",
-        "2 * fraction_of(float(by_owner.max()), total_ns)",
+        "fraction_of(float(sums.max()), float(sums.sum()))",
+        "2 * fraction_of(float(sums.max()), float(sums.sum()))",
         f"{REPORT}plots_exposed.py::test_the_bars_are_the_tables_numbers_longest_owner_first_and_the_title_names_it",
     ),
     Fault(

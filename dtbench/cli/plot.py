@@ -23,7 +23,7 @@ def plot(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="breakdown, owners, overlap, step_distribution, sweep or timeline; of traces some of them."
+            help="exposed, breakdown, owners, overlap, ranks, step_distribution, sweep or timeline; of traces some."
         ),
     ] = None,
     output: Annotated[

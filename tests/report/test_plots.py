@@ -28,6 +28,7 @@ from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.scenario.schema.scenario import Ddp
 from dtbench.store.records.run import RunStatus
+from dtbench.traces.known_part import KnownPart
 
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 
@@ -191,14 +192,30 @@ def test_a_cell_without_communication_has_no_share_instead_of_zero(
     assert "hidden n/a of comm" in words_of(plot_step_breakdown(make_run(cell)))
 
 
-def test_more_ranks_than_fit_are_cut_and_said(
+def test_more_ranks_than_fit_are_one_more_bar_their_mean(
     make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
 ) -> None:
     row = make_ddp().ranks[0]
-    cell = make_ddp(update={"ranks": tuple(row.model_copy(update={"rank": rank}) for rank in range(64))})
-    figure = plot_step_breakdown(make_run(cell))
+    ranks = [row.model_copy(update={"rank": rank, "compute_ns": rank * 1_000_000}) for rank in range(64)]
+    ranks[40] = ranks[40].model_copy(update={"idle_ns": None})
+    figure = plot_step_breakdown(make_run(make_ddp(update={"ranks": tuple(ranks)})))
+    bars = bars_of(figure, "compute_ns")
+    assert len(bars) == MOST_RANKS + 1
+    assert bars[-1].get_width() == pytest.approx(sum(range(16, 64)) / 48)
+    assert len(bars_of(figure, "idle_ns")) == MOST_RANKS
+    assert figure.axes[0].get_yticklabels()[-1].get_text() == "48 more, mean"
+    assert "idle n/a" in words_of(figure)
+
+
+def test_ranks_that_do_not_fit_and_are_known_of_different_steps_are_counted(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    row = make_ddp().ranks[0]
+    ranks = [row.model_copy(update={"rank": rank}) for rank in range(20)]
+    ranks[17] = row.model_copy(update={"rank": 17, "part": KnownPart((17,), 20, (), 1, 2, 5)})
+    figure = plot_step_breakdown(make_run(make_ddp(update={"ranks": tuple(ranks)})))
     assert len(bars_of(figure, "compute_ns")) == MOST_RANKS
-    assert "ranks 0 to 15 of 64" in words_of(figure)
+    assert "4 more ranks not drawn: known of different steps" in words_of(figure)
 
 
 def test_a_name_with_dollar_signs_is_no_mathematics(

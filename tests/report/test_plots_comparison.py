@@ -136,8 +136,10 @@ def test_rows_that_have_no_room_are_counted_whatever_they_are_of() -> None:
         change("wait", 1.0, (NAN, NAN), Outcome.UNKNOWN).model_copy(update={"subject": f"purpose {number}"})
         for number in range(MOST_METRICS + 1)
     ]
-    assert plot_comparison(comparison(SLOWER, *waits)).axes[0].get_xlabel().endswith("; 2 more rows: see --json")
-    assert "more row" not in plot_comparison(comparison(SLOWER)).axes[0].get_xlabel()
+    axes = plot_comparison(comparison(SLOWER, *waits)).axes[0]
+    assert axes.get_yticklabels()[-1].get_text() == "2 more"
+    assert axes.texts[-1].get_text() == "2 not established: see --json"
+    assert "more" not in plot_comparison(comparison(SLOWER)).axes[0].get_yticklabels()[-1].get_text()
 
 
 def test_no_metric_at_all_is_said() -> None:

@@ -13,8 +13,9 @@ from matplotlib.patches import Rectangle
 import dtbench
 from dtbench.base.vocabulary import Cause
 from dtbench.report.page.run_tables import OWNERS
-from dtbench.report.plots.exposed import CAUSE_PARTS, MOST_OWNERS, MOST_STEPS
-from dtbench.report.plots.names import figure_png, plot_exposed_owners, plot_overlap
+from dtbench.report.plots.exposed import CAUSE_PARTS, MOST_BARS
+from dtbench.report.plots.names import figure_png, plot_exposed, plot_exposed_owners, plot_overlap
+from dtbench.report.plots.overlap import MOST_STEPS
 
 RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
 MS = 1_000_000
@@ -62,13 +63,49 @@ def test_the_bars_are_the_tables_numbers_longest_owner_first_and_the_title_names
     assert title(figure) == "layers.1's all-gather leaves most exposed: 77.8 % of 9.00 ms"
 
 
-def test_owners_that_do_not_fit_are_summed_in_words() -> None:
-    rows = [owner_row(f"layers.{place}", Cause.TAIL, 100 - place) for place in range(MOST_OWNERS + 3)]
-    figure = plot_exposed_owners(owners_of(*rows))
-    assert len(rectangles(figure)) == MOST_OWNERS
+def test_owners_that_do_not_fit_are_one_more_bar_by_cause() -> None:
+    rows = [owner_row(f"layers.{place}", Cause.TAIL, 100 - place) for place in range(MOST_BARS + 2)]
+    figure = plot_exposed_owners(owners_of(*rows, owner_row("head", Cause.SKEW, 3), owner_row("head", Cause.TAIL, 4)))
     assert labels(figure)[-1] == "3 more"
-    rest_ms = sum(100 - place for place in range(MOST_OWNERS, MOST_OWNERS + 3))
-    assert figure.axes[0].texts[-1].get_text() == f" {rest_ms} ms together"
+    skew, tail = rectangles(figure)[-2:]
+    assert [(bar.get_gid(), bar.get_width()) for bar in (skew, tail)] == [("skew", 3), ("tail", 86 + 85 + 4)]
+    assert figure.axes[0].texts[-1].get_text() == " 178 ms"
+    assert figure.axes[0].get_xlim()[1] > 178
+
+
+def test_owners_that_do_not_fit_and_are_known_of_different_steps_have_no_sum() -> None:
+    rows = [owner_row(f"layers.{place}", Cause.TAIL, 100 - place) for place in range(MOST_BARS + 2)]
+    owners = owners_of(*rows)
+    owners.loc[MOST_BARS, "known_of"] = "2 of 5 steps"
+    figure = plot_exposed_owners(owners)
+    assert len(rectangles(figure)) == MOST_BARS
+    assert "n/a together: known of different steps" in figure.axes[0].texts[-1].get_text()
+
+
+def test_purposes_are_bars_split_by_cause_and_add_up_to_what_owners_exposed() -> None:
+    owners = owners_of(
+        owner_row("layers.0", Cause.TAIL, 2),
+        owner_row("layers.1", Cause.SKEW, 3),
+        owner_row("layers.1", Cause.TAIL, 4),
+        owner_row("layers.1", Cause.TAIL, 8, purpose="tensor"),
+    )
+    figure = plot_exposed(owners)
+    assert labels(figure) == ["unshard", "tensor"]
+    assert [(bar.get_gid(), bar.get_x(), bar.get_width()) for bar in rectangles(figure)] == [
+        ("skew", 0, 3),
+        ("tail", 3, 6),
+        ("tail", 0, 8),
+    ]
+    assert title(figure) == "unshard leaves most exposed: 52.9 % of 17.0 ms"
+
+
+def test_purposes_that_are_known_of_different_steps_are_not_summed() -> None:
+    owners = owners_of(owner_row("layers.0", Cause.TAIL, 2), owner_row("layers.1", Cause.TAIL, 3))
+    owners.loc[0, "known_of"] = "2 of 5 steps"
+    figure = plot_exposed(owners)
+    assert [bar.get_width() for bar in rectangles(figure)] == [3, 2]
+    assert "not told" in title(figure)
+    assert "2 of 5 steps" in figure.axes[0].get_xlabel()
 
 
 def test_collectives_of_one_owner_are_told_apart_by_their_purpose() -> None:
@@ -163,10 +200,12 @@ def test_a_bar_is_the_mean_over_ranks_and_each_rank_is_a_dot() -> None:
     assert title(figure) == "50.0 % of the communication is hidden, 10.0 ms of a step exposed (10.0 %)"
 
 
-def test_more_steps_than_fit_are_cut_and_said() -> None:
-    figure = plot_overlap(overlap_of({(0, step): 5 for step in range(MOST_STEPS + 40)}))
-    assert len([bar for bar in rectangles(figure) if bar.get_gid() == "exposed_comm_ns"]) == MOST_STEPS
-    assert f"the first {MOST_STEPS} of {MOST_STEPS + 40} steps" in title(figure)
+def test_more_steps_than_fit_are_one_more_bar_their_mean() -> None:
+    figure = plot_overlap(overlap_of({(0, step): step for step in range(MOST_STEPS + 40)}))
+    bars = [bar for bar in rectangles(figure) if bar.get_gid() == "exposed_comm_ns"]
+    assert len(bars) == MOST_STEPS + 1
+    assert bars[-1].get_height() == pytest.approx(sum(range(MOST_STEPS, MOST_STEPS + 40)) / 40)
+    assert figure.axes[0].get_xticklabels()[-1].get_text() == "40 more,\nmean"
 
 
 def test_no_profiled_step_is_said() -> None:

@@ -501,13 +501,15 @@ def test_the_owners_bars_and_the_terminals_table_are_the_summarys_rows(run: Run)
     owners = run.loaded.owners
     rows = [(cell.name, row.exposed_ns) for cell in run.loaded.summary.cells for row in cell.owners]
     assert [(str(name), float(time)) for name, time in zip(owners["cell"], owners["exposed_ns"], strict=True)] == rows
-    widths = [
-        bar.get_width() * MS
-        for axes in run.loaded.plot_owners().axes
-        for bar in axes.patches
-        if isinstance(bar, Rectangle)
-    ]
-    left = sorted((time for _, time in rows), reverse=True)  # the plot leaves out the least, and says how many
+    widths, drawn = [], 0.0
+    for axes in run.loaded.plot_owners().axes:
+        names = [label.get_text() for label in axes.get_yticklabels()]
+        bars = [bar for bar in axes.patches if isinstance(bar, Rectangle)]
+        drawn += sum(bar.get_width() for bar in bars) * MS
+        of_rows = (bar for bar in bars if not names[round(bar.get_y() + bar.get_height() / 2)].endswith(" more"))
+        widths += [bar.get_width() * MS for bar in of_rows]
+    assert drawn == pytest.approx(sum(time for _, time in rows))
+    left = sorted((time for _, time in rows), reverse=True)  # the least are one more bar
     for width in sorted(widths, reverse=True):
         while left and left[0] > width * (1 + 1e-6):
             left.pop(0)

@@ -94,6 +94,12 @@ class RunReport:
 
         return plot_step_breakdown(self.summary)
 
+    def plot_exposed(self) -> "Figure":
+        """Draw what communication was exposed, by purpose and cause, for each cell."""
+        from dtbench.report.plots.pictures import plot_run_exposed
+
+        return plot_run_exposed(self.summary)
+
     def plot_owners(self) -> "Figure":
         """Draw whose communication was exposed, split by cause, for each cell."""
         from dtbench.report.plots.pictures import plot_run_owners
@@ -105,6 +111,13 @@ class RunReport:
         from dtbench.report.plots.names import plot_overlap
 
         return plot_overlap(self._every_row("overlap", self.overlap), doubts_of_cells(self.summary.cells), self._cells)
+
+    def plot_ranks(self) -> "Figure":
+        """Draw maps of ranks and PROFILED steps, for each cell: what was exposed, and how long others waited for it."""
+        from dtbench.report.plots.names import plot_ranks
+
+        overlap = self._every_row("overlap", self.overlap)
+        return plot_ranks(overlap, self.collectives, doubts_of_cells(self.summary.cells), self._cells)
 
     def plot_step_distribution(self) -> "Figure":
         """Draw how the MEASURED steps of each launch are spread."""

@@ -19,7 +19,7 @@ from dtbench.report.plots.page_pictures import picture_of, run_pictures, untitle
 from dtbench.report.render.html import escape_html
 from dtbench.report.render.html_page import Inset, page_document
 from dtbench.report.timeline import Timeline, make_timeline, open_run_timeline, timeline_inset
-from dtbench.runs.reading.cell_data import STEPS_NAME, RunData, stack_all
+from dtbench.runs.reading.cell_data import STEPS_NAME, RunData, stack, stack_all
 from dtbench.runs.summary import RunSummary
 from dtbench.traces.job.trace_set import TraceSet
 
@@ -43,13 +43,14 @@ def run_document(data: RunData, summary: RunSummary) -> str:
     names = {cell.name for cell in summary.cells}
     launches = [launch for launch in data.launches if launch.place.cell in names]
     steps, overlap = (stack_all(launches, name) for name in (STEPS_NAME, "overlap"))
+    collectives = stack(launches, "collectives")
     folder, cell = Path(summary.path), summary.cells[0].name if len(names) == 1 else None
     timeline = _inset(
         lambda: open_run_timeline(folder, cell=cell, most_spans=MOST_SPANS),
         spell_command("dtbench", "tensorboard", summary.path),
         are_more=len(launches) > 1,
     )
-    return page_document(run_page(summary), tuple(run_pictures(summary, steps, overlap)), timeline)
+    return page_document(run_page(summary), tuple(run_pictures(summary, steps, overlap, collectives)), timeline)
 
 
 def traces_document(traces: TraceSet, paths: Sequence[Path]) -> str:
@@ -71,7 +72,11 @@ def comparisons_document(comparisons: Sequence[Comparison]) -> str:
 
 def _trace_pictures(report: TraceReport) -> Iterator[Picture]:
     if not report.owners.empty:
+        title = "What communication is exposed, by purpose and cause"
+        yield picture_of("owners", "exposed", title, report.plot_exposed)
         yield picture_of("owners", "owners", "Whose communication is exposed, and why", report.plot_owners)
+    if not report.overlap.empty and len(report.traces.analyses) > 1:
+        yield picture_of("times", "ranks", "Each rank in each step", report.plot_ranks)
     if not report.overlap.empty:
         yield picture_of("times", "overlap", "What each profiled step hides and leaves exposed", report.plot_overlap)
 

@@ -90,6 +90,12 @@ class TraceReport:
         windows = average(self.traces.analyses).windows if self.traces.analyses else 1
         return OWNERS.tabulate(OwnedRows(self.traces.owners, windows))
 
+    def plot_exposed(self) -> "Figure":
+        """Draw what communication was exposed, by purpose and cause."""
+        from dtbench.report.plots.names import plot_exposed
+
+        return plot_exposed(self.owners, self._doubts())
+
     def plot_owners(self) -> "Figure":
         """Draw whose communication was exposed, split by cause."""
         from dtbench.report.plots.names import plot_exposed_owners
@@ -101,6 +107,12 @@ class TraceReport:
         from dtbench.report.plots.names import plot_overlap
 
         return plot_overlap(self.overlap, self._doubts())
+
+    def plot_ranks(self) -> "Figure":
+        """Draw maps of ranks and steps: what each left exposed, and how long others waited for it."""
+        from dtbench.report.plots.names import plot_ranks
+
+        return plot_ranks(self.overlap, self.collectives, self._doubts())
 
     def _doubts(self) -> dict[str, str]:
         """Say why no owner is told to have most of it, as pictures ask for it; empty: nothing speaks against it."""

@@ -110,6 +110,10 @@ ACTION_LOOKS: Final[Mapping[str, Look]] = {
 }
 """What a stage of a pipeline did with a micro-batch."""
 
+EXPOSED_SCALE: Final = ("#FFFFFF", EXPOSED_COMM.colour, "#3A2800")
+WAITED_SCALE: Final = ("#FFFFFF", CAUSE_LOOKS[Cause.SKEW].colour, "#23104A")
+"""From none to most, through the colour of what it is; lightness falls all the way."""
+
 LINE_COLOURS: Final = ("#0F6B5C", "#A87AD6", "#7A0F0F", "#1FA88A", "#4C2E7A", "#B86B1F", "#000000")
 """Lines that are told apart only: ranks, cells, values of an axis."""
 

@@ -1,12 +1,13 @@
 """Where each rank's PROFILED step went."""
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtbench.base.units import NS_PER_MS, format_fraction
+from dtbench.base.units import NS_PER_MS, count_things, format_fraction
 from dtbench.base.vocabulary import Phase
 from dtbench.report.page import looks
 from dtbench.report.plots.drawing import (
@@ -55,7 +56,7 @@ def plot_step_breakdown(summary: RunSummary) -> Figure:
     profiled = [cell for cell in summary.cells if cell.ranks]
     untold = [cell.name for cell in summary.cells if not cell.ranks]
     cells = profiled[:MOST_CELLS]
-    bars = sum(min(len(cell.ranks), MOST_RANKS) + 1 for cell in cells)
+    bars = sum(len(_rows_of(cell)) + 1 for cell in cells)
     figure = new_figure(1.7 + _BAR_IN * max(2, bars))
     axes = add_axes(figure)
     if not cells:
@@ -67,10 +68,10 @@ def plot_step_breakdown(summary: RunSummary) -> Figure:
     position = 0.0
     for cell in cells:
         _draw_heading(axes, cell, position)
-        for row in cell.ranks[:MOST_RANKS]:
+        for name, row in _rows_of(cell):
             position += 1
             _draw_rank(axes, cell, row, (position, longest_ns))
-            ticks.append((position, f"rank {row.rank}"))
+            ticks.append((position, name))
         position += 1.1
     _finish_breakdown(axes, ticks, longest_ns, profiled)
     axes.set_xlabel(axes.get_xlabel() + absent_words(untold, "where it went is not known of"))
@@ -78,6 +79,23 @@ def plot_step_breakdown(summary: RunSummary) -> Figure:
     axes.set_xlabel(axes.get_xlabel() + left_out_words(left_out, Phase.PROFILED))
     _draw_legend(figure, cells)
     return figure
+
+
+def _rows_of(cell: CellSummary) -> list[tuple[str, RankBreakdown]]:
+    """Return the bars of a cell; ranks that have none of their own are one, their mean, if it is known of the same."""
+    rows = [(f"rank {row.rank}", row) for row in cell.ranks[:MOST_RANKS]]
+    rest = cell.ranks[MOST_RANKS:]
+    if rest and len({row.part for row in rest}) == 1:
+        rows.append((f"{len(rest)} more, mean", _average(rest)))
+    return rows
+
+
+def _average(rows: Sequence[RankBreakdown]) -> RankBreakdown:
+    """Return the mean of ranks; a part that is not known of one is not known."""
+    every = ("step_ns", "comm_ns", HIDDEN_COMM.field, *(part.field for part in PARTS))
+    parts = {name: [getattr(row, name) for row in rows] for name in every}
+    means = {name: None if None in values else round(sum(values) / len(values)) for name, values in parts.items()}
+    return rows[0].model_copy(update=means)
 
 
 def _draw_rank(axes: Axes, cell: CellSummary, row: RankBreakdown, place: tuple[float, int]) -> None:
@@ -145,7 +163,9 @@ def _draw_legend(figure: Figure, cells: list[CellSummary]) -> None:
 
 def _draw_heading(axes: Axes, cell: CellSummary, position: float) -> None:
     """Name a cell above its ranks; below that, in small print, why its steps may stand for no others, and its knobs."""
-    more = f"; ranks 0 to {MOST_RANKS - 1} of {len(cell.ranks)}" if len(cell.ranks) > MOST_RANKS else ""
+    rest = cell.ranks[MOST_RANKS:]
+    is_mixed = len({row.part for row in rest}) > 1
+    more = f"; {count_things(len(rest), 'more rank')} not drawn: known of different steps" if is_mixed else ""
     lack = "" if cell.part is None else f"; known of {cell.part}"
     heading = literal(f"{cell.name}  ({sentences.mesh_words(cell)}{more}{lack})")
     doubt = sentences.doubts_of_cells([cell]).get(cell.name)

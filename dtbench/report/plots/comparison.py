@@ -1,6 +1,8 @@
 """Two sides against each other: each metric's ratio with its interval, and what can be said of it."""
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from matplotlib.axes import Axes
@@ -10,7 +12,7 @@ from matplotlib.markers import CARETLEFTBASE, CARETRIGHTBASE
 from matplotlib.patches import Patch
 
 from dtbench.base.columns import Better
-from dtbench.base.units import count_things, format_fraction
+from dtbench.base.units import format_fraction
 from dtbench.comparison.comparison import ESTABLISHED, Comparison, MetricChange, Outcome
 from dtbench.comparison.gate import spell_number
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
@@ -57,7 +59,7 @@ def plot_comparison(comparison: Comparison) -> Figure:
     those whose change is established have a row.
     """
     chosen = _choose(comparison.metrics)
-    rows, rest = chosen[:MOST_METRICS], len(chosen[MOST_METRICS:])
+    rows, rest = chosen[:MOST_METRICS], chosen[MOST_METRICS:]
     figure = new_figure(1.9 + 0.36 * max(2, len(rows)), width_in=10.0)
     axes = add_axes(figure)
     if not rows:
@@ -68,17 +70,18 @@ def plot_comparison(comparison: Comparison) -> Figure:
     axes.axvline(1, color=QUIET, linewidth=0.9, zorder=1)
     for position, row in enumerate(rows):
         _draw_metric(axes, row, position, limit)
-    axes.set_yticks(
-        range(len(rows)), [literal(shorten_middle(spell_metric(row.metric, row.subject))) for row in rows], fontsize=8
-    )
+    names = [shorten_middle(spell_metric(row.metric, row.subject)) for row in rows]
+    if rest:
+        names.append(f"{len(rest)} more")
+        _say_beside(axes, len(rows), f"{_count_meanings(rest)}: see --json")
+    axes.set_yticks(range(len(names)), [literal(name) for name in names], fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_ylim(len(names) - 0.4, -0.6)
     _set_scale(axes, limit)
     sides = f"{shorten_middle(comparison.candidate.label)} against {shorten_middle(comparison.baseline.label)}"
     bars = "bars: 95 % intervals, wider the more numbers were tested, an arrow where one goes on"
-    more = f"; {count_things(rest, 'more row')}: see --json" if rest else ""
-    axes.set_xlabel(literal(f"change, {sides}; {bars}{more}"), fontsize=8)
+    axes.set_xlabel(literal(f"change, {sides}; {bars}"), fontsize=8)
     set_heading(figure, comparison.sentence)
     _draw_legend(figure, rows, comparison.threshold)
     return figure
@@ -120,9 +123,7 @@ def _set_scale(axes: Axes, limit: float) -> None:
 
 
 def _draw_metric(axes: Axes, row: MetricChange, position: int, limit: float) -> None:
-    at_right = (1.01, position)
-    said = axes.annotate(literal(_words(row)), at_right, xycoords=("axes fraction", "data"), va="center", fontsize=7.5)
-    said.set_annotation_clip(False)
+    _say_beside(axes, position, _words(row))
     if math.isnan(row.ratio):
         return
     edge, marker, filling = _LOOKS[_meaning(row)]
@@ -140,6 +141,18 @@ def _draw_metric(axes: Axes, row: MetricChange, position: int, limit: float) -> 
         place, position, marker=shown, markersize=6, markeredgecolor=edge, markerfacecolor=filling, linestyle="none"
     )
     point.set_gid(f"ratio {row.metric} {row.subject}")
+
+
+def _say_beside(axes: Axes, position: int, words: str) -> None:
+    place = (1.01, position)
+    said = axes.annotate(literal(words), place, xycoords=("axes fraction", "data"), va="center", fontsize=7.5)
+    said.set_annotation_clip(False)
+
+
+def _count_meanings(rows: Sequence[MetricChange]) -> str:
+    """Say how many rows mean what: ``3 worse, 9 not established``."""
+    found = Counter(_meaning(row) for row in rows)
+    return ", ".join(f"{found[meaning]} {meaning}" for meaning in _LOOKS if found[meaning])
 
 
 def _draw_beyond(axes: Axes, row: MetricChange, position: int, limit: float) -> None:

@@ -6,7 +6,9 @@ Nothing is shown and there is no global state; a notebook shows the figure that 
 from dtbench.report.plots.breakdown import MOST_CELLS, MOST_RANKS, plot_step_breakdown
 from dtbench.report.plots.comparison import plot_comparison
 from dtbench.report.plots.drawing import figure_png, save_figure, save_picture
-from dtbench.report.plots.exposed import plot_exposed_owners, plot_overlap
+from dtbench.report.plots.exposed import plot_exposed, plot_exposed_owners
+from dtbench.report.plots.overlap import plot_overlap
+from dtbench.report.plots.rank_map import plot_ranks
 from dtbench.report.plots.stages import plot_stage_memory, plot_stages
 from dtbench.report.plots.steps import plot_step_distribution, plot_step_times
 from dtbench.report.plots.sweep import plot_sweep
@@ -19,8 +21,10 @@ __all__ = [
     "Limits",
     "figure_png",
     "plot_comparison",
+    "plot_exposed",
     "plot_exposed_owners",
     "plot_overlap",
+    "plot_ranks",
     "plot_stage_memory",
     "plot_stages",
     "plot_step_breakdown",

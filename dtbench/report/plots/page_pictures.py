@@ -11,13 +11,14 @@ from dtbench.report.plots.drawing import literal
 from dtbench.report.plots.names import (
     MOST_CELLS,
     plot_overlap,
+    plot_ranks,
     plot_stage_memory,
     plot_stages,
     plot_step_breakdown,
     plot_step_distribution,
     plot_sweep,
 )
-from dtbench.report.plots.pictures import MOST_STAGE_CELLS, plot_run_owners
+from dtbench.report.plots.pictures import MOST_STAGE_CELLS, plot_run_exposed, plot_run_owners
 from dtbench.report.plots.vector import draw_svg
 from dtbench.report.words.sentences import doubts_of_cells, mistrusted
 from dtbench.runs.summary import RunSummary
@@ -45,13 +46,16 @@ def untitle(figure: Figure, words: str) -> Figure:
     return figure
 
 
-def run_pictures(summary: RunSummary, steps: pd.DataFrame, overlap: pd.DataFrame) -> Iterator[Picture]:
+def run_pictures(
+    summary: RunSummary, steps: pd.DataFrame, overlap: pd.DataFrame, collectives: pd.DataFrame
+) -> Iterator[Picture]:
     """Return the plots of a run: cells against each other, then the steps, then whose time was exposed.
 
     Args:
         summary: the run.
         steps: of its cells, columns as in ``dtbench.store.finish.STEPS``, and ``is_left_out``.
         overlap: of its cells, columns as in ``dtbench.traces.rows.tables.OVERLAP``, and ``is_left_out``.
+        collectives: of its cells, columns as in ``dtbench.traces.rows.collective_table.COLLECTIVES``.
     """
     names = [cell.name for cell in summary.cells]
     doubts = doubts_of_cells(summary.cells)
@@ -61,11 +65,16 @@ def run_pictures(summary: RunSummary, steps: pd.DataFrame, overlap: pd.DataFrame
     if sweep.MOST_CELLS < len(names) <= MOST_CELLS:  # of fewer, each has a chart of its own
         yield picture_of("plots", "breakdown", "Where profiled steps went", lambda: plot_step_breakdown(summary))
     if any(cell.owners for cell in summary.cells) and len(names) <= MOST_CELLS:
+        title = "What communication is exposed, by purpose and cause"
+        yield picture_of("plots", "exposed", title, lambda: plot_run_exposed(summary))
         title = "Whose communication is exposed, and why"
         yield picture_of("plots", "owners", title, lambda: plot_run_owners(summary))
     if not overlap.empty and len(names) <= MOST_CELLS:
         title = "What each profiled step hides and leaves exposed"
         yield picture_of("plots", "overlap", title, lambda: plot_overlap(overlap, doubts, names))
+        if overlap["rank"].nunique() > 1:
+            title = "Each rank in each profiled step"
+            yield picture_of("plots", "ranks", title, lambda: plot_ranks(overlap, collectives, doubts, names))
     if not steps.empty:
         title, untrusted = "How measured steps are spread", mistrusted(summary.cells)
         yield picture_of("plots", "spread", title, lambda: plot_step_distribution(steps, untrusted, names))

@@ -1,5 +1,7 @@
 """The pictures of a whole run, drawn once for its folder and for TensorBoard."""
 
+from collections.abc import Callable
+
 from matplotlib.figure import Figure
 
 from dtbench.base.vocabulary import Phase
@@ -7,6 +9,7 @@ from dtbench.report.page.run_tables import tabulate_run_owners
 from dtbench.report.plots.names import (
     MOST_CELLS,
     figure_png,
+    plot_exposed,
     plot_exposed_owners,
     plot_stage_memory,
     plot_stages,
@@ -22,14 +25,24 @@ MOST_STAGE_CELLS = 5
 
 def plot_run_owners(summary: RunSummary) -> Figure:
     """Draw whose communication the cells of a run left exposed."""
+    return _plot_exposed(summary, plot_exposed_owners)
+
+
+def plot_run_exposed(summary: RunSummary) -> Figure:
+    """Draw what communication the cells of a run left exposed, by purpose and cause."""
+    return _plot_exposed(summary, plot_exposed)
+
+
+def _plot_exposed(summary: RunSummary, plot: Callable[..., Figure]) -> Figure:
     names, left_out = [cell.name for cell in summary.cells], count_left_out(summary.cells, Phase.PROFILED)
-    return plot_exposed_owners(tabulate_run_owners(summary), doubts_of_owners(summary.cells), names, left_out)
+    return plot(tabulate_run_owners(summary), doubts_of_owners(summary.cells), names, left_out)
 
 
 def draw_pictures(summary: RunSummary) -> dict[str, bytes]:
     """Return PNG files by their tag in TensorBoard, in the order in which they are shown."""
     figures = {"step_breakdown": plot_step_breakdown(summary)}
     if len(summary.cells) <= MOST_CELLS and any(cell.owners for cell in summary.cells):
+        figures["exposed"] = plot_run_exposed(summary)
         figures["exposed_owners"] = plot_run_owners(summary)
     if len(summary.cells) > 1:
         figures["sweep"] = plot_sweep(summary)
