@@ -14,6 +14,8 @@ import msgspec
 import numpy as np
 
 from dtbench.base.stage_ranges import COMPUTING
+from dtbench.base.vocabulary import CAUSE_PHRASES, Operation, Purpose, Region
+from dtbench.report.words.causes import name_operation
 from dtbench.report.words.visible import spell_controls_of_json
 from dtbench.traces.notes.note import say_notes
 from dtbench.traces.ranks.skew import CollectiveSkew
@@ -24,6 +26,13 @@ from dtbench.traces.time.intervals import Ints
 from dtbench.traces.who.collectives import Collective
 
 FORMAT_VERSION: Final = 1
+WORDS: Final = {
+    "operation": {str(one): name_operation(one) for one in Operation},
+    "purpose": {str(Purpose.GRAD_REDUCE): "gradient reduction"},
+    "cause": {str(one): words for one, words in CAUSE_PHRASES.items()},
+    "region": {str(Region.STATE_DICT): "state dict"},
+}
+"""By column of the collectives: its keys in words, where those are others."""
 NO_MATCH: Final = -1
 """In place of a match: no other rank's trace has this collective."""
 
@@ -149,6 +158,7 @@ class TimelineDocument:
         shown_steps: numbers of the steps that are drawn.
         steps: numbers of all steps of the traces.
         notes: what is not drawn, a sentence each.
+        words: by column of the collectives, what a person calls its keys where that is not the key.
     """
 
     format_version: int
@@ -160,6 +170,7 @@ class TimelineDocument:
     steps: list[int]
     notes: list[str]
     ranks: list[RankColumns]
+    words: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """Return the document as JSON."""
@@ -186,6 +197,7 @@ def make_document(spans: JobSpans, title: str = "") -> TimelineDocument:
         steps=list(spans.steps),
         notes=[*say_notes(spans.notes), *_note_unknown(ranks)],
         ranks=ranks,
+        words=WORDS,
     )
 
 

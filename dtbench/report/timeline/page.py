@@ -20,15 +20,25 @@ _SNIPPET: Final = """<div id="{name}" style="width:100%"></div>
 <script type="module">{script}
 const place = document.getElementById("{name}");
 const source = document.getElementById("{name}-document");
-createTimeline(place, {{document: JSON.parse(source.textContent)}});
+{call}
 </script>
 """
 
-_START: Final = """
+_CALL: Final = "openInPage(place, {document: JSON.parse(source.textContent)});"
+_START: Final = f"""
 const place = document.getElementById("dtbench-timeline");
 const source = document.getElementById("dtbench-timeline-document");
-createTimeline(place, {document: JSON.parse(source.textContent)});
+{_CALL}
 """
+_MODULES: Final = (
+    "timeline_times.js",
+    "timeline_words.js",
+    "timeline_find.js",
+    "timeline_address.js",
+    "timeline.js",
+)
+"""Each after those that it imports; a name is exported by one of them."""
+_IMPORT: Final = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
 _STYLE: Final = re.compile(r"^const STYLE = `([^`]*)`;$", re.MULTILINE)
 
 _PAGE: Final = """<!doctype html>
@@ -46,16 +56,20 @@ body {{ margin: 12px; background: Canvas }}
 
 
 def script_text() -> str:
-    """Return ``timeline.js`` with its palette before it, an ES module that exports ``createTimeline``."""
-    module = resources.files("dtbench.report.timeline").joinpath("timeline.js").read_text(encoding="utf-8")
-    return f"const PALETTE = {json.dumps(timeline_palette())};\n{module}"
+    """Return the modules of the timeline, and its palette, as one that imports nothing and exports ``createTimeline``."""
+    folder = resources.files("dtbench.report.timeline")
+    modules = (_IMPORT.sub("", folder.joinpath(name).read_text(encoding="utf-8")) for name in _MODULES)
+    return f"const PALETTE = {json.dumps(timeline_palette())};\n{''.join(modules)}"
 
 
 def timeline_html(document: TimelineDocument) -> str:
-    """Return what draws the timeline where it is put into a page; several may stand in one."""
-    return _SNIPPET.format(
-        name=f"dtbench-timeline-{uuid4().hex}", document=_embed(document.to_json()), script=script_text()
-    )
+    """Return what draws the timeline in a notebook's output; several may stand in one page."""
+    return _snippet(document, "createTimeline(place, {document: JSON.parse(source.textContent), embedded: true});")
+
+
+def _snippet(document: TimelineDocument, call: str) -> str:
+    name, encoded = f"dtbench-timeline-{uuid4().hex}", _embed(document.to_json())
+    return _SNIPPET.format(name=name, document=encoded, script=script_text(), call=call)
 
 
 def timeline_inset(encoded: bytes) -> Inset:
@@ -69,7 +83,7 @@ def timeline_inset(encoded: bytes) -> Inset:
 def timeline_page(document: TimelineDocument) -> str:
     """Return a whole page that shows the timeline."""
     title = escape_html(document.title or "Timeline")
-    return _PAGE.format(title=title, snippet=timeline_html(document))
+    return _PAGE.format(title=title, snippet=_snippet(document, _CALL))
 
 
 def _embed(json_text: bytes) -> str:

@@ -1,6 +1,7 @@
 // One canvas timeline: ranks below each other, streams or threads as lanes, exposed communication hatched.
 //
-//   createTimeline(container, {document | load, onSelect, height, theme}) -> object with destroy(), select(), zoomTo(), ...
+//   createTimeline(container, {document | load, onSelect, height, theme, embedded, state, onState})
+//     -> object with destroy(), select(), zoomTo(), setState(), ...
 //
 // The document is written by document.py. It is drawn by coverage: the colour of a pixel is the difference of two sums
 // of time (see `cover`), so that a frame costs as much as it has pixels, whatever the number of spans, and nothing is
@@ -8,13 +9,17 @@
 //
 //   times: ns from the document's origin     x, y, width: CSS pixels     place: index into a rank's columns
 //
-// Every name comes to the screen through `textContent` or `fillText`: markup in it is text.
+// Every name comes to the screen through `textContent` or `fillText`: markup in it is text. Modules beside this one are
+// imported by name; page.py writes all of them into a page, without the imports.
+
+import { readAddress, writeAddress } from "./timeline_address.js";
+import { findSpans, readWanted } from "./timeline_find.js";
+import { NOTHING, countBelow, cover, coveredBetween, findSpan, intersect, makeLevels, unite, uniteAll, visitLong } from "./timeline_times.js";
+import { nameRanks, describe, findDifferences, formatNs, formatTick, nameCollective, parseRanks, shorten, shortenTo } from "./timeline_words.js";
 
 const COMPUTE = 0;
 const COMM = 1;
 const COPY = 2;
-const KIND_WORDS = ["compute", "communication", "copy"];
-const NOTHING = -1;
 
 const GUTTER_PART = 0.19; // of the width, for names of lanes
 const GUTTER_LIMITS = [132, 264];
@@ -24,7 +29,7 @@ const STRIP_HEIGHT = 6;
 const REGION_HEIGHT = 13;
 const STAGE_HEIGHT = 17;
 const LANE_HEIGHT = 24;
-const HIGHEST_LANE = 40; // where there is room
+const HIGHEST_LANE = 56; // where there is room
 const FOLDED_HEIGHT = 30;
 const LANE_PAD = 3;
 const RANK_GAP = 8;
@@ -35,9 +40,14 @@ const NAME_FROM = 30;
 const NEAR = 3; // px beside a span that still hit it
 const FAINTEST = 0.3; // coverage as which less than that is drawn, so that a single short kernel is seen
 const FAINTEST_EXPOSED = 0.75;
-const FANOUT = 32; // of the tree that finds long spans
 const MOST_OPEN_RANKS = 8; // with more, ranks are folded at first
 const SHORTEST_VIEW = 20; // ns
+const PAGE_PART = 0.5; // of the window: with less of anything else, the page is the timeline's
+const EMBEDDED_PART = 0.85; // of the window, where it is one part of a page
+const LEAST_HEIGHT = { wide: 360, narrow: 480 }; // beside the canvas, or below it, what is selected is described
+const NARROW = "(max-width:720px)"; // as in STYLE, whose text a page names in its policy
+const BODY_MARGIN = 12; // what a page may have below its body
+const TELL_MS = 250; // after the last change the address says what is shown
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', sans-serif";
 const BOLD = "600 11px system-ui, -apple-system, 'Segoe UI', sans-serif";
 
@@ -58,6 +68,7 @@ const PURPOSE_COLOURS = PALETTE.purposes;
 // The letters that torch's schedules have for what a pipeline's stage does.
 const STAGE_LETTERS = { forward: "F", backward: "B", "input gradients": "I", "weight gradients": "W" };
 const STAGE_WORK = Object.fromEntries(Object.entries(STAGE_LETTERS).map(([action, letter]) => [action, [letter, PALETTE.actions[action]]]));
+const SCROLLING_KEYS = new Set(["ArrowUp", "ArrowDown", "PageUp", "PageDown", "Home", "End"]);
 const REGION_SHADES = { forward: 0.1, backward: 0.24, optimizer: 0.16, state_dict: 0.06 };
 
 const STYLE = `
@@ -75,6 +86,11 @@ const STYLE = `
 .dtb-timeline button:hover{background:var(--dtb-band)}
 .dtb-timeline input{font:inherit;color:var(--dtb-text);background:var(--dtb-background);border:1px solid var(--dtb-grid);
   border-radius:4px;padding:1px 6px;width:8em}
+.dtb-timeline .dtb-group{display:inline-flex;flex-wrap:wrap;align-items:center;gap:4px}
+.dtb-timeline .dtb-search{width:17em}
+.dtb-timeline .dtb-count{min-width:4em;color:var(--dtb-muted);font-variant-numeric:tabular-nums}
+.dtb-timeline .dtb-count:empty{display:none}
+.dtb-timeline .dtb-legend{display:flex;flex-wrap:wrap;gap:2px 14px;flex:1 0 100%}
 .dtb-timeline .dtb-body{display:flex;flex:1 1 auto;min-height:0}
 .dtb-timeline .dtb-canvas{position:relative;flex:1 1 auto;min-width:0;min-height:0}
 .dtb-timeline canvas{position:absolute;inset:0;width:100%;height:100%;display:block;touch-action:none;outline:none}
@@ -102,173 +118,7 @@ const STYLE = `
 
 const HELP =
   "wheel or w s: zoom · drag or a d, ← →: move · ↑ ↓: scroll ranks · shift-drag: zoom to a range · f or double-click: fit · " +
-  "n p: next, previous exposed collective · click: details · Esc: nothing selected";
-
-// ---------------------------------------------------------------------------------------------- words for numbers
-// As in dtbench/base/units.py, to the letter.
-
-function threeDigits(value) {
-  if (value === 0) return "0";
-  const rounded = roundToThree(value);
-  const digits = Math.floor(Math.log10(Math.abs(rounded))) + 1;
-  return rounded.toFixed(Math.max(0, Math.min(9, 3 - digits)));
-}
-
-// Python rounds what lies exactly between two to the even one, JavaScript up.
-function roundToThree(value) {
-  const [digits, exponent] = Math.abs(value).toExponential(60).split("e");
-  const isTie = /^50*$/.test(digits.slice(4));
-  if (!isTie || Number(digits[3]) % 2) return Number(value.toPrecision(3));
-  return Math.sign(value) * Number(`${digits.slice(0, 4)}e${exponent}`);
-}
-
-export function formatNs(ns) {
-  if (ns === null || ns === undefined) return "n/a";
-  for (const [size, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"]]) {
-    if (Math.abs(ns) >= size * 0.9995) return `${threeDigits(ns / size)} ${unit}`;
-  }
-  return `${threeDigits(ns)} ns`;
-}
-
-export function formatBytes(bytes) {
-  let size = bytes;
-  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (Math.abs(size) < 1023.5) return unit === "B" ? `${Math.round(size)} B` : `${threeDigits(size)} ${unit}`;
-    size /= 1024;
-  }
-  return `${threeDigits(size)} TiB`;
-}
-
-function formatBandwidth(bytesPerSecond) {
-  return `${threeDigits(bytesPerSecond / 1e9)} GB/s`;
-}
-
-// "void at::native::(anonymous namespace)::foo<4, bar>(int)" -> "foo"; "aten::mm" stays.
-function shorten(name) {
-  const plain = name.replaceAll("(anonymous namespace)::", "");
-  const cut = plain.search(/[<(]/);
-  if (cut <= 0) return plain;
-  const head = plain.slice(0, cut).trimEnd();
-  return head.slice(Math.max(head.lastIndexOf("::") + 2, head.lastIndexOf(" ") + 1, 0)) || plain;
-}
-
-// ---------------------------------------------------------------------------------------------- sets of time
-
-// Disjoint intervals in rising order, with the time covered before each, and for each power of FANOUT the longest.
-function makeChannel(starts, ends) {
-  const count = starts.length;
-  const start = Float64Array.from(starts);
-  const end = Float64Array.from(ends);
-  const before = new Float64Array(count + 1);
-  const length = new Float64Array(count);
-  for (let i = 0; i < count; i++) {
-    length[i] = end[i] - start[i];
-    before[i + 1] = before[i] + length[i];
-  }
-  return { count, start, end, before, levels: makeLevels(length) };
-}
-
-function makeLevels(length) {
-  const levels = [length];
-  while (levels[levels.length - 1].length > 1) {
-    const below = levels[levels.length - 1];
-    const above = new Float64Array(Math.ceil(below.length / FANOUT));
-    for (let i = 0; i < below.length; i++) {
-      const at = Math.floor(i / FANOUT);
-      if (below[i] > above[at]) above[at] = below[i];
-    }
-    levels.push(above);
-  }
-  return levels;
-}
-
-// Spans in order of start, perhaps overlapping or touching, to their union.
-function unite(starts, ends) {
-  const unitedStarts = [];
-  const unitedEnds = [];
-  for (let i = 0; i < starts.length; i++) {
-    const last = unitedEnds.length - 1;
-    if (last >= 0 && starts[i] <= unitedEnds[last]) unitedEnds[last] = Math.max(unitedEnds[last], ends[i]);
-    else if (ends[i] > starts[i]) {
-      unitedStarts.push(starts[i]);
-      unitedEnds.push(ends[i]);
-    }
-  }
-  return makeChannel(unitedStarts, unitedEnds);
-}
-
-function uniteAll(channels) {
-  const spans = [];
-  for (const one of channels) for (let i = 0; i < one.count; i++) spans.push([one.start[i], one.end[i]]);
-  spans.sort((a, b) => a[0] - b[0]);
-  return unite(spans.map((one) => one[0]), spans.map((one) => one[1]));
-}
-
-function intersect(first, second) {
-  const starts = [];
-  const ends = [];
-  for (let i = 0, k = 0; i < first.count && k < second.count; ) {
-    const start = Math.max(first.start[i], second.start[k]);
-    const end = Math.min(first.end[i], second.end[k]);
-    if (start < end) {
-      starts.push(start);
-      ends.push(end);
-    }
-    if (first.end[i] < second.end[k]) i++;
-    else k++;
-  }
-  return makeChannel(starts, ends);
-}
-
-// How many values of a rising array are below a bound, looked for from a place on: near places are found at once.
-function countBelow(values, bound, from = 0, beyond = values.length) {
-  let low = from;
-  let hop = 1;
-  while (low + hop <= beyond && values[low + hop - 1] < bound) {
-    low += hop;
-    hop *= 2;
-  }
-  let high = Math.min(low + hop - 1, beyond);
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (values[middle] < bound) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
-// Which part of each pixel a channel covers: the time covered before its right border less that before its left one.
-function cover(channel, startNs, nsPerPixel, parts) {
-  let place = countBelow(channel.start, startNs);
-  let covered = coveredBefore(channel, place, startNs);
-  for (let pixel = 0; pixel < parts.length; pixel++) {
-    const moment = startNs + (pixel + 1) * nsPerPixel;
-    if (place < channel.count && channel.start[place] < moment) place = countBelow(channel.start, moment, place);
-    const next = coveredBefore(channel, place, moment);
-    parts[pixel] = Math.min(1, (next - covered) / nsPerPixel);
-    covered = next;
-  }
-}
-
-function coveredBefore(channel, place, moment) {
-  return place ? channel.before[place] - Math.max(0, channel.end[place - 1] - moment) : 0;
-}
-
-// Call `see` with every place in [from, beyond) whose length is at least so long; asks no more than it must.
-function visitLong(levels, from, beyond, least, see) {
-  const descend = (level, index) => {
-    if (levels[level][index] < least) return;
-    if (level === 0) {
-      see(index);
-      return;
-    }
-    const size = FANOUT ** (level - 1);
-    const first = Math.max(index * FANOUT, Math.floor(from / size));
-    const last = Math.min((index + 1) * FANOUT, levels[level - 1].length, Math.ceil(beyond / size));
-    for (let child = first; child < last; child++) descend(level - 1, child);
-  };
-  if (from < beyond && levels[0].length) descend(levels.length - 1, 0);
-}
+  "n p: next, previous exposed collective · l: the largest · /: find · click: details · Esc: nothing selected";
 
 // ---------------------------------------------------------------------------------------------- the document, ready
 
@@ -283,16 +133,23 @@ function prepare(document) {
     rank.columns.collectives.match.forEach((match, place) => {
       if (match !== NOTHING && !matches.has(match)) matches.set(match, []);
       if (match !== NOTHING) matches.get(match).push({ rank, place });
-      if (rank.columns.collectives.exposed_ns[place] > 0) exposed.push({ rank, place });
+      const at = rank.laneOf[place];
+      if (at !== NOTHING && rank.columns.collectives.exposed_ns[place] > 0) exposed.push({ rank, at, span: rank.spanOf[place] });
     });
   }
-  exposed.sort((a, b) => startOf(a) - startOf(b));
+  exposed.sort((one, other) => startOf(one) - startOf(other));
+  const largest = [...exposed].sort((one, other) => exposedOf(other) - exposedOf(one));
   const [start, end] = document.extent_ns;
-  return { document, ranks, matches, exposed, start, end: Math.max(end, start + 1) };
+  const say = (column, key) => document.words?.[column]?.[key] ?? key;
+  return { document, ranks, matches, exposed, largest, say, start, end: Math.max(end, start + 1) };
 }
 
-function startOf(one) {
-  return one.rank.columns.collectives.start[one.place];
+function startOf({ rank, at, span }) {
+  return rank.lanes[at].start[span];
+}
+
+function exposedOf({ rank, at, span }) {
+  return rank.columns.collectives.exposed_ns[rank.lanes[at].collective[span]];
 }
 
 function prepareRank(columns) {
@@ -308,7 +165,7 @@ function prepareRank(columns) {
       }
     });
   });
-  return { columns, rank: columns.rank, exposed, lanes, stages: prepareStages(columns.stage_work), laneOf, spanOf, folded: null };
+  return { columns, rank: columns.rank, exposed, lanes, stages: prepareStages(columns.stage_work), laneOf, spanOf, folded: null, found: null };
 }
 
 // Of each stage of a pipeline the places of what it computed; null: nobody names the stage.
@@ -345,7 +202,7 @@ function prepareLane(columns, rankExposed) {
   return {
     name: columns.name, start, duration, reach, channels, levels: makeLevels(duration),
     kind: Uint8Array.from(columns.kind), text: Int32Array.from(columns.text),
-    collective: Int32Array.from(columns.collective), exposed: intersect(channels[COMM], rankExposed),
+    collective: Int32Array.from(columns.collective), exposed: intersect(channels[COMM], rankExposed), found: null,
   };
 }
 
@@ -392,51 +249,12 @@ function make(tag, className, text) {
   return element;
 }
 
+function isTyped(element) {
+  return element instanceof Element && element.matches("input, textarea, select, [contenteditable]:not([contenteditable=false]), [contenteditable] *");
+}
+
 function fillList(list, rows) {
   list.replaceChildren(...rows.flatMap(([term, words]) => [make("dt", "", term), make("dd", "", words)]));
-}
-
-// What is known about a span, for people: [[term, words], ...]; what is not known has no row.
-function describe(item) {
-  const rows = [["rank", String(item.rank)], ["kind", KIND_WORDS[item.kindCode]], ["lane", item.lane]];
-  rows.push(["duration", formatNs(item.duration_ns)], ["start", formatNs(item.start_ns)]);
-  const { is_aligned, clock_offset_ns } = item.rankPart.columns;
-  if (!is_aligned) rows.push(["clock", "its own: the others' cannot be compared with it"]);
-  else if (clock_offset_ns) {
-    rows.push(["clock", `${formatNs(Math.abs(clock_offset_ns))} ${clock_offset_ns > 0 ? "ahead" : "behind"}, corrected`]);
-  }
-  const one = item.collective;
-  if (!one) return rows;
-  const known = (term, value, words) => {
-    if (value !== null && value !== "" && value !== undefined) rows.push([term, words ?? String(value)]);
-  };
-  rows.push(["owner", one.owner || "unattributed"], ["purpose", one.purpose]);
-  known("operation", one.operation);
-  known("region", one.region);
-  known("size", one.size_bytes, one.size_bytes === null ? "" : formatBytes(one.size_bytes) + (one.dtype && ` ${one.dtype}`));
-  known("busbw", one.busbw, one.busbw === null ? "" : formatBandwidth(one.busbw));
-  const isShared = one.exposed_ns !== null && one.exposed_ns + one.hidden_ns < item.duration_ns; // with collectives that ran at the same time
-  rows.push(["exposed", formatNs(one.exposed_ns) + (isShared ? " (its share)" : "")]);
-  rows.push(["hidden", formatNs(one.hidden_ns) + (isShared ? " (its share)" : "")]);
-  known("cause", one.cause);
-  const causes = Object.entries(one.causes);
-  if (causes.length > 1) for (const [cause, ns] of causes) rows.push([`  ${cause}`, formatNs(ns)]);
-  known("group", [one.axis, one.group && `group ${one.group}`, one.group_size && `${one.group_size} ranks`].filter(Boolean).join(", "));
-  known("seq", one.seq);
-  known("issued", one.issue_ns, one.issue_ns === null ? "" : `${formatNs(item.start_ns - one.issue_ns)} before its start`);
-  known("waited for", one.last_rank, `rank ${one.last_rank}, ${formatNs(one.skew_wait_ns ?? 0)}`);
-  known("async", one.is_async, one.is_async ? "yes" : "no, issued blocking");
-  return rows;
-}
-
-function parseRanks(text, known) {
-  const wanted = new Set();
-  for (const part of text.split(",")) {
-    const [, first, last] = part.trim().match(/^(\d+)(?:\s*-\s*(\d+))?$/) ?? [];
-    if (first === undefined) continue;
-    for (const rank of known) if (rank >= Number(first) && rank <= Number(last ?? first)) wanted.add(rank);
-  }
-  return wanted;
 }
 
 // ---------------------------------------------------------------------------------------------- the timeline
@@ -457,6 +275,9 @@ class Timeline {
     this.frame = 0;
     this.frameMs = 0;
     this.drawn = {};
+    this.found = []; // spans that have what is looked for
+    this.largestAt = NOTHING; // how many larger ones are exposed, while a person goes through them
+    this.told = "{}"; // the state that onState was told last
     this.lastPageScroll = -Infinity;
     this.build();
     this.ready = this.open();
@@ -473,17 +294,91 @@ class Timeline {
       throw error;
     }
     const { ranks } = this.model;
-    if (ranks.length > MOST_OPEN_RANKS) for (const rank of ranks) this.folded.add(rank.rank);
-    this.view = { start: this.model.start, end: this.model.end };
+    this.nameDifferences();
     this.applyTheme(); // whose legend names what is drawn
     this.title.textContent = this.model.document.title;
     this.filter.hidden = ranks.length <= MOST_OPEN_RANKS;
     this.notes.textContent = this.model.document.notes.join(" · ");
     this.notes.hidden = !this.notes.textContent;
-    this.layOut();
-    this.chooseHeight();
+    this.restore(this.options.state ?? {});
     this.listen();
     this.resize();
+    if (this.selected) this.reveal(this.selected, { zoom: !this.options.state?.from });
+  }
+
+  // Names that begin alike are shortened so that what tells them apart stays.
+  nameDifferences() {
+    const { ranks, document } = this.model;
+    const owners = new Set(ranks.flatMap((rank) => rank.columns.collectives.owner));
+    const lanes = ranks.flatMap((rank) => [...rank.lanes, ...rank.stages].map((lane) => lane.name));
+    const spans = new Set(ranks.flatMap((rank) => rank.columns.lanes).flatMap((lane) => lane.text));
+    this.differences = new Map([
+      ...findDifferences(lanes),
+      ...findDifferences([...spans].map((code) => this.shortName(code))),
+      ...findDifferences([...owners].map((code) => document.strings[code])),
+    ]);
+  }
+
+  // ------------------------------------------------------------------------------------------ what is shown, as text
+
+  get foldedAtFirst() {
+    const { ranks } = this.model;
+    return ranks.length > MOST_OPEN_RANKS ? ranks.map((rank) => rank.rank) : [];
+  }
+
+  // What a link or a page's address holds: only what differs from how the timeline opens.
+  viewState() {
+    const { start, end } = this.view;
+    const folded = nameRanks(this.folded);
+    const state = {};
+    if (start !== this.model.start || end !== this.model.end) Object.assign(state, { from: String(Math.round(start)), to: String(Math.round(end)) });
+    if (this.selected) state.selected = this.selected.id;
+    if (folded !== nameRanks(this.foldedAtFirst)) state.folded = folded || "none";
+    if (this.filter.value) state.ranks = this.filter.value;
+    if (this.search.value) state.find = this.search.value;
+    if (this.scroll) state.scroll = String(Math.round(this.scroll));
+    return state;
+  }
+
+  restore(state) {
+    const every = this.model.ranks.map((rank) => rank.rank);
+    const [from, to] = [Number(state.from), Number(state.to)];
+    const isWindow = Boolean(state.from && state.to) && from < to; // a number that is none is in no order
+    this.view = { start: this.model.start, end: this.model.end };
+    this.filter.value = state.ranks ?? "";
+    this.search.value = state.find ?? "";
+    this.chooseRanks();
+    this.folded = state.folded === undefined ? this.folded : parseRanks(state.folded, every);
+    this.lookFor();
+    this.choose(state.selected ? this.find(state.selected) : null);
+    this.chooseHeight();
+    this.height = this.stage.clientHeight;
+    this.layOut();
+    this.scroll = Number(state.scroll) || 0;
+    this.clampScroll();
+    if (isWindow) this.setView(from, to);
+    this.told = JSON.stringify(this.viewState());
+  }
+
+  setState(state) {
+    this.restore(state);
+    if (this.selected) this.reveal(this.selected, { zoom: !state.from });
+    this.resize();
+  }
+
+  // Soon after the last change, not at each: browsers count how often a page changes its address.
+  tellSoon() {
+    clearTimeout(this.telling);
+    this.telling = setTimeout(() => this.tell(), TELL_MS);
+  }
+
+  tell() {
+    clearTimeout(this.telling);
+    const state = this.viewState();
+    const said = JSON.stringify(state);
+    if (said === this.told) return;
+    this.told = said;
+    this.options.onState?.(state);
   }
 
   build() {
@@ -491,23 +386,18 @@ class Timeline {
     this.style = make("style", "", STYLE);
     const bar = make("div", "dtb-bar");
     this.title = make("span", "dtb-title");
-    this.legend = make("span", "dtb-bar");
-    this.legend.style.cssText = "border:0;padding:0";
+    this.legend = make("span", "dtb-legend");
     this.filter = make("input");
     this.filter.placeholder = "ranks: 0-7, 12";
     this.filter.setAttribute("aria-label", "Ranks to show, such as 0-7, 12; empty for all");
-    bar.append(this.title, this.filter, this.legend);
-    for (const [words, act, title] of [
-      ["◀ exposed", () => this.stepExposed(-1), "previous exposed collective (p)"],
-      ["exposed ▶", () => this.stepExposed(1), "next exposed collective (n)"],
-      ["fit", () => this.fit(), "show everything (f)"],
-    ]) {
-      const button = make("button", "", words);
-      button.type = "button";
-      button.title = title;
-      button.addEventListener("click", act, { signal: this.listeners.signal });
-      bar.append(button);
-    }
+    const exposed = make("span", "dtb-group");
+    exposed.append(
+      this.makeButton("◀", () => this.stepExposed(-1), "previous exposed collective (p)"),
+      make("span", "", "exposed"),
+      this.makeButton("▶", () => this.stepExposed(1), "next exposed collective (n)"),
+      this.makeButton("largest", () => this.goLargest(), "largest exposed collective; again: the next largest (l)"),
+    );
+    bar.append(this.title, this.buildSearch(), this.filter, exposed, this.makeButton("fit", () => this.fit(), "show everything (f)"), this.legend);
     this.body = make("div", "dtb-body");
     this.stage = make("div", "dtb-canvas");
     this.canvas = make("canvas");
@@ -520,7 +410,9 @@ class Timeline {
     this.details = make("div", "dtb-details");
     this.details.hidden = true;
     this.body.append(this.stage, this.details);
+    this.bar = bar;
     const foot = make("div", "dtb-foot");
+    this.foot = foot;
     this.notes = make("div", "dtb-notes");
     foot.append(this.notes, make("div", "", HELP));
     this.says = make("div", "dtb-says");
@@ -533,6 +425,31 @@ class Timeline {
     this.applyTheme();
   }
 
+  makeButton(words, act, title) {
+    const button = make("button", "", words);
+    button.type = "button";
+    button.title = title;
+    button.setAttribute("aria-label", title);
+    button.addEventListener("click", act, { signal: this.listeners.signal });
+    return button;
+  }
+
+  buildSearch() {
+    const group = make("span", "dtb-group");
+    this.search = make("input", "dtb-search");
+    this.search.type = "search";
+    this.search.placeholder = "find a name, owner, cause (/)";
+    this.search.setAttribute("aria-label", "Find spans by name, owner, purpose, operation or cause");
+    this.count = make("span", "dtb-count");
+    this.count.setAttribute("aria-live", "polite");
+    this.steps = [
+      this.makeButton("◀", () => this.stepFound(-1), "previous span found (shift-Enter)"),
+      this.makeButton("▶", () => this.stepFound(1), "next span found (Enter)"),
+    ];
+    group.append(this.search, this.count, ...this.steps);
+    return group;
+  }
+
   applyTheme() {
     this.theme = chooseTheme(this.container, this.themeWanted);
     const { theme } = this;
@@ -542,6 +459,7 @@ class Timeline {
     this.root.style.setProperty("--dtb-focus", theme.compute);
     this.colours = {};
     for (const key of ["compute", "hidden", "exposed", "copy"]) this.colours[key] = readColour(theme[key]);
+    this.colours.found = readColour(theme.text);
     this.hatch = null;
     const stripes = `repeating-linear-gradient(135deg, ${theme.hatch} 0 1px, transparent 1px 4px)`;
     this.legend.replaceChildren(
@@ -551,7 +469,7 @@ class Timeline {
         ["exposed", theme.exposed, stripes, 11],
         ["copy", theme.copy, "none", 7],
         ...this.stageActions().map((action) => [`${STAGE_WORK[action][0]} ${action} of a micro-batch`, STAGE_WORK[action][1], "none", 11]),
-        ...this.purposes().map((purpose) => [purpose, PURPOSE_COLOURS[purpose] ?? PURPOSE_COLOURS.other, "none", 4]),
+        ...this.purposes().map((purpose) => [this.model.say("purpose", purpose), PURPOSE_COLOURS[purpose] ?? PURPOSE_COLOURS.other, "none", 4]),
       ].map(([words, colour, image, height]) => {
         const key = make("span", "dtb-key");
         const swatch = make("span", "dtb-swatch");
@@ -579,11 +497,20 @@ class Timeline {
     return Object.keys(PURPOSE_COLOURS).filter((purpose) => words.has(purpose));
   }
 
+  // As high as what is drawn, as far as there is room; of a page that is the timeline's, all that is left of the window.
   chooseHeight() {
-    const given = this.options.height ?? (this.container.clientHeight >= 200 && this.container.style.height ? this.container.clientHeight : null);
-    const around = 84; // bar and foot
-    const wanted = given ?? Math.min(640, Math.max(200, this.contentHeight + RULER_HEIGHT + around));
-    this.root.style.height = `${wanted}px`;
+    const { height, embedded } = this.options;
+    const given = height ?? (this.container.clientHeight >= 200 && this.container.style.height ? this.container.clientHeight : null);
+    const around = this.bar.offsetHeight + this.foot.offsetHeight + 2;
+    const box = this.container.getBoundingClientRect();
+    const above = box.top + window.scrollY;
+    const below = Math.max(12, window.document.body.getBoundingClientRect().bottom - box.bottom + BODY_MARGIN);
+    const seen = window.innerHeight;
+    const isPages = !embedded && above + below < PAGE_PART * seen;
+    this.stack(LANE_HEIGHT);
+    const part = Math.min(this.contentHeight + RULER_HEIGHT + around, EMBEDDED_PART * seen);
+    const least = LEAST_HEIGHT[matchMedia(NARROW).matches ? "narrow" : "wide"];
+    this.root.style.height = `${given ?? Math.round(Math.max(least, isPages ? seen - above - below : part))}px`;
   }
 
   // Rows of the picture from top to bottom, in content coordinates (0 is below the ruler, before scrolling).
@@ -626,8 +553,11 @@ class Timeline {
     on(this.canvas, "pointercancel", () => (this.drag = null));
     on(this.canvas, "pointerleave", () => this.hover(null));
     on(this.canvas, "dblclick", (event) => this.onDouble(event));
-    on(this.canvas, "keydown", (event) => this.onKey(event));
+    on(window, "keydown", (event) => this.onKey(event));
     on(this.filter, "input", () => this.chooseRanks());
+    on(this.search, "input", () => this.lookFor());
+    on(this.search, "keydown", (event) => this.onSearchKey(event));
+    on(window, "resize", () => this.chooseHeight());
     on(window, "scroll", () => (this.lastPageScroll = performance.now()), { capture: true, passive: true });
     on(matchMedia("(prefers-color-scheme: dark)"), "change", () => this.refreshTheme());
     this.observers = [new ResizeObserver(() => this.resize())];
@@ -739,7 +669,9 @@ class Timeline {
     const every = this.model.ranks.map((rank) => rank.rank);
     const wanted = parseRanks(this.filter.value, every);
     this.hidden = new Set(wanted.size ? every.filter((rank) => !wanted.has(rank)) : []);
+    this.folded = new Set(this.foldedAtFirst);
     for (const rank of wanted.size && wanted.size <= MOST_OPEN_RANKS ? wanted : []) this.folded.delete(rank);
+    this.showCount();
     this.layOut();
     this.schedule();
   }
@@ -806,6 +738,7 @@ class Timeline {
     const row = this.rowAt(y);
     if ((row?.type === "rank" || row?.type === "folded") && x < this.gutter) {
       if (!this.folded.delete(row.rank.rank)) this.folded.add(row.rank.rank);
+      this.chooseHeight();
       this.layOut();
       this.schedule();
     } else this.choose(this.hit(x, y));
@@ -819,8 +752,34 @@ class Timeline {
     else this.fit();
   }
 
+  // Keys mean the timeline wherever in the page they are pressed, but where a person types, and but for those that
+  // scroll a page; in a notebook, whose cells have keys of their own, only where the pointer or the focus is.
+  takesKey(event) {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyped(event.composedPath()[0])) return false;
+    const holder = this.root.contains(window.document.activeElement) ? this.root : window.document.querySelector(".dtb-timeline:focus-within, .dtb-timeline:hover");
+    if (holder) return holder === this.root;
+    const page = window.document.documentElement;
+    const scrolls = page.scrollHeight > page.clientHeight && SCROLLING_KEYS.has(event.key);
+    return !this.options.embedded && !scrolls && this.isInView();
+  }
+
+  isInView() {
+    const { top, bottom, height } = this.root.getBoundingClientRect();
+    return Math.min(bottom, window.innerHeight) - Math.max(top, 0) >= Math.min(height, window.innerHeight) / 2 && height > 0;
+  }
+
+  onSearchKey(event) {
+    if (event.key === "Enter") this.stepFound(event.shiftKey ? -1 : 1);
+    else if (event.key === "Escape") {
+      this.search.value = "";
+      this.lookFor();
+      this.canvas.focus({ preventScroll: true });
+    } else return;
+    event.preventDefault();
+  }
+
   onKey(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!this.takesKey(event)) return;
     const middle = this.gutter + this.plotWidth / 2;
     const acts = {
       w: () => this.zoomAt(middle, 0.7), "+": () => this.zoomAt(middle, 0.7), "=": () => this.zoomAt(middle, 0.7),
@@ -832,7 +791,8 @@ class Timeline {
       Home: () => this.setView(this.model.start, this.model.start + this.view.end - this.view.start),
       End: () => this.setView(this.model.end - (this.view.end - this.view.start), this.model.end),
       f: () => this.fit(), 0: () => this.fit(),
-      n: () => this.stepExposed(1), p: () => this.stepExposed(-1), Escape: () => this.choose(null),
+      n: () => this.stepExposed(1), p: () => this.stepExposed(-1), l: () => this.goLargest(),
+      "/": () => this.search.focus({ preventScroll: true }), Escape: () => this.choose(null),
     };
     const act = acts[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!act) return;
@@ -882,10 +842,13 @@ class Timeline {
   collectiveOf(rank, place) {
     const columns = rank.columns.collectives;
     const { strings } = this.model.document;
-    const one = { causes: columns.causes[place] };
+    const { say } = this.model;
+    const one = { causes: columns.causes[place], said: {} };
     for (const key of ["operation", "purpose", "owner", "group", "axis", "region", "dtype", "cause"]) {
       one[key] = strings[columns[key][place]];
+      one.said[key] = say(key, one[key]);
     }
+    one.said.causes = Object.fromEntries(Object.entries(one.causes).map(([cause, ns]) => [say("cause", cause), ns]));
     for (const key of ["index", "match", "seq", "size_bytes", "group_size", "issue_ns", "skew_wait_ns", "last_rank", "busbw", "is_async", "exposed_ns", "hidden_ns"]) {
       one[key] = columns[key][place];
     }
@@ -921,21 +884,17 @@ class Timeline {
   choose(item) {
     if ((item?.id ?? null) === (this.selected?.id ?? null)) return;
     this.selected = item;
+    this.largestAt = NOTHING;
     this.showDetails();
+    this.showCount();
     this.says.textContent = item ? `${item.name}: ${describe(item).map((row) => row.join(" ")).join(", ")}` : "nothing selected";
     this.options.onSelect?.(item && publish(item));
     this.schedule();
   }
 
   // Bring a span into view, large enough to see.
-  reveal(item) {
-    const { start, end } = this.view;
-    const width = item.duration_ns / this.nsPerPx;
-    const isInside = item.start_ns >= start && item.start_ns + item.duration_ns <= end;
-    if (width < 8 || width > this.plotWidth) {
-      const length = Math.max(12 * item.duration_ns, SHORTEST_VIEW);
-      this.setView(item.start_ns + item.duration_ns / 2 - length / 2, item.start_ns + item.duration_ns / 2 + length / 2);
-    } else if (!isInside) this.setView(item.start_ns - (end - start) / 3, item.start_ns + (2 * (end - start)) / 3);
+  reveal(item, { zoom = true } = {}) {
+    if (zoom) this.zoomToSee(item);
     if (this.hidden.delete(item.rank)) this.layOut();
     const row = this.rows.find((one) => one.rank === item.rankPart && (one.type === "folded" || one.at === item.at));
     if (!row) return;
@@ -944,21 +903,78 @@ class Timeline {
     else if (y + row.height > this.height) this.scrollBy(y + row.height - this.height + 8);
   }
 
+  zoomToSee(item) {
+    const { start, end } = this.view;
+    const width = item.duration_ns / this.nsPerPx;
+    const isInside = item.start_ns >= start && item.start_ns + item.duration_ns <= end;
+    if (width < 8 || width > this.plotWidth) {
+      const length = Math.max(12 * item.duration_ns, SHORTEST_VIEW);
+      this.setView(item.start_ns + item.duration_ns / 2 - length / 2, item.start_ns + item.duration_ns / 2 + length / 2);
+    } else if (!isInside) this.setView(item.start_ns - (end - start) / 3, item.start_ns + (2 * (end - start)) / 3);
+  }
+
+  shownOf(spans) {
+    return spans.filter((one) => !this.hidden.has(one.rank.rank));
+  }
+
+  placeIn(spans) {
+    return this.selected ? spans.findIndex((one) => one.rank === this.selected.rankPart && one.at === this.selected.at && one.span === this.selected.span) : NOTHING;
+  }
+
+  go({ rank, at, span }) {
+    const item = this.itemOf(rank, at, span);
+    this.choose(item);
+    this.reveal(item);
+  }
+
+  // Go to the one after, or before, what is selected; where that is none of them, after what the window begins with.
+  stepThrough(spans, direction) {
+    const current = this.placeIn(spans);
+    const after = spans.findIndex((one) => startOf(one) >= this.view.start);
+    const first = direction > 0 ? (after === NOTHING ? 0 : after) : (after === NOTHING ? spans.length : after) - 1;
+    const next = current === NOTHING ? first : current + direction;
+    this.go(spans[(next + spans.length) % spans.length]);
+  }
+
   stepExposed(direction) {
-    const shown = this.model.exposed.filter((one) => !this.hidden.has(one.rank.rank) && one.rank.laneOf[one.place] !== NOTHING);
+    const shown = this.shownOf(this.model.exposed);
+    if (shown.length) this.stepThrough(shown, direction);
+    else this.says.textContent = "no collective is known to be exposed here";
+  }
+
+  // The one that is longest exposed; asked again while it is selected, the next in that order.
+  goLargest() {
+    const shown = this.shownOf(this.model.largest);
     if (!shown.length) {
       this.says.textContent = "no collective is known to be exposed here";
       return;
     }
-    const current = this.selected?.place >= 0 ? shown.findIndex((one) => one.rank === this.selected.rankPart && one.place === this.selected.place) : NOTHING;
-    const from = this.view.start;
-    const after = shown.findIndex((one) => startOf(one) >= from);
-    const first = direction > 0 ? (after === NOTHING ? 0 : after) : (after === NOTHING ? shown.length : after) - 1;
-    const next = current === NOTHING ? first : current + direction;
-    const { rank, place } = shown[(next + shown.length) % shown.length];
-    const item = this.itemOf(rank, rank.laneOf[place], rank.spanOf[place]);
-    this.choose(item);
-    this.reveal(item);
+    const goesOn = this.largestAt !== NOTHING && this.placeIn(shown) === this.largestAt;
+    const next = goesOn ? (this.largestAt + 1) % shown.length : 0;
+    this.go(shown[next]);
+    this.largestAt = next;
+  }
+
+  // ------------------------------------------------------------------------------------------ what is looked for
+
+  lookFor() {
+    this.found = findSpans(this.model, readWanted(this.search.value));
+    this.showCount();
+    this.schedule();
+  }
+
+  showCount() {
+    const shown = this.shownOf(this.found);
+    const place = this.placeIn(shown);
+    const isAsked = readWanted(this.search.value).length > 0;
+    const counted = place === NOTHING ? `${shown.length} found` : `${place + 1} of ${shown.length}`;
+    this.count.textContent = isAsked ? (shown.length ? counted : "none") : "";
+    for (const button of this.steps) button.hidden = !shown.length;
+  }
+
+  stepFound(direction) {
+    const shown = this.shownOf(this.found);
+    if (shown.length) this.stepThrough(shown, direction);
   }
 
   showDetails() {
@@ -1042,6 +1058,7 @@ class Timeline {
     this.drawRuler();
     this.drawPick();
     this.frameMs = performance.now() - began;
+    this.tellSoon();
   }
 
   rect(x, y, width, height) {
@@ -1121,6 +1138,7 @@ class Timeline {
       return [
         { y, height: half, layers: [[folded.compute, compute]] },
         { y: y + half + 1, height: half, layers: [[folded.comm, hidden], [row.rank.exposed, exposed]] },
+        ...this.foundLine(row.rank.found, y + row.height),
       ];
     }
     if (row.type !== "lane") return [];
@@ -1131,10 +1149,16 @@ class Timeline {
       const less = Math.round(height * COPY_PART);
       lines.push({ y: y + height - less, height: less, layers: [[channels[COPY], copy]] });
     }
+    lines.push(...this.foundLine(row.lane.found, y + row.height));
     if (channels[COMPUTE].count || channels[COMM].count) {
       lines.push({ y, height, layers: [[channels[COMM], hidden], [row.lane.exposed, exposed], [channels[COMPUTE], compute]] });
     }
     return lines;
+  }
+
+  // Below what has what is looked for.
+  foundLine(found, bottom) {
+    return found?.count ? [{ y: bottom - LANE_PAD, height: LANE_PAD, layers: [[found, this.colours.found]] }] : [];
   }
 
   halfOf(row) {
@@ -1159,9 +1183,12 @@ class Timeline {
       const end = this.xOf(steps.start[i] + steps.duration[i]);
       const exposed = steps.exposed_comm_ns[i];
       const share = exposed === null || !steps.duration[i] ? "" : ` (${((100 * exposed) / steps.duration[i]).toFixed(1)} %)`;
-      const words = `step ${steps.number[i]} · ${formatNs(steps.duration[i])} · exposed ${formatNs(exposed)}${share}`;
+      const named = `step ${steps.number[i]}`;
+      const timed = `${named} · ${formatNs(steps.duration[i])}`;
+      const whole = `${timed} · exposed ${formatNs(exposed)}`;
       const from = Math.max(x, this.gutter) + 5;
-      this.writeInside(words, from, y + (row.height - STRIP_HEIGHT) / 2, Math.min(end, this.width) - from, theme.muted);
+      const room = Math.min(end, this.width) - from;
+      this.writeFitting([whole + share, whole, timed, named], from, y + (row.height - STRIP_HEIGHT) / 2, room, theme.muted);
     }
   }
 
@@ -1276,11 +1303,16 @@ class Timeline {
     return x + width + 8;
   }
 
+  // Write the first that fits as a whole: part of a number is another number.
+  writeFitting(variants, x, y, room, colour) {
+    const fitting = variants.find((words) => this.widthOf(words) <= room);
+    if (fitting) this.writeInside(fitting, x, y, room, colour);
+  }
+
   fitWords(words, room) {
     const width = this.widthOf(words);
     if (width <= room) return words;
-    const most = Math.floor((words.length * room) / width) - 1;
-    return most < 2 ? "" : `${words.slice(0, most)}…`;
+    return shortenTo(words, Math.floor((words.length * room) / width), this.differences?.get(words));
   }
 
   // Measuring is slow, and the same names come in every frame.
@@ -1389,9 +1421,10 @@ class Timeline {
     context.font = BOLD;
     const sign = row.type === "folded" ? "▸" : "▾";
     const apart = row.rank.columns.is_aligned ? "" : " (own clock)";
-    const left = Math.max(104, this.writeInside(`${sign} rank ${row.rank.rank}${apart}`, 8, y, 120, theme.text));
+    const left = Math.max(Math.min(104, this.gutter - 60), this.writeInside(`${sign} rank ${row.rank.rank}${apart}`, 8, y, 120, theme.text));
     context.font = FONT;
-    this.writeInside(`${formatNs(this.exposedIn(row.rank))} exposed`, left, y, this.gutter - left - 4, theme.muted);
+    const exposed = formatNs(this.exposedIn(row.rank));
+    this.writeFitting([`${exposed} exposed`, exposed], left, y, this.gutter - left - 4, theme.muted);
   }
 
   exposedIn(rank) {
@@ -1458,7 +1491,7 @@ class Timeline {
       ranks: this.model?.ranks.filter((rank) => !this.hidden.has(rank.rank)).map((rank) => rank.rank) ?? [],
       rows: this.rows.map((row) => ({ type: row.type, rank: row.rank.rank, lane: row.lane?.name ?? row.stage?.name, y: RULER_HEIGHT + row.y - this.scroll, height: row.height })),
       exposed_ns: Object.fromEntries((this.model?.ranks ?? []).map((rank) => [rank.rank, this.exposedIn(rank)])),
-      gutter: this.gutter, drawn: this.drawn, frame_ms: this.frameMs, theme: this.theme.name,
+      found: this.found.length, gutter: this.gutter, drawn: this.drawn, frame_ms: this.frameMs, theme: this.theme.name,
     };
   }
 
@@ -1466,6 +1499,7 @@ class Timeline {
     this.listeners.abort();
     for (const observer of this.observers ?? []) observer.disconnect();
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.telling);
     this.root.remove();
   }
 }
@@ -1494,42 +1528,6 @@ function mix(data, offset, parts, layers) {
   }
 }
 
-// The span of a lane at a moment, else the nearest within reach; of one kind only where that is said.
-function findSpan(lane, moment, near, kind) {
-  let best = NOTHING;
-  let distance = near;
-  const beyond = countBelow(lane.start, moment + near);
-  for (let i = beyond - 1; i >= 0 && lane.reach[i] >= moment - near; i--) {
-    if (kind !== undefined && lane.kind[i] !== kind) continue;
-    const away = Math.max(0, lane.start[i] - moment, moment - lane.start[i] - lane.duration[i]);
-    if (away < distance || (away === distance && best === NOTHING)) {
-      best = i;
-      distance = away;
-    }
-    if (distance === 0) break;
-  }
-  return best;
-}
-
-function coveredBetween(channel, start, end) {
-  const before = (moment) => coveredBefore(channel, countBelow(channel.start, moment), moment);
-  return Math.max(0, before(end) - before(start));
-}
-
-function nameCollective(one) {
-  const verb = one.purpose && one.purpose !== "other" ? one.purpose : one.operation || "communication";
-  return one.owner ? `${verb} · ${one.owner}` : verb === one.operation || !one.operation ? verb : `${verb} · ${one.operation}`;
-}
-
-function formatTick(tick, step) {
-  for (const [size, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]]) {
-    if (step >= size || (Math.abs(tick) >= size && step >= size / 1e3)) {
-      return `${(tick / size).toFixed(Math.max(0, Math.min(6, Math.ceil(-Math.log10(step / size) - 1e-9))))} ${unit}`;
-    }
-  }
-  return `${tick.toFixed(0)} ns`;
-}
-
 function publish(item) {
   const { id, rank, kind, name, start_ns, duration_ns, lane, collective } = item;
   return { id, rank, kind, name, start_ns, duration_ns, lane, collective };
@@ -1539,7 +1537,8 @@ function publish(item) {
  * Draw a timeline inside an empty block element.
  *
  * options: document, or load (called once, gives a promise of it); onSelect(item or null); height in CSS pixels;
- * theme "auto", "light" or "dark".
+ * theme "auto", "light" or "dark"; embedded: it is one of many things in a notebook, and leaves keys and height to it;
+ * state: what is shown at first, as onState(state) told it: an object of texts, for a link or an address to hold.
  */
 export function createTimeline(container, options) {
   const timeline = new Timeline(container, options);
@@ -1550,6 +1549,7 @@ export function createTimeline(container, options) {
     zoomTo: (start, end) => timeline.zoomTo(start, end),
     fit: () => timeline.fit(),
     state: () => timeline.state(),
+    setState: (state) => timeline.model && timeline.setState(state),
     redraw: () => timeline.draw(),
     setTheme: (theme) => {
       timeline.themeWanted = theme;
@@ -1557,4 +1557,16 @@ export function createTimeline(container, options) {
       timeline.draw();
     },
   };
+}
+
+/** Draw a timeline, and keep what it shows in the page's address. */
+export function openInPage(container, options) {
+  const state = readAddress();
+  const timeline = createTimeline(container, { ...options, state, onState: writeAddress });
+  addEventListener("hashchange", () => timeline.setState(readAddress()));
+  if (Object.keys(state).length) {
+    for (let one = container; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
+    timeline.ready.then(() => container.scrollIntoView({ block: "nearest" }), () => {});
+  }
+  return timeline;
 }

@@ -12,6 +12,7 @@ import pytest
 
 from dtbench.report.timeline import script_text
 from dtbench.report.timeline.document import (
+    WORDS,
     CollectiveColumns,
     ExposedColumns,
     LaneColumns,
@@ -86,6 +87,7 @@ def make_document(ranks: int = 2, **facts: Any) -> TimelineDocument:
         "steps": [7],
         "notes": [f"a note {MARKUP}"],
         "ranks": [make_rank(rank) for rank in range(ranks)],
+        "words": WORDS,
     }
     return TimelineDocument(**(given | facts))
 
@@ -135,9 +137,11 @@ _PAGE = """<!doctype html><html><head><meta charset="utf-8"><link rel="icon" hre
 <script type="module">
 import {createTimeline} from "./timeline.js";
 window.chosen = [];
+window.told = [];
 window.timeline = createTimeline(document.getElementById("place"), {
   load: async () => (await fetch("document.json")).json(),
   onSelect: (item) => window.chosen.push(item),
+  onState: (state) => window.told.push(state),
   height: 500,
   theme: "light",
 });

@@ -1,5 +1,6 @@
 """The canvas in headless Chromium: what is drawn where, what mouse and keys do, what is said of a collective."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,13 @@ import numpy as np
 import pytest
 
 from dtbench.base.units import format_bytes, format_ns
-from dtbench.report.timeline import timeline_html
+from dtbench.report.timeline import timeline_html, timeline_page
 from dtbench.report.timeline.document import LaneColumns, RankColumns, TimelineDocument
 
 Show = Callable[[TimelineDocument], Any]
 
 COMPUTE, HIDDEN, EXPOSED, COPY, PAPER = (0, 114, 178), (247, 221, 164), (230, 159, 0), (204, 121, 167), (255, 255, 255)
+INK = (31, 35, 40)
 WIDTH = 1000
 US = 1_000
 
@@ -125,10 +127,51 @@ def test_keys_zoom_and_move(show: Show, document: TimelineDocument, key: str, st
     assert (state(page)["start_ns"], state(page)["end_ns"]) == (0, 1_000_000)
 
 
-def test_keys_mean_nothing_to_a_timeline_without_the_focus(show: Show, document: TimelineDocument) -> None:
+def test_keys_work_at_once_and_not_while_a_person_types(show: Show, document: TimelineDocument) -> None:
     page = show(document)
     page.keyboard.press("w")
+    zoomed = (150_000, 850_000)
+    assert (state(page)["start_ns"], state(page)["end_ns"]) == pytest.approx(zoomed)
+    page.evaluate("document.body.append(document.createElement('textarea'))")
+    page.locator("textarea").focus()
+    page.keyboard.type("wsfn")
+    assert (state(page)["start_ns"], state(page)["end_ns"]) == pytest.approx(zoomed)
+    page.evaluate("document.querySelector('textarea').blur()")
+    page.keyboard.press("Control+f")
+    assert (state(page)["start_ns"], state(page)["end_ns"]) == pytest.approx(zoomed)
+
+
+def test_keys_that_scroll_a_page_scroll_it_and_keys_are_not_those_of_a_timeline_out_of_sight(
+    show: Show, document: TimelineDocument
+) -> None:
+    page = show(document)
+    page.evaluate("document.body.append(Object.assign(document.createElement('div'), {style: 'height: 3000px'}))")
+    page.evaluate("scrollTo(0, 2000)")
+    page.keyboard.press("w")
     assert (state(page)["start_ns"], state(page)["end_ns"]) == (0, 1_000_000)
+    page.evaluate("scrollTo(0, 0)")
+    page.keyboard.press("w")
+    assert state(page)["start_ns"] == pytest.approx(150_000)
+    page.keyboard.press("PageDown")
+    page.wait_for_function("scrollY > 0")
+
+
+def test_in_a_notebook_keys_are_the_timelines_under_the_pointer(
+    page: Any, document: TimelineDocument, site: str, tmp_path: Path
+) -> None:
+    (tmp_path / "notebook.html").write_text(
+        f'<link rel="icon" href="data:,">{timeline_html(document)}{timeline_html(document)}', encoding="utf-8"
+    )
+    page.goto(f"{site}/notebook.html")
+    page.wait_for_function("() => document.querySelectorAll('.dtb-timeline').length === 2")
+    settle(page)
+    page.keyboard.press("n")
+    assert page.locator(".dtb-says").all_inner_texts() == ["", ""]
+    page.locator("canvas").first.hover()
+    page.keyboard.press("n")
+    first, second = page.locator(".dtb-says").all_inner_texts()
+    assert "gradient reduction" in first
+    assert second == ""
 
 
 def test_dragging_moves_and_shift_dragging_zooms_to_the_range(show: Show, document: TimelineDocument) -> None:
@@ -219,6 +262,171 @@ def test_n_and_p_go_through_exposed_collectives_and_escape_lets_go(show: Show, d
     assert [one and one["id"] for one in page.evaluate("window.chosen")] == seen
 
 
+def test_the_largest_exposed_collective_comes_first_and_then_the_next_largest(
+    show: Show, document: TimelineDocument
+) -> None:
+    page = show(document)
+    seen = []
+    for key in ("l", "l", "l", "Escape", "l"):
+        page.keyboard.press(key)
+        seen.append(state(page)["selected"])
+    assert seen == ["collective:0:3", "collective:1:3", "collective:0:4", None, "collective:0:3"]
+    page.get_by_role("button", name="largest exposed collective").click()
+    assert state(page)["selected"] == "collective:1:3"
+
+
+LOOKED_FOR = {
+    "gemm": ["span:0:0:0", "span:1:0:0"],
+    "LAYERS.0": ["collective:0:3", "collective:1:3"],
+    "longer than": ["collective:0:3", "collective:1:3", "collective:0:4", "collective:1:4"],  # a cause, in words
+    "skew": ["collective:0:3", "collective:1:3"],  # a part of its exposed time alone
+    "all-reduce unattributed": ["collective:0:4", "collective:1:4"],
+    "nobody is called so": [],
+}
+
+
+@pytest.mark.parametrize("text", list(LOOKED_FOR))
+def test_spans_are_found_by_name_owner_and_cause_and_counted(show: Show, document: TimelineDocument, text: str) -> None:
+    page = show(document)
+    page.keyboard.press("/")
+    page.keyboard.type(text)
+    found = LOOKED_FOR[text]
+    assert page.locator(".dtb-count").inner_text() == (f"{len(found)} found" if found else "none")
+    seen = []
+    for place in range(len(found)):
+        page.keyboard.press("Enter")
+        seen.append(state(page)["selected"])
+        assert page.locator(".dtb-count").inner_text() == f"{place + 1} of {len(found)}"
+    assert seen == found
+    if found:
+        page.keyboard.press("Shift+Enter")
+        assert state(page)["selected"] == found[max(len(found) - 2, 0)]
+    page.keyboard.press("Escape")
+    assert page.locator(".dtb-count").inner_text() == ""
+
+
+def test_what_is_found_is_marked_below_it_also_in_folded_ranks(
+    show: Show, document: TimelineDocument, many_ranks: TimelineDocument
+) -> None:
+    page = show(document)
+    row = row_of(page, "stream 7 · compute")
+    below = row["y"] + row["height"] - 2
+    assert colour_at(page, x_of(page, 300 * US), below) == PAPER
+    page.get_by_label("Find spans").fill("gemm")
+    settle(page)
+    assert colour_at(page, x_of(page, 300 * US), below) == INK
+    assert colour_at(page, x_of(page, 650 * US), below) == PAPER
+    page = show(many_ranks)
+    page.get_by_label("Find spans").fill("gemm")
+    settle(page)
+    row = state(page)["rows"][1]
+    assert colour_at(page, x_of(page, 300 * US), row["y"] + row["height"] - 2) == INK
+    page.get_by_label("Ranks to show").fill("3, 60")
+    assert page.locator(".dtb-count").inner_text() == "2 found"
+
+
+def test_a_person_reads_words_and_no_keys(show: Show, document: TimelineDocument) -> None:
+    page = show(document)
+    click_lane(page, "stream 20 · shard", 300 * US)
+    shown = page.locator(".dtb-details").inner_text()
+    for words in ("longer than what hides it", "waited for other ranks", "gradient reduction", "all-reduce"):
+        assert words in shown
+    assert not re.search(r"[a-z]_[a-z]|busbw|seq", shown)
+    assert "gradient reduction" in page.locator(".dtb-legend").inner_text()
+
+
+def test_names_are_shortened_around_what_tells_them_apart(page: Any, show: Show, document: TimelineDocument) -> None:
+    show(document)
+    names = ["layers.10.attention.wq", "layers.10.attention.wk", "layers.2.attention.wk", "gemm_a_and_a_long_tail"]
+    script = """async (names) => {
+      const {findDifferences, shortenTo} = await import("./timeline.js");
+      const places = findDifferences(names);
+      return [30, 12, 8, 4, 2].map((most) => names.map((name) => shortenTo(name, most, places.get(name))));
+    }"""
+    assert page.evaluate(script, names) == [
+        names,
+        ["lay…ntion.wq", "lay…ntion.wk", "layers.2.at…", "gemm_a_and_…"],
+        ["la…on.wq", "la…on.wk", "la….2.a…", "gemm_a_…"],
+        ["….wq", "….wk", "…2.…", "gem…"],
+        [""] * 4,
+    ]
+
+
+def test_what_is_shown_is_told_and_a_timeline_can_be_opened_with_it(show: Show, many_ranks: TimelineDocument) -> None:
+    page = show(many_ranks)
+    page.get_by_label("Ranks to show").fill("3, 60")
+    page.get_by_label("Find spans").fill("gemm")
+    page.evaluate("window.timeline.select({rank: 60, index: 4})")
+    page.evaluate("window.timeline.zoomTo(500000, 1000000)")
+    page.wait_for_function("window.told.length && window.told.at(-1).from === '500000'")
+    told = page.evaluate("window.told.at(-1)")
+    assert (
+        told.items()
+        >= {
+            "from": "500000",
+            "to": "1000000",
+            "selected": "collective:60:4",
+            "ranks": "3, 60",
+            "find": "gemm",
+        }.items()
+    )
+    shown = state(page)
+    page.evaluate("window.timeline.setState({})")
+    assert (state(page)["selected"], len(state(page)["ranks"])) == (None, 64)
+    page.evaluate("(told) => window.timeline.setState(told)", told)
+    again = state(page)
+    for key in ("start_ns", "end_ns", "selected", "ranks", "scroll", "found"):
+        assert again[key] == shown[key]
+    page.evaluate("window.timeline.setState({from: 'x', to: '7', selected: 'span:9', folded: '1-', scroll: '-'})")
+    assert (state(page)["start_ns"], state(page)["end_ns"], state(page)["selected"]) == (0, 1_000_000, None)
+
+
+def test_the_address_of_a_page_keeps_what_it_shows(chromium: Any, document: TimelineDocument, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(timeline_page(document), encoding="utf-8")
+    page = chromium.new_page(viewport={"width": 1000, "height": 700})
+    page.goto(f"{file.as_uri()}#other=1")
+    page.keyboard.press("l")
+    page.keyboard.press("w")
+    page.wait_for_url("**#other=1&timeline.from=*")
+    address = page.url
+    page.reload()
+    page.wait_for_selector("canvas")
+    said = page.locator(".dtb-details h3").inner_text()
+    page.close()
+    other = chromium.new_page(viewport={"width": 640, "height": 700})
+    other.goto(address)
+    other.wait_for_selector("canvas")
+    assert other.locator(".dtb-details h3").inner_text() == said
+    other.evaluate("location.hash = '#timeline.selected=collective:1:4'")
+    other.wait_for_function("(said) => document.querySelector('.dtb-details h3').textContent !== said", arg=said)
+    other.keyboard.press("Escape")
+    other.keyboard.press("f")
+    other.wait_for_function("!location.hash")
+    other.close()
+
+
+@pytest.mark.parametrize("size", [(1400, 900), (900, 700), (640, 900)])
+def test_a_page_of_its_own_fills_the_window(
+    chromium: Any, document: TimelineDocument, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(timeline_page(document), encoding="utf-8")
+    page = chromium.new_page(viewport={"width": size[0], "height": size[1]})
+    page.goto(file.as_uri())
+    page.wait_for_selector("canvas")
+    page.keyboard.press("l")
+    settle(page)
+    bottom = page.locator(".dtb-timeline").evaluate("(one) => one.getBoundingClientRect().bottom")
+    assert size[1] - 40 <= bottom <= size[1]
+    assert page.evaluate("document.documentElement.scrollHeight") == size[1]
+    assert page.evaluate("document.documentElement.scrollWidth") == size[0]
+    details, canvas = (page.locator(part).bounding_box() for part in (".dtb-details", ".dtb-canvas"))
+    beside, below = canvas["x"] + canvas["width"] <= details["x"], canvas["y"] + canvas["height"] <= details["y"]
+    assert (beside, below) == ((True, False) if size[0] > 720 else (False, True))
+    page.close()
+
+
 def test_a_collective_can_be_selected_from_outside(show: Show, document: TimelineDocument) -> None:
     page = show(document)
     assert page.evaluate("window.timeline.select({rank: 1, index: 4})") is True
@@ -235,11 +443,11 @@ def test_many_ranks_are_folded_scroll_and_can_be_picked(show: Show, many_ranks: 
     focus(page)
     page.keyboard.press("PageDown")
     assert state(page)["scroll"] > 0
-    page.locator("input").fill("3-4, 60")
+    page.get_by_label("Ranks to show").fill("3-4, 60")
     now = state(page)
     assert (now["ranks"], now["scroll"]) == ([3, 4, 60], 0)
     assert {row["type"] for row in now["rows"]} == {"rank", "regions", "lane"}
-    page.locator("input").fill("")
+    page.get_by_label("Ranks to show").fill("")
     assert len(state(page)["ranks"]) == 64
 
 
@@ -418,12 +626,12 @@ def test_the_canvas_says_what_it_is_and_takes_the_focus(show: Show, document: Ti
     assert canvas.get_attribute("role") == "application"
     assert "Timeline" in canvas.get_attribute("aria-label")
     page.keyboard.press("Tab")
-    for _ in range(4):
+    for _ in range(9):
         if page.evaluate("document.activeElement.tagName") == "CANVAS":
             break
         page.keyboard.press("Tab")
     page.keyboard.press("n")
-    assert "grad_reduce" in page.locator(".dtb-says").inner_text()
+    assert "gradient reduction" in page.locator(".dtb-says").inner_text()
 
 
 def test_a_finer_screen_gets_as_many_pixels(chromium: Any, site: str, show: Show, document: TimelineDocument) -> None:
