@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dtbench.base.vocabulary import Axis, Cause, Operation, Purpose, Region
+from dtbench.traces.host.nesting import find_nesting
 from dtbench.traces.job.explain import explain
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
@@ -52,7 +53,8 @@ def test_a_collective_lies_on_its_lane_for_as_long_as_the_link_serves_it_and_ncc
     assert (found.axis, found.owner, found.is_async) == (Axis.REPLICATE, "bucket 0", True)
     assert (found.region, found.purpose) == (Region.BACKWARD, Purpose.GRAD_REDUCE)
     assert (found.dtype, found.group_size) == ("Float", 2), "what NCCL says of it is kept"
-    assert set(find_work(read_trace(path)).names) == {"gemm"}
+    trace = read_trace(path)
+    assert set(find_work(trace, find_nesting(trace)).names) == {"gemm"}
     assert not one.unknown_names
 
 

@@ -16,7 +16,7 @@ from dtbench.traces.notes.files import NotUnderstood, StrayWork
 from dtbench.traces.notes.job import NoOtherEnd, NotElsewhere, PurposesDisputed, PurposesFollowed, SharesNothing
 from dtbench.traces.notes.lacking import LostKernels, OutsideSteps
 from dtbench.traces.notes.note import Note, OfRanks, join_ranks, pick_notes, say_notes
-from dtbench.traces.notes.spans import NotDrawn, OwnStart
+from dtbench.traces.notes.spans import HostNotRecorded, LaunchesNotLinked, NotDrawn, OwnStart
 from dtbench.traces.notes.tables import NoTrace, OtherOwners
 
 
@@ -131,6 +131,16 @@ def test_a_note_that_comes_again_is_there_once_and_may_be_asked_for_by_its_kind(
             NotDrawn((1,), (5,)),
             "rank 1 is not drawn: its trace has no step 5",
             "ranks 1-3 are not drawn: their traces have no step 5",
+        ),
+        (
+            HostNotRecorded((1,), ("operators", "launches")),
+            "operators and launches of the host of rank 1 were not recorded: none are drawn",
+            "operators and launches of the host of ranks 1-3 were not recorded: none are drawn",
+        ),
+        (
+            LaunchesNotLinked((1,)),
+            "launches of rank 1 are not tied to what they launched: its device's times do not fit its host's",
+            "launches of ranks 1-3 are not tied to what they launched: their devices' times do not fit their hosts'",
         ),
         (
             NoTrace((1,)),

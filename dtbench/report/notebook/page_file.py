@@ -94,15 +94,17 @@ def _plot(comparison: Comparison) -> Callable[[], "Figure"]:
 def _inset(make: Callable[[], Timeline], elsewhere: str, *, are_more: bool = False) -> Inset:
     """Return the timeline, or a sentence that says why it is left out and which command shows it; and the others."""
     try:
-        timeline = make()
-        encoded = timeline.to_json()
+        document = make().document
+        encoded = document.to_json()
+        if len(encoded) > MOST_BYTES:
+            encoded = document.without_hosts().to_json()
     except DtbenchError as error:
         return _say(f"The timeline is left out: {error}")
     if len(encoded) > MOST_BYTES:
         size = format_bytes(len(encoded))
         return _say(f"The timeline is left out: with {size} it is too large for a page. See it with: {elsewhere}")
     inset = timeline_inset(encoded)
-    others = _say(f"Of {timeline.document.title} alone. The other launches: {elsewhere}") if are_more else None
+    others = _say(f"Of {document.title} alone. The other launches: {elsewhere}") if are_more else None
     return inset if others is None else replace(inset, html=f"{others.html}{inset.html}")
 
 

@@ -7,7 +7,8 @@ clock, so that they add up to what the tables say. Columns of one object are par
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ import numpy as np
 
 from dtbench.base.stage_ranges import COMPUTING
 from dtbench.base.vocabulary import CAUSE_PHRASES, Operation, Purpose, Region
+from dtbench.report.timeline.host_columns import HostThreadColumns, HostWriter
 from dtbench.report.words.causes import name_operation
 from dtbench.report.words.visible import spell_controls_of_json
 from dtbench.traces.notes.note import say_notes
@@ -75,6 +77,7 @@ class LaneColumns:
         kind: 0 compute, 1 communication, 2 copy.
         text: name of the span.
         collective: place in the rank's ``collectives``; -1: none.
+        call: which of the calls of the rank's host launched it; -1: not known, or not drawn.
     """
 
     lane: str
@@ -84,6 +87,7 @@ class LaneColumns:
     kind: list[int]
     text: list[int]
     collective: list[int]
+    call: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,11 @@ class StageWorkColumns:
 
 @dataclass(frozen=True)
 class RankColumns:
-    """One rank. ``clock_offset_ns`` is what its clock was ahead by; None where it is drawn from its own start."""
+    """One rank.
+
+    ``clock_offset_ns`` is what its clock was ahead by; None where it is drawn from its own start. ``host_lacks`` says
+    what of its host should be in ``host`` and was not recorded.
+    """
 
     rank: int
     is_device: bool
@@ -147,6 +155,8 @@ class RankColumns:
     lanes: list[LaneColumns]
     collectives: CollectiveColumns
     stage_work: StageWorkColumns = field(default_factory=StageWorkColumns)
+    host: list[HostThreadColumns] = field(default_factory=list)
+    host_lacks: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -175,6 +185,14 @@ class TimelineDocument:
     def to_json(self) -> bytes:
         """Return the document as JSON."""
         return spell_controls_of_json(msgspec.json.encode(self))
+
+    def without_hosts(self) -> "TimelineDocument":
+        """Return the document without rows of hosts, for where it would be too large, and with a note that says so."""
+        ranks = [
+            replace(one, host=[], host_lacks=[], lanes=[replace(lane, call=[]) for lane in one.lanes])
+            for one in self.ranks
+        ]
+        return replace(self, ranks=ranks, notes=[*self.notes, "rows of hosts are left out: with them it is too large"])
 
 
 def make_document(spans: JobSpans, title: str = "") -> TimelineDocument:
@@ -252,7 +270,16 @@ class _RankWriter:
             lanes=[self._write_lane(lane) for lane in arrange_lanes(self.one)],
             collectives=self._write_collectives(),
             stage_work=self._write_stage_work(),
+            host=[] if self._host is None else self._host.write_threads(),
+            host_lacks=list(self.one.host_lacks),
         )
+
+    @cached_property
+    def _host(self) -> HostWriter | None:
+        if self.one.host is None:
+            return None
+        is_tied = not self.one.analysis.clock.is_off
+        return HostWriter(self.one.host, self.strings.codes, self._from_origin, is_tied=is_tied)
 
     def _from_origin(self, times_ns: Ints | Sequence[int]) -> list[int]:
         moments = np.asarray(times_ns, dtype=np.int64)
@@ -300,6 +327,7 @@ class _RankWriter:
             kind=lane.kind.tolist(),
             text=codes[text].tolist(),
             collective=lane.collective.tolist(),
+            call=[] if self._host is None else self._host.number_calls(lane.call.tolist()),
         )
 
     def _write_collectives(self) -> CollectiveColumns:

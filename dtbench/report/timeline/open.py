@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from dtbench.base.errors import StoreError
 from dtbench.base.units import count_things
@@ -16,6 +16,9 @@ from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.launch_tables import read_launch_traces
 from dtbench.traces.spans import StepRange, collect_spans
 from dtbench.traces.spans.collect import MOST_SPANS
+
+HOST_PART: Final = 2
+"""Into which part of the spans of devices those of hosts have to fit."""
 
 Steps: TypeAlias = int | tuple[int, int] | None
 """Which steps: one by its number, first and last of several, or None: as many as fit."""
@@ -57,12 +60,14 @@ def make_timeline(traces: TraceSet, *, steps: Steps = None, title: str = "", mos
         traces: of one job.
         steps: which steps; None: as many as fit, a note says which are left out.
         title: what it is called.
-        most_spans: how many spans fit.
+        most_spans: how many spans fit; half as many of hosts fit beside.
 
     Raises:
         TraceError: a trace is gone, or there is no such step.
     """
-    return Timeline(make_document(collect_spans(traces, _range_of(steps), most_spans=most_spans), title))
+    most_host_spans = most_spans // HOST_PART
+    spans = collect_spans(traces, _range_of(steps), most_spans=most_spans, most_host_spans=most_host_spans)
+    return Timeline(make_document(spans, title))
 
 
 def open_launch_timeline(

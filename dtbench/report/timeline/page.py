@@ -33,6 +33,7 @@ const source = document.getElementById("dtbench-timeline-document");
 _MODULES: Final = (
     "timeline_times.js",
     "timeline_words.js",
+    "timeline_host.js",
     "timeline_find.js",
     "timeline_address.js",
     "timeline.js",

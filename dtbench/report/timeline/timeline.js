@@ -14,6 +14,7 @@
 
 import { readAddress, writeAddress } from "./timeline_address.js";
 import { findSpans, readWanted } from "./timeline_find.js";
+import { HOST, heightOfHost, labelHost, launchedBy, prepareThreads } from "./timeline_host.js";
 import { NOTHING, countBelow, cover, coveredBetween, findSpan, intersect, makeLevels, unite, uniteAll, visitLong } from "./timeline_times.js";
 import { nameRanks, describe, findDifferences, formatNs, formatTick, nameCollective, parseRanks, shorten, shortenTo } from "./timeline_words.js";
 
@@ -40,6 +41,8 @@ const NAME_FROM = 30;
 const NEAR = 3; // px beside a span that still hit it
 const FAINTEST = 0.3; // coverage as which less than that is drawn, so that a single short kernel is seen
 const FAINTEST_EXPOSED = 0.75;
+const MOST_LEADS = 20; // buttons to what a call launched
+const MOST_RANKS_WITH_HOST = 2; // with more, rows of the host come when asked for
 const MOST_OPEN_RANKS = 8; // with more, ranks are folded at first
 const SHORTEST_VIEW = 20; // ns
 const PAGE_PART = 0.5; // of the window: with less of anything else, the page is the timeline's
@@ -83,6 +86,7 @@ const STYLE = `
 .dtb-timeline .dtb-swatch{display:inline-block;width:18px;height:11px;border:1px solid var(--dtb-muted)}
 .dtb-timeline button{font:inherit;color:var(--dtb-text);background:transparent;border:1px solid var(--dtb-grid);
   border-radius:4px;padding:1px 8px;cursor:pointer}
+.dtb-timeline button[aria-pressed=true]{background:var(--dtb-band);border-color:var(--dtb-muted)}
 .dtb-timeline button:hover{background:var(--dtb-band)}
 .dtb-timeline input{font:inherit;color:var(--dtb-text);background:var(--dtb-background);border:1px solid var(--dtb-grid);
   border-radius:4px;padding:1px 6px;width:8em}
@@ -118,7 +122,7 @@ const STYLE = `
 
 const HELP =
   "wheel or w s: zoom · drag or a d, ← →: move · ↑ ↓: scroll ranks · shift-drag: zoom to a range · f or double-click: fit · " +
-  "n p: next, previous exposed collective · l: the largest · /: find · click: details · Esc: nothing selected";
+  "n p: next, previous exposed collective · l: the largest · h: host · /: find · click: details · Esc: nothing selected";
 
 // ---------------------------------------------------------------------------------------------- the document, ready
 
@@ -141,7 +145,8 @@ function prepare(document) {
   const largest = [...exposed].sort((one, other) => exposedOf(other) - exposedOf(one));
   const [start, end] = document.extent_ns;
   const say = (column, key) => document.words?.[column]?.[key] ?? key;
-  return { document, ranks, matches, exposed, largest, say, start, end: Math.max(end, start + 1) };
+  const first = ranks.reduce((least, rank) => Math.min(least, rank.firstCall), start); // of what is drawn, its host was earlier
+  return { document, ranks, matches, exposed, largest, say, first, start, end: Math.max(end, start + 1) };
 }
 
 function startOf({ rank, at, span }) {
@@ -165,7 +170,11 @@ function prepareRank(columns) {
       }
     });
   });
-  return { columns, rank: columns.rank, exposed, lanes, stages: prepareStages(columns.stage_work), laneOf, spanOf, folded: null, found: null };
+  const host = prepareThreads(columns.host ?? [], lanes.length);
+  return {
+    columns, rank: columns.rank, exposed, lanes: [...lanes, ...host.lanes], stages: prepareStages(columns.stage_work), laneOf, spanOf,
+    calls: host.calls, firstCall: host.firstCall, hasHost: host.lanes.length > 0 || columns.host_lacks?.length > 0, folded: null, found: null,
+  };
 }
 
 // Of each stage of a pipeline the places of what it computed; null: nobody names the stage.
@@ -202,15 +211,19 @@ function prepareLane(columns, rankExposed) {
   return {
     name: columns.name, start, duration, reach, channels, levels: makeLevels(duration),
     kind: Uint8Array.from(columns.kind), text: Int32Array.from(columns.text),
-    collective: Int32Array.from(columns.collective), exposed: intersect(channels[COMM], rankExposed), found: null,
+    collective: Int32Array.from(columns.collective), call: Int32Array.from(columns.call ?? []), exposed: intersect(channels[COMM], rankExposed), found: null,
   };
 }
 
-// All lanes of a rank as one, for when it is folded.
+function devicesOf(rank) {
+  return rank.lanes.filter((lane) => !lane.role);
+}
+
+// All lanes of a rank's device as one, for when it is folded.
 function foldRank(rank) {
   rank.folded ??= {
-    compute: uniteAll(rank.lanes.map((lane) => lane.channels[COMPUTE])),
-    comm: uniteAll(rank.lanes.map((lane) => lane.channels[COMM])),
+    compute: uniteAll(devicesOf(rank).map((lane) => lane.channels[COMPUTE])),
+    comm: uniteAll(devicesOf(rank).map((lane) => lane.channels[COMM])),
   };
   return rank.folded;
 }
@@ -267,6 +280,7 @@ class Timeline {
     this.listeners = new AbortController();
     this.folded = new Set();
     this.hidden = new Set();
+    this.showsHost = true;
     this.selected = null;
     this.hovered = null;
     this.scroll = 0;
@@ -311,15 +325,19 @@ class Timeline {
     const { ranks, document } = this.model;
     const owners = new Set(ranks.flatMap((rank) => rank.columns.collectives.owner));
     const lanes = ranks.flatMap((rank) => [...rank.lanes, ...rank.stages].map((lane) => lane.name));
-    const spans = new Set(ranks.flatMap((rank) => rank.columns.lanes).flatMap((lane) => lane.text));
+    const spans = new Set(ranks.flatMap((rank) => rank.lanes).flatMap((lane) => [...new Set(lane.text)]));
     this.differences = new Map([
       ...findDifferences(lanes),
-      ...findDifferences([...spans].map((code) => this.shortName(code))),
+      ...findDifferences([...spans].flatMap((code) => [this.shortName(code), document.strings[code]])),
       ...findDifferences([...owners].map((code) => document.strings[code])),
     ]);
   }
 
   // ------------------------------------------------------------------------------------------ what is shown, as text
+
+  get hostAtFirst() {
+    return this.model.ranks.length <= MOST_RANKS_WITH_HOST;
+  }
 
   get foldedAtFirst() {
     const { ranks } = this.model;
@@ -334,6 +352,7 @@ class Timeline {
     if (start !== this.model.start || end !== this.model.end) Object.assign(state, { from: String(Math.round(start)), to: String(Math.round(end)) });
     if (this.selected) state.selected = this.selected.id;
     if (folded !== nameRanks(this.foldedAtFirst)) state.folded = folded || "none";
+    if (this.showsHost !== this.hostAtFirst) state.host = this.showsHost ? "on" : "off";
     if (this.filter.value) state.ranks = this.filter.value;
     if (this.search.value) state.find = this.search.value;
     if (this.scroll) state.scroll = String(Math.round(this.scroll));
@@ -345,6 +364,7 @@ class Timeline {
     const [from, to] = [Number(state.from), Number(state.to)];
     const isWindow = Boolean(state.from && state.to) && from < to; // a number that is none is in no order
     this.view = { start: this.model.start, end: this.model.end };
+    this.setHost(state.host === undefined ? this.hostAtFirst : state.host === "on");
     this.filter.value = state.ranks ?? "";
     this.search.value = state.find ?? "";
     this.chooseRanks();
@@ -397,7 +417,8 @@ class Timeline {
       this.makeButton("▶", () => this.stepExposed(1), "next exposed collective (n)"),
       this.makeButton("largest", () => this.goLargest(), "largest exposed collective; again: the next largest (l)"),
     );
-    bar.append(this.title, this.buildSearch(), this.filter, exposed, this.makeButton("fit", () => this.fit(), "show everything (f)"), this.legend);
+    this.hostButton = this.makeButton("host", () => this.toggleHost(), "rows of the host: ranges, operators, calls (h)");
+    bar.append(this.title, this.buildSearch(), this.filter, exposed, this.hostButton, this.makeButton("fit", () => this.fit(), "show everything (f)"), this.legend);
     this.body = make("div", "dtb-body");
     this.stage = make("div", "dtb-canvas");
     this.canvas = make("canvas");
@@ -459,7 +480,8 @@ class Timeline {
     this.root.style.setProperty("--dtb-focus", theme.compute);
     this.colours = {};
     for (const key of ["compute", "hidden", "exposed", "copy"]) this.colours[key] = readColour(theme[key]);
-    this.colours.found = readColour(theme.text);
+    const own = THEMES[theme.name]; // as numbers, which a page's own colours may not be
+    Object.assign(this.colours, { found: readColour(own.text), operators: readColour(own.muted), calls: readColour(own.muted), ranges: readColour(own.grid) });
     this.hatch = null;
     const stripes = `repeating-linear-gradient(135deg, ${theme.hatch} 0 1px, transparent 1px 4px)`;
     this.legend.replaceChildren(
@@ -516,7 +538,7 @@ class Timeline {
   // Rows of the picture from top to bottom, in content coordinates (0 is below the ruler, before scrolling).
   layOut() {
     this.stack(LANE_HEIGHT);
-    const lanes = this.rows.filter((row) => row.type === "lane").length;
+    const lanes = this.rows.filter((row) => row.type === "lane" && !row.lane.role).length;
     const spare = this.height ? this.height - RULER_HEIGHT - this.contentHeight : 0;
     if (lanes && spare > lanes) this.stack(Math.min(HIGHEST_LANE, LANE_HEIGHT + Math.floor(spare / lanes)));
     this.clampScroll();
@@ -536,7 +558,10 @@ class Timeline {
         put("rank", RANK_HEIGHT, { rank });
         if (rank.columns.regions.start.length) put("regions", REGION_HEIGHT, { rank });
         for (const stage of rank.stages) put("stage", STAGE_HEIGHT, { rank, stage });
-        rank.lanes.forEach((lane, at) => put("lane", laneHeight, { rank, lane, at }));
+        rank.lanes.forEach((lane, at) => {
+          if (!lane.role || this.showsHost) put("lane", lane.role ? heightOfHost(lane) : laneHeight, { rank, lane, at });
+        });
+        if (this.showsHost && rank.columns.host_lacks?.length) put("lacking", REGION_HEIGHT, { rank });
         y += RANK_GAP;
       }
     }
@@ -635,11 +660,11 @@ class Timeline {
   }
 
   setView(start, end) {
-    const whole = this.model.end - this.model.start;
+    const whole = this.model.end - this.model.first;
     const length = Math.min(Math.max(end - start, SHORTEST_VIEW), whole * 1.04);
     const middle = (start + end) / 2;
     const margin = whole * 0.02;
-    const least = this.model.start - margin;
+    const least = this.model.first - margin;
     const first = Math.min(Math.max(middle - length / 2, least), Math.max(least, this.model.end + margin - length));
     this.view = { start: first, end: first + length };
     this.schedule();
@@ -663,6 +688,19 @@ class Timeline {
 
   fit() {
     this.setView(this.model.start, this.model.end);
+  }
+
+  setHost(isShown) {
+    this.showsHost = isShown;
+    this.hostButton.setAttribute("aria-pressed", String(isShown));
+    this.hostButton.hidden = !this.model.ranks.some((rank) => rank.hasHost);
+  }
+
+  toggleHost() {
+    this.setHost(!this.showsHost);
+    this.chooseHeight();
+    this.layOut();
+    this.schedule();
   }
 
   chooseRanks() {
@@ -691,7 +729,7 @@ class Timeline {
     if (x < this.gutter) this.scrollBy(event.deltaY * unit);
     else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.move((sideways * unit) / this.plotWidth);
     else {
-      const isAll = this.view.end - this.view.start >= (this.model.end - this.model.start) * 1.039;
+      const isAll = this.view.end - this.view.start >= (this.model.end - this.model.first) * 1.039;
       if (event.deltaY > 0 && isAll) return; // nothing to zoom out of: the page may scroll on
       this.zoomAt(x, 1.0018 ** (Math.max(-300, Math.min(300, event.deltaY * unit))));
     }
@@ -791,7 +829,7 @@ class Timeline {
       Home: () => this.setView(this.model.start, this.model.start + this.view.end - this.view.start),
       End: () => this.setView(this.model.end - (this.view.end - this.view.start), this.model.end),
       f: () => this.fit(), 0: () => this.fit(),
-      n: () => this.stepExposed(1), p: () => this.stepExposed(-1), l: () => this.goLargest(),
+      n: () => this.stepExposed(1), p: () => this.stepExposed(-1), l: () => this.goLargest(), h: () => this.toggleHost(),
       "/": () => this.search.focus({ preventScroll: true }), Escape: () => this.choose(null),
     };
     const act = acts[event.key.length === 1 ? event.key.toLowerCase() : event.key];
@@ -832,11 +870,19 @@ class Timeline {
     const collective = place === NOTHING ? null : this.collectiveOf(rank, place);
     return {
       id: place === NOTHING ? `span:${rank.rank}:${at}:${span}` : `collective:${rank.rank}:${collective.index}`,
-      rank: rank.rank, kind: ["compute", "comm", "copy"][kind], kindCode: kind, lane: lane.name,
+      rank: rank.rank, kind: ["compute", "comm", "copy", "host"][kind], kindCode: kind, lane: lane.name,
       name: collective ? nameCollective(collective) : this.model.document.strings[lane.text[span]],
       start_ns: lane.start[span], duration_ns: lane.duration[span], collective,
-      at, span, place, rankPart: rank,
+      at, span, place, rankPart: rank, call: this.callOf(rank, lane, span),
     };
+  }
+
+  // The call that launched a span: {at, span, start_ns, name}; null: not known, or not drawn.
+  callOf(rank, lane, span) {
+    const call = rank.calls[lane.call[span] ?? NOTHING];
+    if (!call) return null;
+    const { start, text } = rank.lanes[call.at];
+    return { ...call, start_ns: start[call.span], name: this.model.document.strings[text[call.span]] };
   }
 
   collectiveOf(rank, place) {
@@ -895,7 +941,11 @@ class Timeline {
   // Bring a span into view, large enough to see.
   reveal(item, { zoom = true } = {}) {
     if (zoom) this.zoomToSee(item);
-    if (this.hidden.delete(item.rank)) this.layOut();
+    const isHosts = Boolean(item.rankPart.lanes[item.at].role);
+    if (isHosts && !this.showsHost) this.setHost(true);
+    if (isHosts) this.folded.delete(item.rank);
+    this.hidden.delete(item.rank);
+    this.layOut();
     const row = this.rows.find((one) => one.rank === item.rankPart && (one.type === "folded" || one.at === item.at));
     if (!row) return;
     const y = this.yOf(row);
@@ -1000,7 +1050,19 @@ class Timeline {
       }
       this.details.append(box);
     }
+    this.showLaunches(item);
     this.details.scrollTop = 0;
+  }
+
+  // Buttons that lead from a span to the call that launched it, and from a call to what it launched.
+  showLaunches({ rankPart: rank, at, span, call }) {
+    const launched = launchedBy(rank, at, span);
+    const leads = call ? [["Show its launch", call]] : launched.slice(0, MOST_LEADS).map((one) => [this.itemOf(rank, one.at, one.span).name, one]);
+    if (!leads.length) return;
+    const box = make("div", "dtb-others");
+    if (!call) box.append(make("b", "", launched.length > leads.length ? `It launched ${launched.length}; the first:` : "It launched"));
+    for (const [words, one] of leads) box.append(this.makeButton(words, () => this.go({ rank, ...one }), words));
+    this.details.append(box);
   }
 
   membersOf(item) {
@@ -1142,9 +1204,9 @@ class Timeline {
       ];
     }
     if (row.type !== "lane") return [];
-    const { channels } = row.lane;
+    const { channels, role } = row.lane;
     const height = row.height - LANE_PAD;
-    const lines = [];
+    const lines = role ? [{ y, height, layers: [[row.lane.busy, this.colours[role]]] }] : [];
     if (channels[COPY].count) {
       const less = Math.round(height * COPY_PART);
       lines.push({ y: y + height - less, height: less, layers: [[channels[COPY], copy]] });
@@ -1170,6 +1232,7 @@ class Timeline {
     else if (row.type === "rank") this.drawHead(row);
     else if (row.type === "regions") this.drawRegions(row);
     else if (row.type === "stage") this.drawStage(row);
+    else if (row.type === "lacking") this.drawLacking(row);
     else this.drawHatch(row.rank.exposed, this.yOf(row) + this.halfOf(row) + 1, this.halfOf(row));
   }
 
@@ -1208,6 +1271,12 @@ class Timeline {
       context.globalAlpha = 1;
       if (end - x > NAME_FROM) this.writeInside(word, x + 4, y + row.height / 2 - 0.5, end - x - 6, theme.muted);
     }
+  }
+
+  // What was not recorded is said: an empty row would say that nothing ran.
+  drawLacking(row) {
+    const words = `${row.rank.columns.host_lacks.join(", ")}: not recorded`;
+    this.writeInside(words, this.gutter + 4, this.yOf(row) + row.height / 2, this.plotWidth - 8, this.theme.muted);
   }
 
   drawStage(row) {
@@ -1273,8 +1342,16 @@ class Timeline {
       const words = nameCollective(one);
       const isTight = one.owner && this.widthOf(words) > room - 2; // its stripe says the purpose, too
       this.writeInside(isTight ? one.owner : words, x + 1, y + (height - 3) / 2 + 0.5, room - 2, theme.onComm, theme.hidden);
+    } else if (kind === HOST) {
+      const colour = lane.role === "ranges" ? theme.text : theme.background;
+      if (lane.role !== "calls") this.writeInside(this.nameOnHost(lane, span), x - 1, y + height / 2 + 0.5, room + 2, colour);
     } else if (kind === COPY) this.writeInside(this.shortName(lane.text[span]), x, y + height * (1 - COPY_PART / 2), room, "#000000");
     else this.writeInside(this.shortName(lane.text[span]), x, y + height / 2 + 0.5, room, theme.onCompute);
+  }
+
+  // A range says what it is about in full: `FSDP::all_gather (layers.0)`.
+  nameOnHost(lane, span) {
+    return lane.role === "ranges" ? this.model.document.strings[lane.text[span]] : this.shortName(lane.text[span]);
   }
 
   shortName(code) {
@@ -1385,6 +1462,34 @@ class Timeline {
       }
     }
     context.setLineDash([]);
+    this.drawLaunches(visible);
+  }
+
+  // A line from a call to what it launched, whichever of the two is selected.
+  drawLaunches(visible) {
+    const { rankPart: rank, at, span, call } = this.selected;
+    const pairs = call ? [[call, { at, span }]] : launchedBy(rank, at, span).map((one) => [{ at, span }, one]);
+    const { context, theme } = this;
+    for (const [from, to] of pairs) {
+      const [start, end] = [from, to].map((one) => this.pointAt(rank, one));
+      if (!start || !end) continue;
+      this.outline(visible, rank, from.at, from.span, 2);
+      this.outline(visible, rank, to.at, to.span, 2);
+      context.strokeStyle = theme.accent;
+      context.lineWidth = 1.5;
+      context.beginPath();
+      context.moveTo(start.x, start.top);
+      context.bezierCurveTo(start.x, start.top - 18, end.x, end.bottom + 18, end.x, end.bottom);
+      context.stroke();
+    }
+  }
+
+  // Where a span begins, wherever that is; null: its row is not shown.
+  pointAt(rank, { at, span }) {
+    const row = this.rows.find((one) => one.rank === rank && one.at === at);
+    if (!row) return null;
+    const top = this.yOf(row);
+    return { x: this.xOf(rank.lanes[at].start[span]), top, bottom: top + row.height - LANE_PAD };
   }
 
   outline(visible, rank, at, span, width) {
@@ -1410,9 +1515,9 @@ class Timeline {
     for (const row of visible) {
       const y = this.yOf(row) + (row.height - (row.type === "rank" ? 0 : LANE_PAD)) / 2 + 0.5;
       if (row.type === "rank" || row.type === "folded") this.labelRank(row, y);
-      else if (row.type === "lane") this.writeInside(row.lane.name, 22, y, this.gutter - 26, theme.text);
+      else if (row.type === "lane") this.writeInside(labelHost(row.lane), 22, y, this.gutter - 26, row.lane.isFirst === false ? theme.muted : theme.text);
       else if (row.type === "stage") this.writeInside(row.stage.name, 22, y, this.gutter - 26, theme.text);
-      else this.writeInside("host", 22, y, this.gutter - 26, theme.muted);
+      else this.writeInside(row.type === "lacking" ? "host" : "regions", 22, y, this.gutter - 26, theme.muted);
     }
   }
 

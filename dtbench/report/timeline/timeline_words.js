@@ -1,6 +1,6 @@
 // Words of the timeline: times, sizes and names as a person reads them. Numbers as in dtbench/base/units.py, to the letter.
 
-const KIND_WORDS = ["compute", "communication", "copy"];
+const KIND_WORDS = ["compute", "communication", "copy", "host"];
 
 function threeDigits(value) {
   if (value === 0) return "0";
@@ -95,6 +95,7 @@ export function describe(item) {
   else if (clock_offset_ns) {
     rows.push(["clock", `${formatNs(Math.abs(clock_offset_ns))} ${clock_offset_ns > 0 ? "ahead" : "behind"}, corrected`]);
   }
+  if (item.call) rows.push(["launched", `${formatNs(item.start_ns - item.call.start_ns)} before its start, by ${item.call.name}`]);
   const one = item.collective;
   if (!one) return rows;
   const known = (term, value, words) => {

@@ -58,6 +58,55 @@ class ShortestNotDrawn(Note):
 
 
 @dataclass(frozen=True)
+class HostNotRecorded(OfRanks):
+    """Ranks of a device of whose hosts something is not in the trace."""
+
+    what: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{' and '.join(self.what)} of the host of {name_ranks(self.ranks)} were not recorded: none are drawn"
+
+
+@dataclass(frozen=True)
+class HostShortestNotDrawn(Note):
+    """Operators, ranges and calls of hosts, of ``spans``, that are left out as they are the shortest."""
+
+    left_out: int
+    spans: int
+    longest_ns: int
+
+    def __str__(self) -> str:
+        which = f"those of {format_ns(self.longest_ns)} and shorter"
+        return f"{self.left_out} of {self.spans} ranges, operators and calls of hosts, {which}, are not drawn"
+
+
+@dataclass(frozen=True)
+class LaunchesNotDrawn(Note):
+    """Launches, of ``launches``, that are left out as what they launched is the shortest."""
+
+    left_out: int
+    launches: int
+    longest_ns: int
+
+    def __str__(self) -> str:
+        which = f"those of work of {format_ns(self.longest_ns)} and shorter"
+        return f"{self.left_out} of {self.launches} launches, {which}, are not drawn"
+
+
+@dataclass(frozen=True)
+class LaunchesNotLinked(OfRanks):
+    """Ranks whose devices' times do not fit their hosts'."""
+
+    def __str__(self) -> str:
+        whose = (
+            "its device's times do not fit its host's"
+            if self._is_one
+            else "their devices' times do not fit their hosts'"
+        )
+        return f"launches of {name_ranks(self.ranks)} are not tied to what they launched: {whose}"
+
+
+@dataclass(frozen=True)
 class UnseenNotDrawn(OfRanks):
     """Collectives that were launched and not seen to run, so that nothing of them can be drawn."""
 

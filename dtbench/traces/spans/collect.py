@@ -15,15 +15,25 @@ import numpy as np
 from dtbench.base.errors import TraceError
 from dtbench.base.units import name_ranges
 from dtbench.traces.garbage import without_collection
+from dtbench.traces.host.nesting import find_nesting
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.note import Note, join_ranks
-from dtbench.traces.notes.spans import NotDrawn, NoTraceDrawn, ShortestNotDrawn, SomeStepsDrawn, UnseenNotDrawn
+from dtbench.traces.notes.spans import (
+    HostNotRecorded,
+    NotDrawn,
+    NoTraceDrawn,
+    ShortestNotDrawn,
+    SomeStepsDrawn,
+    UnseenNotDrawn,
+)
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.rank.file import TraceFile, read_parts
+from dtbench.traces.spans.host import NO_HOST, Host, HostView, find_host, thin_hosts
 from dtbench.traces.spans.place import Place, place_ranks
 from dtbench.traces.spans.stage_work import StageWork, find_stage_work
 from dtbench.traces.spans.work import Work, find_work
 from dtbench.traces.time.coverage import Window
+from dtbench.traces.time.enclosures import NOTHING
 from dtbench.traces.time.intervals import Bools, Intervals, Ints, clip, intersect, subtract, unite_all
 
 MOST_SPANS: Final = 200_000
@@ -54,6 +64,8 @@ class RankSpans:
         collectives: places in the analysis' collectives of those that overlap the window, in order of start.
         exposed: when communication runs and compute does not, inside the window, as far as compute was recorded.
         stages: what a pipeline's stages computed, of what overlaps the window.
+        host: what its host did, of that what is drawn; None: nobody asked for it, or the trace holds nothing.
+        host_lacks: what of a device's host was asked for and is not in the trace.
     """
 
     analysis: TraceAnalysis
@@ -64,6 +76,15 @@ class RankSpans:
     collectives: tuple[int, ...]
     exposed: Intervals
     stages: tuple[StageWork, ...] = ()
+    host: Host | None = None
+    host_lacks: tuple[str, ...] = ()
+
+    @property
+    def collective_calls(self) -> Ints:
+        """Of each of ``collectives`` the event of the call that launched it; ``NOTHING``: not known."""
+        if self.host is None:
+            return np.full(len(self.collectives), NOTHING, dtype=np.int64)
+        return self.host.collective_calls[list(self.collectives)]
 
     @property
     def rank(self) -> int:
@@ -120,6 +141,7 @@ class _Rank:
     analysis: TraceAnalysis
     work: Work
     stages: tuple[StageWork, ...]
+    host: Host | None
 
     def window_of(self, steps: tuple[int, ...]) -> Window:
         """Return from the first to the last of some steps; without any, all that the trace holds."""
@@ -156,13 +178,16 @@ class _Rank:
         return int(self._is_in(window).sum()) + len(self.collectives_in(window))
 
 
-def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_spans: int = MOST_SPANS) -> JobSpans:
+def collect_spans(
+    traces: TraceSet, steps: StepRange | None = None, *, most_spans: int = MOST_SPANS, most_host_spans: int = 0
+) -> JobSpans:
     """Collect every span of some steps of a job.
 
     Args:
         traces: as analysed.
         steps: which; None: as many as fit, from the first on; traces without steps are drawn as a whole.
         most_spans: how many spans may be drawn; what is left out of steps that were asked for are the shortest.
+        most_host_spans: how many of hosts may be drawn beside; 0: hosts are not looked at.
 
     Raises:
         TraceError: a trace cannot be read again, or has no such step.
@@ -172,14 +197,16 @@ def collect_spans(traces: TraceSet, steps: StepRange | None = None, *, most_span
     if steps is not None and not wanted:
         there = f"they have {name_ranges(every)}" if every else "they have no steps at all"
         raise TraceError(f"the traces have no step {name_ranges(sorted({steps.first, steps.last}))}: {there}")
-    found = [_read_rank(one, file) for one, file in zip(traces.analyses, traces.files, strict=True)]
+    has_hosts = most_host_spans > 0
+    found = [_read_rank(one, file, has_hosts) for one, file in zip(traces.analyses, traces.files, strict=True)]
     shown = wanted if steps is not None else _choose_steps(found, wanted, most_spans)
     fits_not = steps is None and len(shown) < len(every)
     notes: list[Note] = [SomeStepsDrawn(tuple(shown), tuple(every))] if fits_not else []
     drawn, absent = _leave_out_stepless(found, shown)
     thinned, lost = _thin(drawn, shown, most_spans)
     notes = [*_note_traceless(traces), *notes, *absent, *lost]
-    return _put_together(traces, thinned, every=every, shown=shown, notes=notes)
+    spans = _put_together(traces, thinned, every=every, shown=shown, notes=notes)
+    return _thin_hosts(spans, most_host_spans) if has_hosts else spans
 
 
 def _note_traceless(traces: TraceSet) -> Iterator[Note]:
@@ -189,11 +216,13 @@ def _note_traceless(traces: TraceSet) -> Iterator[Note]:
         yield NoTraceDrawn(tuple(traceless), traces.world_size or 0)
 
 
-def _read_rank(analysis: TraceAnalysis, file: TraceFile) -> _Rank:
+def _read_rank(analysis: TraceAnalysis, file: TraceFile, has_host: bool) -> _Rank:  # noqa: FBT001 - passed by one
     with without_collection():
         trace = read_parts(file)[0].trace
-        work = find_work(trace, file.patterns)
-        return _Rank(analysis, work, find_stage_work(trace, analysis.timeline, work))
+        nesting = find_nesting(trace)
+        work = find_work(trace, nesting, file.patterns)
+        host = find_host(trace, nesting, analysis.collectives) if has_host else None
+        return _Rank(analysis, work, find_stage_work(trace, analysis.timeline, work), host)
 
 
 def _places_of(analysis: TraceAnalysis, shown: Sequence[int]) -> tuple[int, ...]:
@@ -269,8 +298,32 @@ def _draw_rank(rank: _Rank, window: Window, places: Mapping[int, Place], shown: 
         work=rank.work_in(window),
         collectives=rank.collectives_in(window),
         exposed=clip(exposed, window.start_ns, window.end_ns),
+        host=rank.host,
         stages=tuple(done for done in rank.stages if done.start_ns < window.end_ns and done.end_ns > window.start_ns),
     )
+
+
+def _thin_hosts(spans: JobSpans, most_spans: int) -> JobSpans:
+    """Keep of hosts what belongs to what is drawn, as much as fits."""
+    views = [_view_host(one, one.host) for one in spans.ranks if one.host is not None]
+    hosts, notes = thin_hosts(views, most_spans)
+    by_rank = {view.rank: host for view, host in zip(views, hosts, strict=True)}
+    ranks = tuple(
+        replace(one, host=by_rank[one.rank], host_lacks=by_rank[one.rank].lacks)
+        if one.rank in by_rank
+        else replace(one, host_lacks=NO_HOST if one.analysis.timeline.is_device else ())
+        for one in spans.ranks
+    )
+    lacking = join_ranks(HostNotRecorded((one.rank,), one.host_lacks) for one in ranks if one.host_lacks)
+    return replace(spans, ranks=ranks, notes=(*spans.notes, *lacking, *notes))
+
+
+def _view_host(one: RankSpans, host: Host) -> HostView:
+    lengths = [one.analysis.collectives[index].span.length_ns for index in one.collectives]
+    calls = np.concatenate((one.work.call, one.collective_calls))
+    lengths_ns = np.concatenate((one.work.end_ns - one.work.start_ns, np.array(lengths, dtype=np.int64)))
+    is_linked = (calls != NOTHING) & (not one.analysis.clock.is_off)
+    return HostView(one.rank, host, one.window, calls[is_linked], lengths_ns[is_linked], not one.analysis.clock.is_off)
 
 
 def _number_matches(traces: TraceSet) -> dict[tuple[int, int], int]:

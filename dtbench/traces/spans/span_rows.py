@@ -33,6 +33,7 @@ class Lane:
         collective: place in the rank's ``collectives``; ``NO_COLLECTIVE``.
         start_ns: the rank's own clock.
         end_ns: likewise.
+        call: event of the call that launched it; ``NOTHING``: not known, or not drawn.
     """
 
     lane: str
@@ -43,6 +44,7 @@ class Lane:
     collective: Ints
     start_ns: Ints
     end_ns: Ints
+    call: Ints
 
 
 def arrange_lanes(spans: RankSpans) -> list[Lane]:
@@ -64,6 +66,7 @@ class _Lanes:
         self._spans = spans
         self._operations = tuple(dict.fromkeys(str(one.operation or Kind.COMM) for one in collectives))
         self._collectives = collectives
+        self._calls = spans.collective_calls
         used = [work.lanes[index] for index in np.unique(work.lane).tolist()]
         self._on: dict[str, list[int]] = {}
         for place, one in enumerate(collectives):
@@ -118,6 +121,7 @@ class _Lanes:
             collective=np.concatenate((np.full(number, NO_COLLECTIVE), owners))[order],
             start_ns=start_ns[order],
             end_ns=np.concatenate([work.end_ns[mine], *(span.ends_ns for _, span in pieces)])[order],
+            call=np.concatenate((work.call[mine], self._calls[owners]))[order],
         )
 
 

@@ -11,11 +11,12 @@ import numpy as np
 from dtbench.base.vocabulary import Kind
 from dtbench.traces.cpu.gloo import model_lanes
 from dtbench.traces.device.kinds import device_kinds
-from dtbench.traces.host.nesting import find_nesting, innermost_spans
+from dtbench.traces.host.nesting import Nesting, innermost_spans
 from dtbench.traces.kinds.categories import DEVICE_CATEGORIES
 from dtbench.traces.kinds.kernels import make_table
 from dtbench.traces.kinds.patterns import KernelPattern
 from dtbench.traces.rank.cpu_contents import computing_names
+from dtbench.traces.time.enclosures import NOTHING
 from dtbench.traces.time.intervals import Bools, Ints
 from dtbench.traces.trace import Trace
 
@@ -34,6 +35,7 @@ class Work:
         kind: shape ``(n,)``, index into ``KINDS``.
         start_ns: shape ``(n,)``, the trace's own clock.
         end_ns: shape ``(n,)``, all after their start.
+        call: shape ``(n,)``, event of the call that launched it; ``NOTHING``: on CPU, or not in the trace.
     """
 
     lanes: tuple[str, ...]
@@ -43,6 +45,7 @@ class Work:
     kind: Ints
     start_ns: Ints
     end_ns: Ints
+    call: Ints
 
     def __len__(self) -> int:
         """Number of spans."""
@@ -57,10 +60,11 @@ class Work:
             kind=self.kind[chosen],
             start_ns=self.start_ns[chosen],
             end_ns=self.end_ns[chosen],
+            call=self.call[chosen],
         )
 
 
-def find_work(trace: Trace, patterns: Sequence[KernelPattern] = ()) -> Work:
+def find_work(trace: Trace, nesting: Nesting, patterns: Sequence[KernelPattern] = ()) -> Work:
     """Find compute and copies of a trace.
 
     On a device every kernel and copy is one span. On CPU the innermost open operator of a thread that runs the model
@@ -68,29 +72,31 @@ def find_work(trace: Trace, patterns: Sequence[KernelPattern] = ()) -> Work:
 
     Args:
         trace: as read.
+        nesting: of it.
         patterns: a user's own kernels, asked before the table of kernels.
     """
     if any(category in DEVICE_CATEGORIES for category in trace.categories):
-        return _find_device_work(trace, patterns)
-    return _find_thread_work(trace)
+        return _find_device_work(trace, nesting, patterns)
+    return _find_thread_work(trace, nesting)
 
 
-def _find_device_work(trace: Trace, patterns: Sequence[KernelPattern]) -> Work:
-    masks = device_kinds(trace, find_nesting(trace), make_table(patterns))
+def _find_device_work(trace: Trace, nesting: Nesting, patterns: Sequence[KernelPattern]) -> Work:
+    masks = device_kinds(trace, nesting, make_table(patterns))
     events = np.flatnonzero(masks[Kind.COMPUTE] | masks[Kind.COPY])
     kind = np.where(masks[Kind.COMPUTE][events], KINDS.index(Kind.COMPUTE), KINDS.index(Kind.COPY))
-    return _sort(trace, (trace.start_ns[events], trace.end_ns[events], events), kind)
+    return _sort(trace, (trace.start_ns[events], trace.end_ns[events], events), kind, nesting.calls(events))
 
 
-def _find_thread_work(trace: Trace) -> Work:
-    nesting, computing = find_nesting(trace), computing_names(trace)
+def _find_thread_work(trace: Trace, nesting: Nesting) -> Work:
+    computing = computing_names(trace)
     found = [innermost_spans(trace, nesting, lane, computing) for lane in sorted(model_lanes(trace))]
     nothing = np.array([], dtype=np.int64)
     starts, ends, events = (np.concatenate([nothing, *column]) for column in zip(*found, strict=True))
-    return _sort(trace, (starts, ends, events), np.full(len(events), KINDS.index(Kind.COMPUTE), dtype=np.int64))
+    kind, call = (np.full(len(events), value, dtype=np.int64) for value in (KINDS.index(Kind.COMPUTE), NOTHING))
+    return _sort(trace, (starts, ends, events), kind, call)
 
 
-def _sort(trace: Trace, spans: tuple[Ints, Ints, Ints], kind: Ints) -> Work:
+def _sort(trace: Trace, spans: tuple[Ints, Ints, Ints], kind: Ints, call: Ints) -> Work:
     """Put spans (start, end, event) in order of lane and start, without empty ones."""
     starts_ns, ends_ns, events = spans
     order = np.lexsort((starts_ns, trace.lane[events]))
@@ -106,4 +112,5 @@ def _sort(trace: Trace, spans: tuple[Ints, Ints, Ints], kind: Ints) -> Work:
         kind=kind[order].astype(np.int64),
         start_ns=starts_ns[order],
         end_ns=ends_ns[order],
+        call=call[order],
     )

@@ -10,7 +10,9 @@ import pytest
 
 import dtbench
 from dtbench.report.notebook import page_file
+from dtbench.report.timeline import make_timeline
 from dtbench.store.layout import RunFolder
+from dtbench.traces.job.foreign import analyze_traces
 from tests.put_trace import put_trace
 from tests.report.html_page.conftest import ANSWERS, RECORDED, RESULTS, PageFile, Written
 
@@ -197,6 +199,17 @@ def test_a_timeline_that_is_too_large_is_left_out_with_the_command_that_shows_it
     assert f"it is too large for a page. See it with: dtbench tensorboard {traced}" in of_run.text
     of_trace = read_page(run_with("analyze", TRACE, file=tmp_path / "page.html").text)
     assert f"See it with: dtbench export {TRACE} --perfetto timeline.tar" in of_trace.text
+
+
+def test_a_page_leaves_out_the_rows_of_hosts_before_its_timeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_with: Callable[..., Written], read_page: Read
+) -> None:
+    timeline = make_timeline(analyze_traces([TRACE]), most_spans=page_file.MOST_SPANS)
+    monkeypatch.setattr(page_file, "MOST_BYTES", len(timeline.to_json()) - 1)
+    page = read_page(run_with("analyze", TRACE, file=tmp_path / "page.html").text)
+    drawn = json.loads(next(one for one in page.scripts if one.startswith("{")))
+    assert drawn["notes"][-1] == "rows of hosts are left out: with them it is too large"
+    assert [rank["host"] for rank in drawn["ranks"]] == [[]]
 
 
 def test_analyzing_a_run_writes_the_page_of_its_report(

@@ -3,6 +3,7 @@
 import http.server
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,25 @@ from dtbench.report.timeline.document import (
     StepColumns,
     TimelineDocument,
 )
+from dtbench.report.timeline.host_columns import HostSpanColumns, HostThreadColumns
 
 MARKUP = "<img src=x onerror=alert(1)></script>"
 
-STRINGS = ["", "gemm", MARKUP, "copy", "all_reduce", "grad_reduce", f"layers.0 {MARKUP}", "backward", "bandwidth", "0"]
+STRINGS = [
+    "",
+    "gemm",
+    MARKUP,
+    "copy",
+    "all_reduce",
+    "grad_reduce",
+    f"layers.0 {MARKUP}",
+    "backward",
+    "bandwidth",
+    "0",
+    "FSDP::pre_forward (layers.0)",
+    "inner",
+    "cudaLaunchKernel",
+]
 
 
 def make_rank(rank: int, **facts: Any) -> RankColumns:
@@ -75,7 +91,23 @@ def make_rank(rank: int, **facts: Any) -> RankColumns:
     return RankColumns(**(given | facts))
 
 
-def make_document(ranks: int = 2, **facts: Any) -> TimelineDocument:
+def make_hosted_rank(rank: int = 0) -> RankColumns:
+    """Make the same rank with a host: one call launches its first kernel, another a copy and the last collective."""
+    us = 1_000
+    host = HostThreadColumns(
+        lane="9/1",
+        name="thread 1",
+        ranges=HostSpanColumns([10, 11], [-50 * us, 100 * us], [900 * us, 200 * us], [0, 1]),
+        operators=HostSpanColumns([1], [150 * us], [100 * us]),
+        calls=HostSpanColumns([12, 12], [-40 * us, 300 * us], [20 * us, 30 * us]),
+    )
+    made = make_rank(rank)
+    calls = [[0, -1], [-1, 1], [1]]
+    lanes = [replace(lane, call=call) for lane, call in zip(made.lanes, calls, strict=True)]
+    return replace(made, lanes=lanes, host=[host])
+
+
+def make_document(number: int = 2, **facts: Any) -> TimelineDocument:
     """Make a document of ranks that all did the same."""
     given: dict[str, Any] = {
         "format_version": 1,
@@ -86,7 +118,7 @@ def make_document(ranks: int = 2, **facts: Any) -> TimelineDocument:
         "shown_steps": [7],
         "steps": [7],
         "notes": [f"a note {MARKUP}"],
-        "ranks": [make_rank(rank) for rank in range(ranks)],
+        "ranks": [make_rank(rank) for rank in range(number)],
         "words": WORDS,
     }
     return TimelineDocument(**(given | facts))
@@ -108,6 +140,12 @@ def one_rank() -> RankColumns:
 def document() -> TimelineDocument:
     """Two ranks, each as ``make_rank`` makes them."""
     return make_document()
+
+
+@pytest.fixture
+def hosted() -> TimelineDocument:
+    """One rank with a host, as ``make_hosted_rank`` makes it."""
+    return make_document(ranks=[make_hosted_rank()])
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from dtbench.report.timeline.document import LaneColumns, RankColumns, TimelineD
 Show = Callable[[TimelineDocument], Any]
 
 COMPUTE, HIDDEN, EXPOSED, COPY, PAPER = (0, 114, 178), (247, 221, 164), (230, 159, 0), (204, 121, 167), (255, 255, 255)
-INK = (31, 35, 40)
+INK, HOST = (31, 35, 40), (89, 99, 110)
 WIDTH = 1000
 US = 1_000
 
@@ -425,6 +425,82 @@ def test_a_page_of_its_own_fills_the_window(
     beside, below = canvas["x"] + canvas["width"] <= details["x"], canvas["y"] + canvas["height"] <= details["y"]
     assert (beside, below) == ((True, False) if size[0] > 720 else (False, True))
     page.close()
+
+
+def test_rows_of_the_host_lie_below_the_device_and_name_ranges_and_operators(
+    show: Show, hosted: TimelineDocument
+) -> None:
+    page = show(hosted)
+    lanes = [row["lane"] for row in state(page)["rows"] if row["type"] == "lane"]
+    host = ["thread 1 · ranges", "thread 1 · ranges", "thread 1 · operators", "thread 1 · calls"]
+    assert lanes == ["stream 7 · compute", "stream 20 · shard", "stream 22 · copy", *host]
+    operators = row_of(page, "thread 1 · operators")
+    assert colour_at(page, x_of(page, 240 * US), operators["y"] + 2) == HOST
+    assert colour_at(page, x_of(page, 300 * US), operators["y"] + 2) == PAPER
+    click_lane(page, "thread 1 · ranges", 50 * US)
+    shown = page.locator(".dtb-details").inner_text()
+    for words in ("FSDP::pre_forward (layers.0)", "host", "900 us"):
+        assert words in shown
+    assert state(page)["exposed_ns"] == {"0": 300 * US}
+    page.keyboard.press("h")
+    assert [row["lane"] for row in state(page)["rows"] if row["type"] == "lane"] == lanes[:3]
+    page.get_by_role("button", name="rows of the host").click()
+    assert [row["lane"] for row in state(page)["rows"] if row["type"] == "lane"] == lanes
+
+
+def test_a_kernel_leads_to_its_launch_and_a_launch_to_all_that_it_launched(
+    show: Show, hosted: TimelineDocument
+) -> None:
+    page = show(hosted)
+    calls = row_of(page, "thread 1 · calls")
+    plain = colour_at(page, x_of(page, 310 * US), calls["y"])
+    click_lane(page, "stream 22 · copy", 850 * US)
+    assert colour_at(page, x_of(page, 310 * US), row_of(page, "thread 1 · calls")["y"]) == (0, 0, 0) != plain
+    assert "500 us before its start, by cudaLaunchKernel" in page.locator(".dtb-details").inner_text()
+    page.get_by_role("button", name="Show its launch").click()
+    assert state(page)["selected"] == "span:0:6:1"
+    led = page.locator(".dtb-others button")
+    assert led.all_inner_texts() == ["gradient reduction · all-reduce", "copy"]
+    led.first.click()
+    assert state(page)["selected"] == "collective:0:4"
+    click_lane(page, "stream 7 · compute", 650 * US)
+    assert "before its start" not in page.locator(".dtb-details").inner_text()
+    assert page.locator(".dtb-others").count() == 0
+
+
+def test_the_first_launches_can_be_reached_though_they_were_before_all_work(
+    show: Show, hosted: TimelineDocument
+) -> None:
+    page = show(hosted)
+    assert state(page)["start_ns"] == 0
+    click_lane(page, "stream 7 · compute", 100 * US)
+    page.get_by_role("button", name="Show its launch").click()
+    now = state(page)
+    assert now["start_ns"] < -40 * US < now["end_ns"]
+
+
+def test_what_was_not_recorded_of_a_host_has_a_row_that_says_so(
+    show: Show, document: TimelineDocument, one_rank: RankColumns
+) -> None:
+    page = show(replace(document, ranks=[replace(one_rank, host_lacks=["operators", "launches"])]))
+    assert [row["type"] for row in state(page)["rows"]][-1] == "lacking"
+    page.keyboard.press("h")
+    assert "lacking" not in [row["type"] for row in state(page)["rows"]]
+
+
+def test_hosts_of_many_ranks_come_when_asked_for_and_what_is_found_there_shows_them(
+    show: Show, document: TimelineDocument, hosted: TimelineDocument
+) -> None:
+    (rank,) = hosted.ranks
+    page = show(replace(document, ranks=[replace(rank, rank=number) for number in range(10)]))
+    assert {row["type"] for row in state(page)["rows"]} == {"folded"}
+    page.get_by_label("Find spans").fill("pre_forward")
+    assert page.locator(".dtb-count").inner_text() == "10 found"
+    page.get_by_label("Find spans").press("Enter")
+    now = state(page)
+    assert (now["selected"], {row["rank"] for row in now["rows"] if row["type"] == "lane"}) == ("span:0:3:0", {0})
+    page.wait_for_function("window.told.at(-1)?.host === 'on'")
+    assert page.evaluate("window.told.at(-1).folded") == "1-9"
 
 
 def test_a_collective_can_be_selected_from_outside(show: Show, document: TimelineDocument) -> None:
