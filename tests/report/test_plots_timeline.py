@@ -151,6 +151,9 @@ def test_a_run_without_traces_or_such_a_cell_says_so() -> None:
 def test_the_canvas_of_a_trace_is_what_a_notebook_shows() -> None:
     timeline = dtbench.read_trace(RECORDED / "ddp_2ranks_rank0.json.gz").timeline(steps=11)
     assert list(timeline.document.shown_steps) == [11]
+    assert [
+        one.rank for one in dtbench.read_trace(RECORDED / "ddp_2ranks_rank0.json.gz").timeline(ranks=0).document.ranks
+    ] == [0]
     assert "createTimeline" in timeline._repr_html_()
 
 

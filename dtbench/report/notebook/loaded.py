@@ -30,7 +30,7 @@ from dtbench.traces.rows.tables import TABLES
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dtbench.report.timeline.open import Steps, Timeline
+    from dtbench.report.timeline.open import Ranks, Steps, Timeline
 
 RESULTS: Final = Path("results")
 """Where runs are when only a scenario is named."""
@@ -141,16 +141,24 @@ class RunReport:
         """
         return plot_step_of(read_launch_traces(_choose_launch(self.summary, cell, launch)), step)
 
-    def timeline(self, steps: "Steps" = None, *, cell: str | None = None, launch: int | None = None) -> "Timeline":
-        """Return what every rank of a launch did, to zoom and pan in: ``steps`` is one, (first, last), or all that fit.
+    def timeline(
+        self, steps: "Steps" = None, *, ranks: "Ranks" = None, cell: str | None = None, launch: int | None = None
+    ) -> "Timeline":
+        """Return what ranks of a launch did, to zoom and pan in.
+
+        Args:
+            steps: one, (first, last), or None: as many as fit.
+            ranks: one, several (``[0, 4]``, ``range(8)``), or None: all that have traces.
+            cell: of the run; None: the first that has traces.
+            launch: of the cell; None: the first that has traces.
 
         Raises:
             StoreError: there is no such cell or launch, or its traces are gone.
-            TraceError: there is no such step.
+            TraceError: there is no such rank or step.
         """
         from dtbench.report.timeline import open_run_timeline
 
-        return open_run_timeline(Path(self.summary.path), cell=cell, launch=launch, steps=steps)
+        return open_run_timeline(Path(self.summary.path), cell=cell, launch=launch, ranks=ranks, steps=steps)
 
     def __str__(self) -> str:
         head = run_page.head_words(self.summary)

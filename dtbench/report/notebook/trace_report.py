@@ -21,7 +21,7 @@ from dtbench.traces.rows.tables import COMM_WAITS, GAPS, GROUPS, LANES, OVERLAP,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dtbench.report.timeline.open import Steps, Timeline
+    from dtbench.report.timeline.open import Ranks, Steps, Timeline
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,15 +123,19 @@ class TraceReport:
         """Draw what ran on each lane in one step; left out: the one whose exposed communication is the median."""
         return plot_step_of(self.traces, step)
 
-    def timeline(self, steps: "Steps" = None) -> "Timeline":
-        """Return what every rank did, to zoom and pan in: ``steps`` is one, (first, last), or as many as fit.
+    def timeline(self, steps: "Steps" = None, *, ranks: "Ranks" = None) -> "Timeline":
+        """Return what ranks did, to zoom and pan in.
+
+        Args:
+            steps: one, (first, last), or None: as many as fit.
+            ranks: one, several (``[0, 4]``, ``range(8)``), or None: all that have traces.
 
         Raises:
-            TraceError: a trace is gone, or there is no such step.
+            TraceError: a trace is gone, or there is no such rank or step.
         """
         from dtbench.report.timeline import make_timeline
 
-        return make_timeline(self.traces, steps=steps)
+        return make_timeline(self.traces, ranks=ranks, steps=steps)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """From traces, a launch or a run to their timeline: a document, and a page that draws it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -22,6 +23,9 @@ HOST_PART: Final = 2
 
 Steps: TypeAlias = int | tuple[int, int] | None
 """Which steps: one by its number, first and last of several, or None: as many as fit."""
+
+Ranks: TypeAlias = int | Collection[int] | None
+"""Which ranks: one, several (``[0, 4]``, ``range(8)``), or None: all that have traces."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,33 +57,47 @@ class Timeline:
         return spell_controls("\n".join([said, *(f"Note: {note}" for note in self.document.notes)]))
 
 
-def make_timeline(traces: TraceSet, *, steps: Steps = None, title: str = "", most_spans: int = MOST_SPANS) -> Timeline:
+def make_timeline(
+    traces: TraceSet, *, ranks: Ranks = None, steps: Steps = None, title: str = "", most_spans: int = MOST_SPANS
+) -> Timeline:
     """Make the timeline of traces that were analysed; their files are read once more.
 
     Args:
         traces: of one job.
+        ranks: which ranks; a note says how many others there are.
         steps: which steps; None: as many as fit, a note says which are left out.
         title: what it is called.
         most_spans: how many spans fit; half as many of hosts fit beside.
 
     Raises:
-        TraceError: a trace is gone, or there is no such step.
+        TraceError: a trace is gone, or there is no such rank or step.
     """
     most_host_spans = most_spans // HOST_PART
-    spans = collect_spans(traces, _range_of(steps), most_spans=most_spans, most_host_spans=most_host_spans)
+    spans = collect_spans(
+        traces,
+        _range_of(steps),
+        ranks=[ranks] if isinstance(ranks, int) else ranks,
+        most_spans=most_spans,
+        most_host_spans=most_host_spans,
+    )
     return Timeline(make_document(spans, title))
 
 
 def open_launch_timeline(
-    folder: LaunchFolder, *, steps: Steps = None, title: str = "", most_spans: int = MOST_SPANS
+    folder: LaunchFolder,
+    *,
+    ranks: Ranks = None,
+    steps: Steps = None,
+    title: str = "",
+    most_spans: int = MOST_SPANS,
 ) -> Timeline:
     """Make the timeline of one launch.
 
     Raises:
         StoreError: its traces are gone.
-        TraceError: there is no such step.
+        TraceError: there is no such rank or step.
     """
-    return make_timeline(read_launch_traces(folder), steps=steps, title=title, most_spans=most_spans)
+    return make_timeline(read_launch_traces(folder), ranks=ranks, steps=steps, title=title, most_spans=most_spans)
 
 
 def open_run_timeline(
@@ -87,6 +105,7 @@ def open_run_timeline(
     *,
     cell: str | None = None,
     launch: int | None = None,
+    ranks: Ranks = None,
     steps: Steps = None,
     most_spans: int = MOST_SPANS,
 ) -> Timeline:
@@ -96,12 +115,13 @@ def open_run_timeline(
         run: its folder.
         cell: of the run; None: the first that has traces.
         launch: of the cell; None: the first that has traces.
+        ranks: as for ``make_timeline``.
         steps: as for ``make_timeline``.
         most_spans: as for ``make_timeline``.
 
     Raises:
         StoreError: this is no run, it has no such cell or launch, or its traces are gone.
-        TraceError: there is no such step.
+        TraceError: there is no such rank or step.
     """
     folder = RunFolder(run)
     launches = [(entry.name, index) for entry in read_run(run).cells for index in entry.launches]
@@ -112,7 +132,7 @@ def open_run_timeline(
     with_traces = [one for one in asked if folder.launch(*one).find_traces()]
     chosen = (with_traces or asked)[0]
     title = f"{run.name} · {chosen[0]} · launch {chosen[1]}"
-    return open_launch_timeline(folder.launch(*chosen), steps=steps, title=title, most_spans=most_spans)
+    return open_launch_timeline(folder.launch(*chosen), ranks=ranks, steps=steps, title=title, most_spans=most_spans)
 
 
 def _name(cell: str | None, launch: int | None) -> str:

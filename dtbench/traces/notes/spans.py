@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dtbench.base.units import count_things, format_ns, name_ranges, name_ranks
+from dtbench.base.units import count_things, format_ns, is_or_are, name_ranges, name_ranks
 from dtbench.traces.notes.note import Note, OfRanks
 
 
@@ -15,6 +15,17 @@ class SomeStepsDrawn(Note):
 
     def __str__(self) -> str:
         return f"steps {name_ranges(self.drawn)} of {name_ranges(self.every)} are drawn: all are too many"
+
+
+@dataclass(frozen=True)
+class SomeRanksDrawn(Note):
+    """Ranks that are drawn as they were asked for, of so many whose traces are there."""
+
+    drawn: tuple[int, ...]
+    of_ranks: int
+
+    def __str__(self) -> str:
+        return f"{name_ranks(self.drawn)} alone {is_or_are(len(self.drawn))} drawn, of {self.of_ranks} with traces"
 
 
 @dataclass(frozen=True)

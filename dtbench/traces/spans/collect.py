@@ -5,7 +5,7 @@ Exposed time is the difference of the same two unions that the account is made f
 what is counted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.base.errors import TraceError
-from dtbench.base.units import name_ranges
+from dtbench.base.units import name_ranges, name_ranks
 from dtbench.traces.garbage import without_collection
 from dtbench.traces.host.nesting import find_nesting
 from dtbench.traces.job.trace_set import TraceSet
@@ -23,6 +23,7 @@ from dtbench.traces.notes.spans import (
     NotDrawn,
     NoTraceDrawn,
     ShortestNotDrawn,
+    SomeRanksDrawn,
     SomeStepsDrawn,
     UnseenNotDrawn,
 )
@@ -179,34 +180,60 @@ class _Rank:
 
 
 def collect_spans(
-    traces: TraceSet, steps: StepRange | None = None, *, most_spans: int = MOST_SPANS, most_host_spans: int = 0
+    traces: TraceSet,
+    steps: StepRange | None = None,
+    *,
+    ranks: Collection[int] | None = None,
+    most_spans: int = MOST_SPANS,
+    most_host_spans: int = 0,
 ) -> JobSpans:
     """Collect every span of some steps of a job.
 
     Args:
         traces: as analysed.
         steps: which; None: as many as fit, from the first on; traces without steps are drawn as a whole.
+        ranks: which; None: all. The traces of the others are not read.
         most_spans: how many spans may be drawn; what is left out of steps that were asked for are the shortest.
         most_host_spans: how many of hosts may be drawn beside; 0: hosts are not looked at.
 
     Raises:
-        TraceError: a trace cannot be read again, or has no such step.
+        TraceError: a trace cannot be read again, there is none of such a rank, or none has such a step.
     """
-    every = sorted({number for one in traces.analyses for number in one.timeline.step_numbers})
+    chosen = _choose_ranks(traces, ranks)
+    every = sorted({number for one, _ in chosen for number in one.timeline.step_numbers})
     wanted = [number for number in every if steps is None or number in steps]
     if steps is not None and not wanted:
         there = f"they have {name_ranges(every)}" if every else "they have no steps at all"
         raise TraceError(f"the traces have no step {name_ranges(sorted({steps.first, steps.last}))}: {there}")
     has_hosts = most_host_spans > 0
-    found = [_read_rank(one, file, has_hosts) for one, file in zip(traces.analyses, traces.files, strict=True)]
+    found = [_read_rank(one, file, has_hosts) for one, file in chosen]
     shown = wanted if steps is not None else _choose_steps(found, wanted, most_spans)
     fits_not = steps is None and len(shown) < len(every)
     notes: list[Note] = [SomeStepsDrawn(tuple(shown), tuple(every))] if fits_not else []
     drawn, absent = _leave_out_stepless(found, shown)
     thinned, lost = _thin(drawn, shown, most_spans)
-    notes = [*_note_traceless(traces), *notes, *absent, *lost]
+    told = [SomeRanksDrawn(tuple(sorted(one.rank for one, _ in chosen)), len(traces.analyses))]
+    of_ranks = told if len(chosen) < len(traces.analyses) else []
+    notes = [*_note_traceless(traces), *of_ranks, *notes, *absent, *lost]
     spans = _put_together(traces, thinned, every=every, shown=shown, notes=notes)
     return _thin_hosts(spans, most_host_spans) if has_hosts else spans
+
+
+def _choose_ranks(traces: TraceSet, ranks: Collection[int] | None) -> list[tuple[TraceAnalysis, TraceFile]]:
+    """Return those that are asked for, with their files.
+
+    Raises:
+        TraceError: nothing is asked for, or there is no trace of one.
+    """
+    pairs = list(zip(traces.analyses, traces.files, strict=True))
+    if ranks is None:
+        return pairs
+    there = {one.rank for one in traces.analyses}
+    absent = sorted(set(ranks) - there)
+    if absent or not ranks:
+        asked = f"there is no trace of {name_ranks(absent)}" if absent else "no rank is asked for"
+        raise TraceError(f"{asked}: there are {name_ranges(sorted(there))}")
+    return [(one, file) for one, file in pairs if one.rank in ranks]
 
 
 def _note_traceless(traces: TraceSet) -> Iterator[Note]:

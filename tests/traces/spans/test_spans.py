@@ -139,6 +139,17 @@ def test_a_step_that_is_not_there_is_refused_with_those_that_are(job: TraceSet) 
         collect_spans(job, StepRange(7, 7))
 
 
+def test_ranks_that_are_asked_for_are_drawn_alone_and_only_their_traces_are_read(job: TraceSet) -> None:
+    Path(job.analyses[0].path).unlink()
+    spans = collect_spans(job, ranks=[1])
+    assert set(SPANS.tabulate(spans)["rank"]) == {1}
+    assert say_notes(spans.notes) == ("rank 1 alone is drawn, of 2 with traces",)
+    with pytest.raises(TraceError, match="no trace of ranks 2-3: there are 0-1"):
+        collect_spans(job, ranks=range(1, 4))
+    with pytest.raises(TraceError, match="no rank is asked for: there are 0-1"):
+        collect_spans(job, ranks=())
+
+
 def test_traces_without_steps_are_drawn_as_a_whole(draw: Callable[..., Path]) -> None:
     path = draw("kernel gemm @7 |  aaa  |\nkernel gemm @7 |      aa|")
     spans = collect_spans(analyze_traces([path]))
