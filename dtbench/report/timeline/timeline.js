@@ -16,7 +16,7 @@ import { readAddress, writeAddress } from "./timeline_address.js";
 import { findSpans, readWanted } from "./timeline_find.js";
 import { HOST, heightOfHost, labelHost, launchedBy, prepareThreads } from "./timeline_host.js";
 import { NOTHING, countBelow, cover, coveredBetween, findSpan, intersect, makeLevels, unite, uniteAll, visitLong } from "./timeline_times.js";
-import { nameRanks, describe, findDifferences, formatNs, formatTick, nameCollective, parseRanks, shorten, shortenTo } from "./timeline_words.js";
+import { nameRanks, describe, findDifferences, formatNs, formatTick, nameCollective, parseRanks, shorten, shortenTo, spellKeys } from "./timeline_words.js";
 
 const COMPUTE = 0;
 const COMM = 1;
@@ -34,6 +34,7 @@ const HIGHEST_LANE = 56; // where there is room
 const FOLDED_HEIGHT = 30;
 const LANE_PAD = 3;
 const RANK_GAP = 8;
+const THREAD_GAP = 4;
 const COPY_PART = 0.55; // of a lane's height: copies are told apart by their shape, too
 const BORDER_FROM = 5; // px from which a span has borders of its own
 const HATCH_FROM = 3;
@@ -47,7 +48,7 @@ const MOST_OPEN_RANKS = 8; // with more, ranks are folded at first
 const SHORTEST_VIEW = 20; // ns
 const PAGE_PART = 0.5; // of the window: with less of anything else, the page is the timeline's
 const EMBEDDED_PART = 0.85; // of the window, where it is one part of a page
-const LEAST_HEIGHT = { wide: 360, narrow: 480 }; // beside the canvas, or below it, what is selected is described
+const LEAST_HEIGHT = { wide: 420, narrow: 560 }; // beside the canvas, or below it, what is selected is described
 const NARROW = "(max-width:720px)"; // as in STYLE, whose text a page names in its policy
 const BODY_MARGIN = 12; // what a page may have below its body
 const TELL_MS = 250; // after the last change the address says what is shown
@@ -101,7 +102,7 @@ const STYLE = `
 .dtb-timeline canvas:focus-visible{box-shadow:inset 0 0 0 2px var(--dtb-focus)}
 .dtb-timeline .dtb-details{flex:0 0 272px;overflow:auto;padding:8px 12px;border-left:1px solid var(--dtb-grid)}
 .dtb-timeline .dtb-details h3{margin:0 0 6px;font-size:12px;overflow-wrap:anywhere}
-.dtb-timeline .dtb-details dl,.dtb-timeline .dtb-tip dl{display:grid;grid-template-columns:auto 1fr;gap:1px 10px;margin:0}
+.dtb-timeline .dtb-details dl,.dtb-timeline .dtb-tip dl{display:grid;grid-template-columns:fit-content(9.5em) minmax(0,1fr);gap:1px 10px;margin:0}
 .dtb-timeline dt{color:var(--dtb-muted);margin:0}
 .dtb-timeline dd{margin:0;overflow-wrap:anywhere;font-variant-numeric:tabular-nums}
 .dtb-timeline .dtb-others{margin-top:10px}
@@ -312,8 +313,6 @@ class Timeline {
     this.applyTheme(); // whose legend names what is drawn
     this.title.textContent = this.model.document.title;
     this.filter.hidden = ranks.length <= MOST_OPEN_RANKS;
-    this.notes.textContent = this.model.document.notes.join(" · ");
-    this.notes.hidden = !this.notes.textContent;
     this.restore(this.options.state ?? {});
     this.listen();
     this.resize();
@@ -324,7 +323,7 @@ class Timeline {
   nameDifferences() {
     const { ranks, document } = this.model;
     const owners = new Set(ranks.flatMap((rank) => rank.columns.collectives.owner));
-    const lanes = ranks.flatMap((rank) => [...rank.lanes, ...rank.stages].map((lane) => lane.name));
+    const lanes = ranks.flatMap((rank) => [...rank.lanes, ...rank.stages].map((lane) => spellKeys(lane.name, document.words)));
     const spans = new Set(ranks.flatMap((rank) => rank.lanes).flatMap((lane) => [...new Set(lane.text)]));
     this.differences = new Map([
       ...findDifferences(lanes),
@@ -371,6 +370,9 @@ class Timeline {
     this.folded = state.folded === undefined ? this.folded : parseRanks(state.folded, every);
     this.lookFor();
     this.choose(state.selected ? this.find(state.selected) : null);
+    const lost = state.selected && !this.selected ? ["what this address selects is not drawn here"] : [];
+    this.notes.textContent = [...this.model.document.notes, ...lost].join(" · ");
+    this.notes.hidden = !this.notes.textContent;
     this.chooseHeight();
     this.height = this.stage.clientHeight;
     this.layOut();
@@ -559,6 +561,7 @@ class Timeline {
         if (rank.columns.regions.start.length) put("regions", REGION_HEIGHT, { rank });
         for (const stage of rank.stages) put("stage", STAGE_HEIGHT, { rank, stage });
         rank.lanes.forEach((lane, at) => {
+          if (lane.isFirst && this.showsHost) y += THREAD_GAP;
           if (!lane.role || this.showsHost) put("lane", lane.role ? heightOfHost(lane) : laneHeight, { rank, lane, at });
         });
         if (this.showsHost && rank.columns.host_lacks?.length) put("lacking", REGION_HEIGHT, { rank });
@@ -579,6 +582,12 @@ class Timeline {
     on(this.canvas, "pointerleave", () => this.hover(null));
     on(this.canvas, "dblclick", (event) => this.onDouble(event));
     on(window, "keydown", (event) => this.onKey(event));
+    if (this.options.embedded) {
+      this.root.dataset.lmSuppressShortcuts = "true"; // JupyterLab's keys are not meant here
+      on(this.root, "pointerenter", () => this.lendFocus());
+      on(this.root, "pointerleave", () => this.returnFocus());
+      on(this.root, "pointerdown", () => (this.lender = null));
+    }
     on(this.filter, "input", () => this.chooseRanks());
     on(this.search, "input", () => this.lookFor());
     on(this.search, "keydown", (event) => this.onSearchKey(event));
@@ -794,11 +803,27 @@ class Timeline {
   // scroll a page; in a notebook, whose cells have keys of their own, only where the pointer or the focus is.
   takesKey(event) {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyped(event.composedPath()[0])) return false;
-    const holder = this.root.contains(window.document.activeElement) ? this.root : window.document.querySelector(".dtb-timeline:focus-within, .dtb-timeline:hover");
-    if (holder) return holder === this.root;
+    const holder = window.document.querySelector(".dtb-timeline:focus-within") ?? window.document.querySelector(".dtb-timeline:hover");
+    if (holder) return holder === this.root && (!this.options.embedded || this.root.contains(window.document.activeElement));
     const page = window.document.documentElement;
     const scrolls = page.scrollHeight > page.clientHeight && SCROLLING_KEYS.has(event.key);
     return !this.options.embedded && !scrolls && this.isInView();
+  }
+
+  // In a notebook the pointer lends the focus, so that no key means a cell as well; it goes back with the pointer.
+  lendFocus() {
+    const { activeElement } = window.document;
+    if (isTyped(activeElement) || this.root.contains(activeElement)) return;
+    this.lender = activeElement;
+    this.canvas.focus({ preventScroll: true });
+  }
+
+  returnFocus() {
+    if (this.lender && window.document.activeElement === this.canvas) {
+      this.canvas.blur();
+      this.lender.focus({ preventScroll: true });
+    }
+    this.lender = null;
   }
 
   isInView() {
@@ -870,7 +895,7 @@ class Timeline {
     const collective = place === NOTHING ? null : this.collectiveOf(rank, place);
     return {
       id: place === NOTHING ? `span:${rank.rank}:${at}:${span}` : `collective:${rank.rank}:${collective.index}`,
-      rank: rank.rank, kind: ["compute", "comm", "copy", "host"][kind], kindCode: kind, lane: lane.name,
+      rank: rank.rank, kind: ["compute", "comm", "copy", "host"][kind], kindCode: kind, lane: spellKeys(lane.name, this.model.document.words),
       name: collective ? nameCollective(collective) : this.model.document.strings[lane.text[span]],
       start_ns: lane.start[span], duration_ns: lane.duration[span], collective,
       at, span, place, rankPart: rank, call: this.callOf(rank, lane, span),
@@ -1515,7 +1540,7 @@ class Timeline {
     for (const row of visible) {
       const y = this.yOf(row) + (row.height - (row.type === "rank" ? 0 : LANE_PAD)) / 2 + 0.5;
       if (row.type === "rank" || row.type === "folded") this.labelRank(row, y);
-      else if (row.type === "lane") this.writeInside(labelHost(row.lane), 22, y, this.gutter - 26, row.lane.isFirst === false ? theme.muted : theme.text);
+      else if (row.type === "lane") this.writeInside(spellKeys(labelHost(row.lane), this.model.document.words), 22, y, this.gutter - 26, row.lane.isFirst === false ? theme.muted : theme.text);
       else if (row.type === "stage") this.writeInside(row.stage.name, 22, y, this.gutter - 26, theme.text);
       else this.writeInside(row.type === "lacking" ? "host" : "regions", 22, y, this.gutter - 26, theme.muted);
     }

@@ -72,6 +72,12 @@ export function shortenTo(name, most, difference = 0) {
   return `${name.slice(0, head)}…${name.slice(from, from + room - 1)}…`;
 }
 
+// A lane's name, with words for the keys of operations and purposes in it.
+export function spellKeys(name, words = {}) {
+  const known = { ...words.operation, ...words.purpose };
+  return name.replace(/\b[a-z]+(?:_[a-z]+)+\b/g, (key) => known[key] ?? key);
+}
+
 export function nameCollective({ owner, said, purpose }) {
   const verb = purpose && purpose !== "other" ? said.purpose : said.operation || "communication";
   return owner ? `${verb} · ${owner}` : verb === said.operation || !said.operation ? verb : `${verb} · ${said.operation}`;

@@ -160,11 +160,13 @@ def test_in_a_notebook_keys_are_the_timelines_under_the_pointer(
     page: Any, document: TimelineDocument, site: str, tmp_path: Path
 ) -> None:
     (tmp_path / "notebook.html").write_text(
-        f'<link rel="icon" href="data:,">{timeline_html(document)}{timeline_html(document)}', encoding="utf-8"
+        f'<link rel="icon" href="data:,"><button>a cell</button>{timeline_html(document)}{timeline_html(document)}',
+        encoding="utf-8",
     )
     page.goto(f"{site}/notebook.html")
     page.wait_for_function("() => document.querySelectorAll('.dtb-timeline').length === 2")
     settle(page)
+    page.get_by_role("button", name="a cell").focus()
     page.keyboard.press("n")
     assert page.locator(".dtb-says").all_inner_texts() == ["", ""]
     page.locator("canvas").first.hover()
@@ -172,6 +174,10 @@ def test_in_a_notebook_keys_are_the_timelines_under_the_pointer(
     first, second = page.locator(".dtb-says").all_inner_texts()
     assert "gradient reduction" in first
     assert second == ""
+    page.mouse.move(2, 2)  # and the focus, which it had for so long, is a cell's again
+    assert page.evaluate("document.activeElement.tagName") == "BUTTON"
+    page.keyboard.press("p")
+    assert page.locator(".dtb-says").all_inner_texts() == [first, ""]
 
 
 def test_dragging_moves_and_shift_dragging_zooms_to_the_range(show: Show, document: TimelineDocument) -> None:
@@ -332,6 +338,16 @@ def test_a_person_reads_words_and_no_keys(show: Show, document: TimelineDocument
     for words in ("longer than what hides it", "waited for other ranks", "gradient reduction", "all-reduce"):
         assert words in shown
     assert not re.search(r"[a-z]_[a-z]|busbw|seq", shown)
+    assert (
+        page.evaluate(
+            """async (words) => {
+          const {spellKeys} = await import("./timeline.js");
+          return spellKeys("stream 4 · dp_shard: grad_reduce, all_to_all", words);
+        }""",
+            document.words,
+        )
+        == "stream 4 · dp_shard: gradient reduction, all-to-all"
+    )
     assert "gradient reduction" in page.locator(".dtb-legend").inner_text()
 
 
@@ -379,6 +395,7 @@ def test_what_is_shown_is_told_and_a_timeline_can_be_opened_with_it(show: Show, 
         assert again[key] == shown[key]
     page.evaluate("window.timeline.setState({from: 'x', to: '7', selected: 'span:9', folded: '1-', scroll: '-'})")
     assert (state(page)["start_ns"], state(page)["end_ns"], state(page)["selected"]) == (0, 1_000_000, None)
+    assert "what this address selects is not drawn here" in page.locator(".dtb-notes").inner_text()
 
 
 def test_the_address_of_a_page_keeps_what_it_shows(chromium: Any, document: TimelineDocument, tmp_path: Path) -> None:
