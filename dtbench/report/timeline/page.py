@@ -57,7 +57,7 @@ body {{ margin: 12px; background: Canvas }}
 
 
 def script_text() -> str:
-    """Return the modules of the timeline, and its palette, as one that imports nothing and exports ``createTimeline``."""
+    """Return the timeline with its palette as one module that imports nothing and exports ``createTimeline``."""
     folder = resources.files("dtbench.report.timeline")
     modules = (_IMPORT.sub("", folder.joinpath(name).read_text(encoding="utf-8")) for name in _MODULES)
     return f"const PALETTE = {json.dumps(timeline_palette())};\n{''.join(modules)}"
