@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -26,6 +27,7 @@ class ListedRun:
 
     Attributes:
         run: its name in requests.
+        started_unix_ns: of one that cannot be read, when its folder changed last.
         error: why nothing more can be said of it; None: it can be read.
     """
 
@@ -41,10 +43,15 @@ class ListedRun:
 
 @dataclass(frozen=True)
 class RunListDocument:
-    """All runs, newest first, and what to do where there are none."""
+    """All runs, newest first, and what to do where there are none.
+
+    Attributes:
+        latest: the run to open where nobody chose one: the newest that can be read, else the newest; None: no run.
+    """
 
     logdir: str
     runs: tuple[ListedRun, ...]
+    latest: str | None
     hint: str | None
 
 
@@ -76,9 +83,11 @@ class RunList:
     def make_document(self) -> RunListDocument:
         """Return all runs; one that is broken is listed with its error."""
         with self._lock:
-            runs = tuple(self._list(run) for run in self.directory.find_runs())
+            runs = sorted((self._list(run) for run in self.directory.find_runs()), key=_order, reverse=True)
             self._known = {run.run: self._known[run.run] for run in runs}
-        return RunListDocument(logdir=str(self.directory.root), runs=runs, hint=None if runs else self._hint())
+        latest = next((run.run for run in runs if run.error is None), runs[0].run if runs else None)
+        hint = None if runs else self._hint()
+        return RunListDocument(logdir=str(self.directory.root), runs=tuple(runs), latest=latest, hint=hint)
 
     def _list(self, run: FoundRun) -> ListedRun:
         state = _file_state(run)
@@ -92,6 +101,11 @@ class RunList:
         if around is not None:
             return f"This log directory is inside a run; `dtbench tensorboard {spell_word(around)}` shows the run."
         return f"There is no run below {self.directory.root}; `dtbench run quickstart` makes one."
+
+
+def _order(run: ListedRun) -> tuple[int, str, str]:
+    """Return what newer runs have more of: a folder may be called otherwise than by its time, as a copy is."""
+    return run.started_unix_ns, run.run_id, run.run
 
 
 def _file_state(run: FoundRun) -> tuple[int, int]:
@@ -108,7 +122,13 @@ def _read_line(run: FoundRun) -> ListedRun:
         refuse_link(run.folder.run)
         head = msgspec.json.decode(run.folder.run.read_bytes(), type=_Head)
     except (StoreError, OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return ListedRun(run=run.name, scenario=path.parent.name, run_id=path.name, error=_explain(run, error))
+        return ListedRun(
+            run=run.name,
+            scenario=path.parent.name,
+            run_id=path.name,
+            started_unix_ns=_changed_unix_ns(path),
+            error=_explain(run, error),
+        )
     return ListedRun(
         run=run.name,
         scenario=head.name,
@@ -118,6 +138,13 @@ def _read_line(run: FoundRun) -> ListedRun:
         started_unix_ns=head.started_unix_ns,
         cells=tuple(ListedCell(cell.name, cell.launches) for cell in head.cells),
     )
+
+
+def _changed_unix_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:  # deleted meanwhile
+        return 0
 
 
 def _explain(run: FoundRun, error: Exception) -> str:

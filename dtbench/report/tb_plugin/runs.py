@@ -45,9 +45,8 @@ class LogDirectory:
     root: Path
 
     def find_runs(self) -> list[FoundRun]:
-        """Return all runs, newest first: the names of their folders begin with the time."""
-        found = [FoundRun(self._name(path), RunFolder(path)) for path in self._walk()]
-        return sorted(found, key=lambda run: (run.folder.path.name, run.name), reverse=True)
+        """Return all runs, in no order."""
+        return [FoundRun(self._name(path), RunFolder(path)) for path in self._walk()]
 
     def has_runs(self) -> bool:
         """Tell whether there is any run."""

@@ -63,7 +63,7 @@ def address(logdir: Path) -> Iterator[str]:
 class Opened:
     """The page, and everything that went wrong on it."""
 
-    def __init__(self, page: "Page", address: str) -> None:
+    def __init__(self, page: "Page", address: str, link: str) -> None:
         self.page, self.troubles = page, list[str]()
         page.set_default_timeout(PATIENCE_MS)
         page.route("**/*", lambda route: self._pass(route, address))
@@ -71,7 +71,7 @@ class Opened:
         page.on("console", lambda said: self.troubles.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
         page.on("dialog", self._dismiss)
-        page.goto(f"{address}#dtbench")
+        page.goto(link)
         self.board: FrameLocator = page.frame_locator('iframe[src*="name=dtbench"]')
 
     def _dismiss(self, dialog: "Dialog") -> None:
@@ -103,11 +103,12 @@ class Opened:
 
 
 @pytest.fixture
-def open_page(chromium: "Browser", address: str) -> "Iterator[Callable[[], Opened]]":
+def open_page(chromium: "Browser", address: str) -> "Iterator[Callable[..., Opened]]":
     pages: list[Opened] = []
 
-    def open_it() -> Opened:
-        pages.append(Opened(chromium.new_page(viewport={"width": 1400, "height": 900}), address))
+    def open_it(link: str = "") -> Opened:
+        page = chromium.new_page(viewport={"width": 1400, "height": 900})  # in a context, and so a profile, of its own
+        pages.append(Opened(page, address, link or f"{address}#dtbench"))
         return pages[-1]
 
     yield open_it
@@ -130,7 +131,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def test_every_tab_opens_without_networking_and_shows_the_tables_numbers(
-    logdir: Path, open_page: "Callable[[], Opened]"
+    logdir: Path, open_page: "Callable[..., Opened]"
 ) -> None:
     give_trace(logdir / RUN)
     shown = open_page()
@@ -162,7 +163,7 @@ def test_every_tab_opens_without_networking_and_shows_the_tables_numbers(
 
 
 def test_the_overview_says_whether_estimates_agree_and_shows_them(
-    logdir: Path, add_estimates: "Callable[[Path], None]", open_page: "Callable[[], Opened]"
+    logdir: Path, add_estimates: "Callable[[Path], None]", open_page: "Callable[..., Opened]"
 ) -> None:
     add_estimates(logdir / RUN)
     shown = open_page()
@@ -178,7 +179,7 @@ def test_the_overview_says_whether_estimates_agree_and_shows_them(
 
 
 def test_two_runs_are_compared_in_the_words_of_the_command(
-    logdir: Path, add_run: "AddRun", open_page: "Callable[[], Opened]"
+    logdir: Path, add_run: "AddRun", open_page: "Callable[..., Opened]"
 ) -> None:
     from dtbench.comparison.run import compare_paths
 
@@ -197,7 +198,7 @@ def test_two_runs_are_compared_in_the_words_of_the_command(
 
 
 def test_the_comparison_follows_the_chosen_run_and_begins_with_its_first_cell(
-    logdir: Path, add_run: "AddRun", open_page: "Callable[[], Opened]"
+    logdir: Path, add_run: "AddRun", open_page: "Callable[..., Opened]"
 ) -> None:
     add_run(logdir, OTHER)
     shown = open_page()
@@ -213,7 +214,86 @@ def test_the_comparison_follows_the_chosen_run_and_begins_with_its_first_cell(
     assert shown.troubles == []
 
 
-def test_tabs_and_rows_are_reached_by_keyboard(open_page: "Callable[[], Opened]") -> None:
+def test_the_latest_run_that_can_be_read_is_opened_whatever_its_folder_is_called(
+    logdir: Path, add_run: "AddRun", open_page: "Callable[..., Opened]"
+) -> None:
+    change_json(add_run(logdir, "mine/first") / "run.json", lambda record: record.update(started_unix_ns=2**61))
+    change_json(add_run(logdir, "mine/again") / "run.json", lambda record: record.update(started_unix_ns=2**61 + 1))
+    (add_run(logdir, "mine/zzz") / "run.json").write_text("{")
+    shown = open_page()
+    assert shown.text(".run-id") == "again"
+    assert shown.troubles == []
+
+
+def test_a_reload_and_a_link_in_another_browser_show_the_same_collective(
+    logdir: Path, add_run: "AddRun", open_page: "Callable[..., Opened]"
+) -> None:
+    add_run(logdir, OTHER)
+    shown = open_page()
+    shown.board.locator("[data-field=run] select").select_option(RUN)
+    shown.board.locator(".run-id", has_text=Path(RUN).name).wait_for()
+    shown.open("Collectives")
+    shown.board.locator("[data-field=cell] select").select_option("fsdp2_tp")
+    shown.board.get_by_label("purpose").select_option("unshard")
+    shown.board.locator(".sentence", has_text="exposed of").wait_for()
+    shown.board.get_by_role("button", name="time", exact=True).click()
+    shown.board.locator('th[aria-sort="descending"]', has_text="time").wait_for()
+    shown.board.locator("table.rows tbody tr").nth(2).click()
+    seen = read_collectives(shown)
+    shown.page.reload()
+    assert read_collectives(shown) == seen
+    other = open_page(shown.page.url)
+    assert read_collectives(other) == seen
+    other.page.evaluate("location.hash = '#dtbench&p.dtbench.tab=overlap&p.dtbench.overlap.by=step'")  # is pasted
+    other.board.locator('[role=tab][aria-selected=true]:text-is("Overlap")').wait_for()
+    other.board.locator(".bar-label", has_text="step").first.wait_for()
+    assert other.board.locator("[data-field=run] select").input_value() == OTHER
+    assert shown.troubles == other.troubles == []
+
+
+def read_collectives(shown: Opened) -> list[object]:
+    """Return what the tab shows: run, cell, rows, the opened one, and all that is said of it."""
+    shown.board.locator(".details h3").wait_for()
+    choices = [shown.board.locator(f"[data-field={name}] select").input_value() for name in ("run", "cell")]
+    opened = shown.board.locator("table.rows tr.chosen").get_attribute("data-row")
+    return [*choices, shown.rows("table.rows"), opened, shown.text(".details")]
+
+
+def test_what_is_selected_in_a_timeline_and_compared_is_in_the_link_and_other_tabs_words_stay(
+    logdir: Path, add_run: "AddRun", open_page: "Callable[..., Opened]"
+) -> None:
+    give_trace(logdir / RUN)
+    add_run(logdir, OTHER)
+    shown = open_page()
+    shown.page.evaluate("location.hash += '&tagFilter=loss'")  # of another plugin
+    shown.board.locator("[data-field=run] select").select_option(RUN)
+    shown.open("Compare")
+    shown.board.get_by_role("button", name="Swap").click()
+    shown.open("Collectives")
+    shown.board.locator("table.rows tbody tr").first.click()
+    shown.board.get_by_role("button", name="Show in the timeline").click()
+    shown.board.locator(".timeline-box canvas").first.wait_for()
+    shown.board.locator(".controls .sentence", has_text="rank 0").wait_for()
+    said = shown.text(".controls .sentence")
+    assert "tagFilter=loss" in shown.page.url
+    other = open_page(shown.page.url)
+    other.board.locator(".controls .sentence", has_text=said).wait_for()
+    other.open("Compare")
+    sides = [json.loads(other.board.get_by_label(side).input_value()) for side in ("Baseline", "Candidate")]
+    assert sides == [[RUN, "fsdp2_tp"], [RUN, "ddp"]]
+    assert shown.troubles == other.troubles == []
+
+
+def test_a_link_to_a_run_that_is_gone_says_so(address: str, open_page: "Callable[..., Opened]") -> None:
+    shown = open_page(f"{address}#dtbench&p.dtbench.run=quickstart%2Fgone")
+    shown.board.locator(".message", has_text="The run quickstart/gone is not here (any more)").wait_for()
+    assert shown.text(".run-id") == Path(RUN).name
+    shown.page.reload()
+    shown.board.locator(".run-id").wait_for()
+    assert shown.board.locator(".message").inner_text() == ""
+
+
+def test_tabs_and_rows_are_reached_by_keyboard(open_page: "Callable[..., Opened]") -> None:
     shown = open_page()
     shown.board.get_by_role("tab", name="Overview").focus()
     shown.page.keyboard.press("ArrowRight")
@@ -233,7 +313,7 @@ def test_tabs_and_rows_are_reached_by_keyboard(open_page: "Callable[[], Opened]"
     assert shown.troubles == []
 
 
-def test_names_that_contain_markup_appear_as_text(logdir: Path, open_page: "Callable[[], Opened]") -> None:
+def test_names_that_contain_markup_appear_as_text(logdir: Path, open_page: "Callable[..., Opened]") -> None:
     cell, owner, question = "<img src=x onerror=alert(1)>", "<b onclick=alert(2)>mine", "<script>alert(3)</script>?"
     run = logdir / RUN
     (run / "cells" / "ddp").rename(run / "cells" / cell)
@@ -264,7 +344,7 @@ def test_names_that_contain_markup_appear_as_text(logdir: Path, open_page: "Call
     assert shown.troubles == []
 
 
-def test_a_run_in_progress_is_followed_to_its_end(logdir: Path, open_page: "Callable[[], Opened]") -> None:
+def test_a_run_in_progress_is_followed_to_its_end(logdir: Path, open_page: "Callable[..., Opened]") -> None:
     run = logdir / RUN
     change_json(run / "run.json", lambda record: record.update(status="running", ended_unix_ns=None))
     launch, aside = RunFolder(run).launch("fsdp2_tp", 0), logdir.parent / "aside"
@@ -284,7 +364,7 @@ def test_a_run_in_progress_is_followed_to_its_end(logdir: Path, open_page: "Call
     assert shown.troubles == []
 
 
-def test_what_cannot_be_read_is_a_sentence_on_the_page(logdir: Path, open_page: "Callable[[], Opened]") -> None:
+def test_what_cannot_be_read_is_a_sentence_on_the_page(logdir: Path, open_page: "Callable[..., Opened]") -> None:
     path = logdir / RUN / "cells/ddp/launch0/collectives.parquet"
     shown = open_page()
     shown.open("Timeline")

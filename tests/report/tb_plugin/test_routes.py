@@ -65,6 +65,21 @@ def test_every_run_below_the_log_directory_is_listed_newest_first(
     assert [run["run_id"] for run in said["runs"]] == ["20260301T120000-cccc", "20260201T120000-bbbb", RUN[11:]]
     assert said["runs"][0]["cells"] == [{"name": "ddp", "launches": [0]}, {"name": "fsdp2_tp", "launches": [0]}]
     assert said["runs"][0]["status"] == "complete"
+    assert said["latest"] == "quickstart/20260301T120000-cccc"
+
+
+def test_the_latest_run_is_the_one_that_began_last_and_can_be_read(
+    logdir: Path, open_board: OpenBoard, add_run: "AddRun"
+) -> None:
+    later = add_run(logdir, "copy/a")
+    change_json(later / "run.json", lambda record: record.update(started_unix_ns=record["started_unix_ns"] + 1))
+    (add_run(logdir, "copy/z") / "run.json").write_text("{")
+    said = open_board(logdir).ask("runs")
+    assert said["latest"] == "copy/a"
+    assert [run["run"] for run in said["runs"] if run["error"] is None] == ["copy/a", RUN]
+    shutil.rmtree(later)
+    shutil.rmtree(logdir / "quickstart")
+    assert open_board(logdir).ask("runs")["latest"] == "copy/z"
 
 
 @pytest.mark.parametrize(

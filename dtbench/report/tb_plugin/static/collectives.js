@@ -3,25 +3,29 @@ import {drawChart} from "./chart.js";
 import {drawEmpty, drawError, drawFacts, drawTable, make, makeClickable, makeSelect} from "./dom.js";
 
 const FILTERS = ["purpose", "operation", "region", "cause", "rank", "step"];
-const wanted = {grouped: "", text: "", owner: undefined, sort: "exposed_ns", order: "descending", offset: 0};
+/** What the table is asked, and `row`, the collective that is opened; `owner` is null where any is wanted. */
+const wanted = {grouped: "", text: "", owner: null, sort: "exposed_ns", order: "descending", offset: "0", row: null};
 for (const name of FILTERS) wanted[name] = "";
-let opened = null;
 
 export const collectives = {
   id: "collectives",
   title: "Collectives",
   needsLaunch: "one",
-  request: (choice) => ["collectives", {...choice, ...wanted}],
+  wanted,
+  request: (choice) => ["collectives", {...choice, ...wanted, row: null}],
+  /** Another launch has other collectives. */
+  chooseOther() {
+    Object.assign(wanted, {offset: "0", row: null});
+  },
   draw(panel, answer, choice, page) {
     const change = (changes) => {
-      Object.assign(wanted, {offset: 0}, changes);
+      Object.assign(wanted, {offset: "0"}, changes);
       page.refresh();
     };
-    const place = `${choice.run} ${choice.cell} ${choice.launch}`;
-    if (opened && opened.place !== place) opened = null;
     const details = make("aside", {class: "details", "aria-live": "polite", "aria-label": "The chosen collective"});
     const open = async (row) => {
-      opened = {place, row};
+      wanted.row = String(row);
+      page.keep();
       for (const one of panel.querySelectorAll("tr.chosen")) one.classList.remove("chosen");
       panel.querySelector(`tr[data-row="${row}"]`)?.classList.add("chosen");
       const said = await page.ask("collective", {...choice, row}).catch((error) => ({error: error.message}));
@@ -31,7 +35,7 @@ export const collectives = {
     const hadFocus = document.activeElement?.dataset?.keep;
     panel.replaceChildren(drawControls(answer, change), make("div", {class: "with-details"}, table, details));
     if (hadFocus) focusAgain(panel, hadFocus);
-    if (opened) open(opened.row);
+    if (wanted.row !== null) open(wanted.row);
     else details.append(drawEmpty(wanted.grouped ? "Choose an owner to see its collectives." : "Choose a collective to see every rank's times and why it is exposed."));
   },
 };
@@ -53,11 +57,11 @@ function drawControls(answer, change) {
     const values = answer.choices[name].map((value) => [value, value]);
     return makeSelect(name === "operation" ? "collective" : name, [["", "any"], ...values], wanted[name], (value) => change({[name]: value}));
   });
-  const owner = wanted.owner === undefined ? null : make("button", {type: "button", class: "chip", onclick: () => change({owner: undefined})},
+  const owner = wanted.owner === null ? null : make("button", {type: "button", class: "chip", onclick: () => change({owner: null})},
     `owner: ${wanted.owner || "unattributed"} ✕`);
   return make("div", {class: "controls"},
     makeSelect("Show", [["", "single collectives"], ["owner", "together by owner"]], wanted.grouped,
-      (value) => change({grouped: value, owner: undefined, sort: "exposed_ns", order: "descending"})),
+      (value) => change({grouped: value, owner: null, sort: "exposed_ns", order: "descending"})),
     make("label", {class: "field"}, make("span", {}, "Find"), text), ...filters, owner,
     make("p", {class: "sentence"}, answer.sentence));
 }
@@ -88,7 +92,7 @@ function drawCell(column, words) {
 
 function drawPager(answer, change) {
   const last = Math.min(answer.offset + answer.page, answer.total);
-  const go = (words, offset, isOff) => make("button", {type: "button", disabled: isOff, onclick: () => change({offset})}, words);
+  const go = (words, offset, isOff) => make("button", {type: "button", disabled: isOff, onclick: () => change({offset: String(offset)})}, words);
   return make("div", {class: "pager"},
     go("Previous", Math.max(0, answer.offset - answer.page), answer.offset === 0),
     make("span", {}, answer.total ? `${answer.offset + 1} to ${last} of ${answer.total}` : "nothing matches"),

@@ -3,16 +3,18 @@ import {drawBlock} from "./blocks.js";
 import {drawEmpty, drawError, drawLine, make, makeSelect} from "./dom.js";
 
 const wanted = {baseline: "", candidate: "", force: ""};
-let begunWith = "";
 
 export const compare = {
   id: "compare",
   title: "Compare",
   needsLaunch: "none",
   isOfTwo: true,
-  request: (choice, runs) => {
-    begin(choice, runs);
-    return wanted.baseline !== wanted.candidate ? ["compare", wanted] : null;
+  wanted,
+  begin,
+  request: () => (wanted.baseline !== wanted.candidate ? ["compare", wanted] : null),
+  /** The comparison follows the chosen run and cell. */
+  chooseOther(changes) {
+    if (!("launch" in changes)) Object.assign(wanted, {baseline: "", candidate: "", force: ""});
   },
   draw(panel, answer, choice, page) {
     const change = (name) => (value) => {
@@ -50,17 +52,15 @@ function sides(runs) {
     run.cells.map((cell) => [JSON.stringify([run.run, cell.name]), `${run.scenario} ${run.run_id} · ${cell.name}`]));
 }
 
-/** Begin, again where another run or cell is chosen: its cell after the scenario's run before, else after its first. */
+/** Begin where nothing is chosen that is there: the run's cell after the scenario's run before, else after its first. */
 function begin(choice, runs) {
   const known = new Set(sides(runs).map(([value]) => value));
-  const chosen = JSON.stringify([choice.run, choice.cell]);
-  if (chosen === begunWith && known.has(wanted.baseline) && known.has(wanted.candidate)) return;
+  if (known.has(wanted.baseline) && known.has(wanted.candidate)) return;
   const mine = runs.find((run) => run.run === choice.run);
   if (!mine || mine.error || !choice.cell) return;
   const before = runs.slice(runs.indexOf(mine) + 1).find((run) => run.scenario === mine.scenario && run.cells.some((cell) => cell.name === choice.cell));
   const [first, second] = mine.cells.map((cell) => cell.name);
   const cell = before || choice.cell !== first ? choice.cell : second ?? first;
-  begunWith = chosen;
   Object.assign(wanted, {
     baseline: JSON.stringify(before ? [before.run, choice.cell] : [mine.run, first]),
     candidate: JSON.stringify([mine.run, cell]),

@@ -1,4 +1,5 @@
 /* The page: which run is chosen, which tab is open, and looking again while a run goes on. */
+import {followAddress, isWritten, readAddress, writeAddress} from "./address.js";
 import {drawPatterns} from "./chart.js";
 import {collectives} from "./collectives.js";
 import {compare} from "./compare.js";
@@ -11,6 +12,8 @@ const TABS = [overview, overlap, timeline, collectives, compare];
 const BUSY_MS = 4000;
 const QUIET_MS = 15000;
 const MANY_RUNS = 20;
+const CHOICE = {run: null, cell: null, launch: "all"};
+const FIRST = new Map(TABS.map((tab) => [tab, {...tab.wanted}]));
 
 /** TensorBoard calls this when it opens the page. */
 export async function render() {
@@ -39,21 +42,27 @@ async function ask(route, words = {}) {
 
 class Page {
   #runs = [];
-  #choice = {run: null, cell: null, launch: "all"};
+  #latest = null;
+  #choice = {...CHOICE};
   #tab = overview;
   #turn = 0;
   #drawn = {key: null, state: null};
   #find = "";
   #listError = null;
+  #lost = "";
 
   ask = ask;
   refresh = () => this.#show();
+  /** Put what tabs want into the address, where nothing has to be asked anew. */
+  keep = () => this.#writeAddress();
   runs = () => this.#runs;
   isDark = () => document.documentElement.classList.contains("dark");
 
   /** Choose another run, cell or launch; what is left out stays. */
   choose = (changes) => {
     Object.assign(this.#choice, changes);
+    for (const tab of TABS) tab.chooseOther?.(changes);
+    this.#lost = "";
     this.#settle();
     this.#show();
   };
@@ -67,7 +76,9 @@ class Page {
   async start() {
     this.#build();
     this.#followTheme();
+    this.#readAddress();
     await this.#look();
+    followAddress(() => this.#follow());
     document.addEventListener("visibilitychange", () => document.hidden || this.#look());
   }
 
@@ -122,6 +133,37 @@ class Page {
     this.#show();
   }
 
+  /** Take up what the address says; what it does not say is as it was at first. */
+  #readAddress() {
+    const words = readAddress();
+    this.#tab = TABS.find((tab) => tab.id === words.tab) ?? overview;
+    const take = (prefix, now, first) => Object.keys(first).forEach((name) => (now[name] = words[prefix + name] ?? first[name]));
+    take("", this.#choice, CHOICE);
+    for (const [tab, first] of FIRST) take(`${tab.id}.`, tab.wanted ?? {}, first);
+    this.#lost = "";
+  }
+
+  /** Put what is shown into the address; what is as at first is left out. */
+  #writeAddress() {
+    const words = {tab: this.#tab.id};
+    const add = (prefix, now, first) => Object.keys(first).forEach((name) => now[name] === first[name] || (words[prefix + name] = now[name]));
+    add("", this.#choice, CHOICE);
+    for (const [tab, first] of FIRST) add(`${tab.id}.`, tab.wanted ?? {}, first);
+    writeAddress(words);
+  }
+
+  /** Show what a link says that was pasted over the address; TensorBoard's own changes are none. */
+  #follow() {
+    if (isWritten()) return;
+    this.#drawn = {key: null, state: null};
+    const before = this.#tab;
+    this.#readAddress();
+    this.#settle();
+    const next = this.#tab;
+    this.#tab = before;
+    this.#open(next);
+  }
+
   /** Look what has changed, and again in a while: soon while a run goes on. */
   async #look() {
     clearTimeout(this.timer);
@@ -129,6 +171,7 @@ class Page {
       try {
         const said = await ask("runs");
         this.#runs = said.runs;
+        this.#latest = said.latest;
         this.hint = said.hint;
         this.#listError = null;
       } catch (error) {
@@ -141,10 +184,14 @@ class Page {
     this.timer = setTimeout(() => this.#look(), isBusy ? BUSY_MS : QUIET_MS);
   }
 
-  /** Keep the choice among what there is: the newest run, its first cell. */
+  /** Keep the choice among what there is: the latest run, its first cell. */
   #settle() {
-    const run = this.#runs.find((one) => one.run === this.#choice.run) ?? this.#runs[0];
-    const cell = run?.cells.find((one) => one.name === this.#choice.cell) ?? run?.cells[0];
+    if (!this.#runs.length) return;
+    const {run: asked, cell: askedCell} = this.#choice;
+    const run = this.#runs.find((one) => one.run === asked) ?? this.#runs.find((one) => one.run === this.#latest);
+    const cell = run?.cells.find((one) => one.name === askedCell) ?? run?.cells[0];
+    if (asked !== null && run?.run !== asked) this.#lost = `The run ${asked} is not here (any more); this is the latest that is.`;
+    else if (askedCell !== null && cell?.name !== askedCell) this.#lost = `The run has no cell ${askedCell}; this is its first.`;
     const launches = (cell?.launches ?? []).map(String);
     const launch = launches.includes(String(this.#choice.launch)) ? String(this.#choice.launch) : "all";
     this.#choice = {run: run?.run ?? null, cell: cell?.name ?? null, launch};
@@ -186,11 +233,13 @@ class Page {
   async #show() {
     const turn = ++this.#turn;
     this.#drawChoices();
-    this.message.replaceChildren(...(this.#listError ? [drawError(this.#listError)] : []));
+    this.message.replaceChildren(...[this.#listError, this.#lost].filter(Boolean).map(drawError));
     const run = this.#chosenRun();
     if (!run) return this.#say(drawEmpty(this.hint ?? "Looking for runs…"));
     if (run.error && !this.#tab.isOfTwo) return this.#say(drawError(run.error));
     const choice = this.#asked();
+    this.#tab.begin?.(choice, this.#runs);
+    this.#writeAddress();
     const request = this.#tab.request(choice, this.#runs);
     if (request === null) {
       this.#drawn = {key: null, state: null};

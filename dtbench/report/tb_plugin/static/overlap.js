@@ -2,12 +2,14 @@
 import {drawChart} from "./chart.js";
 import {drawEmpty, drawTable, make, makeSelect} from "./dom.js";
 
+/** What a bar stands for, and of which rank and step; empty: all. */
 const wanted = {by: "rank", rank: "", step: ""};
 
 export const overlap = {
   id: "overlap",
   title: "Overlap",
   needsLaunch: "all",
+  wanted,
   request: (choice) => ["overlap", {...choice, ...wanted}],
   draw(panel, answer, choice, page) {
     const change = (name) => (value) => {

@@ -1,18 +1,23 @@
 /* Timeline: the canvas of dtbench's timeline, with the choice of a step. */
 import {drawEmpty, drawError, make, makeSelect} from "./dom.js";
 
-const wanted = {step: ""};
+/** The step, and what is selected in the drawing; null: nothing. */
+const wanted = {step: "", selected: null};
 let shown = null;
-let sought = null;
 
 export const timeline = {
   id: "timeline",
   title: "Timeline",
   needsLaunch: "one",
-  request: (choice) => ["timeline", {...choice, ...wanted}],
+  wanted,
+  request: (choice) => ["timeline", {...choice, step: wanted.step}],
+  /** Another launch has other spans. */
+  chooseOther() {
+    wanted.selected = null;
+  },
   /** Show one collective as soon as the launch is drawn. */
   seek(rank, index, step) {
-    sought = {rank, index};
+    wanted.selected = `collective:${rank}:${index}`;
     wanted.step = step === null ? "" : String(step);
   },
   async draw(panel, answer, choice, page) {
@@ -30,10 +35,11 @@ export const timeline = {
     if (!answer.ranks.length) return box.replaceWith(drawEmpty("There is nothing to draw here: no rank left a trace that can be read."));
     shown = createTimeline(box, {document: answer, theme: page.isDark() ? "dark" : "light", onSelect: (item) => {
       chosen.textContent = item ? describe(item) : "";
+      wanted.selected = item ? item.id : null;
+      page.keep();
     }});
     return shown.ready.then(() => {
-      if (sought) shown.select(sought, {zoom: true});
-      sought = null;
+      if (wanted.selected !== null) shown.select(wanted.selected, {zoom: true});
     }, (error) => panel.append(drawError(String(error.message ?? error))));
   },
   setTheme(isDark) {
