@@ -142,7 +142,7 @@ def _find_same(table: pd.DataFrame, one: Row) -> tuple[list[Row], str]:
 
 
 def _rank_table(same: Sequence[Row], doubt: str) -> Table:
-    names = ("rank", "time", "waited for last", "transfer", "exposed", "hidden", "busbw", "issue to start", "cause")
+    names = ("rank", "exposed", "cause", "time", "waited for last", "transfer", "hidden", "busbw", "issue to start")
     last = next((row.whole("last_rank") for row in same if row.whole("last_rank") is not None), None)
     began = f"Rank {last} began last." if last is not None else ""
     return Table(
@@ -156,14 +156,14 @@ def _rank_table(same: Sequence[Row], doubt: str) -> Table:
 def _rank_row(row: Row) -> tuple[str, ...]:
     return (
         row.text("rank"),
+        spell_number(row.number("exposed_ns"), format_ns),
+        row.cause_words,
         spell_number(_minus(row.whole("end_ns"), row.whole("start_ns")), format_ns),
         spell_number(row.number("skew_wait_ns"), format_ns),
         spell_number(row.number("transfer_ns"), format_ns),
-        spell_number(row.number("exposed_ns"), format_ns),
         spell_number(row.number("hidden_ns"), format_ns),
         spell_number(row.number("busbw"), format_bandwidth),
         spell_number(_minus(row.whole("start_ns"), row.whole("issue_ns")), format_ns),
-        row.cause_words,
     )
 
 

@@ -97,31 +97,32 @@ def _column(key: str, header: str) -> SortableColumn:
     return SortableColumn(key, header, is_number)
 
 
+# By use: what a narrow page has room for comes first.
 _SINGLE: Final = (
-    _column("rank", "rank"),
-    _column("step", "step"),
+    _column("exposed_ns", "exposed"),
+    _column("cause", "cause"),
     _column("owner", "owner"),
     _column("operation", "collective"),
     _column("purpose", "purpose"),
+    _column("rank", "rank"),
+    _column("step", "step"),
     _column("region", "region"),
+    _column("duration_ns", "time"),
+    _column("hidden_ns", "hidden"),
     _column("size_bytes", "size"),
     _column("busbw", "busbw"),
-    _column("duration_ns", "time"),
-    _column("exposed_ns", "exposed"),
-    _column("hidden_ns", "hidden"),
-    _column("cause", "cause"),
 )
 _GROUPED: Final = (
+    _column("exposed_ns", "exposed, sum"),
+    _column("cause", "mostly"),
     _column("owner", "owner"),
     _column("operation", "collective"),
     _column("purpose", "purpose"),
     _column("count", "count"),
+    _column("duration_ns", "time, sum"),
+    _column("hidden_ns", "hidden, sum"),
     _column("size_bytes", "size of one"),
     _column("busbw", "busbw, median"),
-    _column("duration_ns", "time, sum"),
-    _column("exposed_ns", "exposed, sum"),
-    _column("hidden_ns", "hidden, sum"),
-    _column("cause", "mostly"),
 )
 
 

@@ -234,7 +234,7 @@ def test_a_reload_and_a_link_in_another_browser_show_the_same_collective(
     shown.board.locator(".run-id", has_text=Path(RUN).name).wait_for()
     shown.open("Collectives")
     shown.board.locator("[data-field=cell] select").select_option("fsdp2_tp")
-    shown.board.get_by_label("purpose").select_option("unshard")
+    shown.board.get_by_role("combobox", name="purpose").select_option("unshard")
     shown.board.locator(".sentence", has_text="exposed of").wait_for()
     shown.board.get_by_role("button", name="time", exact=True).click()
     shown.board.locator('th[aria-sort="descending"]', has_text="time").wait_for()
@@ -303,13 +303,71 @@ def test_tabs_and_rows_are_reached_by_keyboard(open_page: "Callable[..., Opened]
     shown.open("Collectives")
     shown.board.get_by_label("Show").select_option("owner")
     shown.board.locator("table.rows th", has_text="count").wait_for()
-    owner = shown.rows("table.rows")[0][0]
+    owner = shown.rows("table.rows")[0][2]
     shown.board.locator("table.rows tbody tr").first.focus()
     shown.page.keyboard.press("Enter")
     shown.board.locator("button.chip").wait_for()
     assert {row[2] for row in shown.rows("table.rows")} == {owner}
     shown.board.get_by_role("button", name="time").click()
     shown.board.locator('th[aria-sort="descending"]', has_text="time").wait_for()
+    assert shown.troubles == []
+
+
+CUT = """main => [...main.querySelectorAll("th")].filter(head => /^(exposed|cause|mostly)/.test(head.textContent))
+    .filter(head => head.getBoundingClientRect().right > head.closest(".scroller").getBoundingClientRect().right + 1)
+    .map(head => head.textContent)"""
+"""Heads of columns of exposed time and causes that lie beyond the edge of what scrolls."""
+
+
+def test_at_no_width_is_a_column_cut_that_says_what_was_exposed_or_why(
+    logdir: Path, add_run: "AddRun", open_page: "Callable[..., Opened]"
+) -> None:
+    add_run(logdir, OTHER)
+    shown = open_page()
+    for width in (1400, 900, 640):
+        shown.page.set_viewport_size({"width": width, "height": 900})
+        for tab in ("Overview", "Overlap", "Collectives", "Compare"):
+            shown.open(tab)
+            if tab == "Collectives":
+                shown.board.locator("table.rows tbody tr").first.click()
+                shown.board.locator(".details th", has_text="cause").wait_for()
+            shown.board.locator("main th").first.wait_for()
+            shown.page.wait_for_timeout(100)  # what watches widths is told after the next frame
+            assert shown.board.locator("main").evaluate(CUT) == [], (width, tab)
+    shown.open("Overview")
+    shown.board.locator("[data-part-of-page=cells] th", has_text="ranks").wait_for()
+    shown.board.locator("[data-part-of-page=cells] th").nth(1).filter(has_text="exposed comm").wait_for()
+    row = shown.rows("[data-part-of-page=cells] table")[0]
+    shown.page.set_viewport_size({"width": 1400, "height": 900})
+    shown.board.locator("[data-part-of-page=cells] th").nth(1).filter(has_text="ranks").wait_for()
+    at = shown.board.locator("[data-part-of-page=cells] th").all_inner_texts().index("exposed comm")
+    assert shown.rows("[data-part-of-page=cells] table")[0][at] == row[1]
+    assert shown.troubles == []
+
+
+def test_a_person_gives_a_column_its_width_and_it_stays_when_the_table_is_sorted(
+    open_page: "Callable[..., Opened]",
+) -> None:
+    shown = open_page()
+    shown.open("Collectives")
+    head = shown.board.locator("table.rows th", has_text="owner")
+    head.wait_for()
+    before = head.evaluate("head => head.offsetWidth")
+    shown.board.get_by_role("separator", name="width of owner").focus()
+    for _ in range(3):
+        shown.page.keyboard.press("ArrowRight")
+    assert abs(head.evaluate("head => head.offsetWidth") - before - 48) <= 1
+    box = shown.board.get_by_role("separator", name="width of owner").bounding_box()
+    assert box is not None
+    shown.page.mouse.move(box["x"] + 4, box["y"] + 4)
+    shown.page.mouse.down()
+    shown.page.mouse.move(box["x"] - 16, box["y"] + 4)
+    shown.page.mouse.up()
+    shown.board.get_by_role("button", name="time").click()
+    shown.board.locator('th[aria-sort="descending"]', has_text="time").wait_for()
+    assert abs(head.evaluate("head => head.offsetWidth") - before - 28) <= 1
+    shown.board.get_by_role("separator", name="width of owner").dblclick()
+    assert abs(head.evaluate("head => head.offsetWidth") - before) <= 2
     assert shown.troubles == []
 
 

@@ -53,6 +53,12 @@ def collectives_of(logdir: Path, cell: str) -> pd.DataFrame:
     return dtbench.load_run(logdir / RUN).collectives.query("cell == @cell").reset_index(drop=True)
 
 
+def words_of(said: dict[str, Any], name: str) -> list[str]:
+    """Return a column of the table of collectives."""
+    at = [column["key"] for column in said["columns"]].index(name)
+    return [row["words"][at] for row in said["rows"]]
+
+
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
@@ -421,7 +427,11 @@ def test_a_collective_names_its_owner_and_every_ranks_times(logdir: Path, open_b
     assert said["parameters"] == ["layers.0.weight", "layers.0.bias"]
     assert {fact["label"]: fact["words"] for fact in said["facts"]}["cause"] == "waited for rank 0"
     assert [rank[0] for rank in said["ranks"]["rows"]] == ["0", "1"]
-    assert said["ranks"]["rows"][int(one["rank"])][1] == format_ns(one["end_ns"] - one["start_ns"])
+    of_rank = dict(
+        zip((column["title"] for column in said["ranks"]["columns"]), said["ranks"]["rows"][one["rank"]], strict=True)
+    )
+    assert of_rank["time"] == format_ns(one["end_ns"] - one["start_ns"])
+    assert (of_rank["exposed"], of_rank["cause"]) == (format_ns(one["exposed_ns"]), "waited for rank 0")
     assert said["ranks"]["notes"] == ["Rank 0 began last."]
     (bar,) = (bar for bar in said["chart"]["bars"] if bar["label"] == f"rank {one['rank']}")
     parts = [part["key"] for part in said["chart"]["parts"]]
@@ -697,7 +707,8 @@ def test_exposed_time_of_collectives_that_is_not_known_is_no_zero_no_cause_and_n
     assert "how much of it was exposed is not known" in alone["sentence"]
     assert grouped["sentence"].removeprefix("4 owners' ") == alone["sentence"].removeprefix("24 ")
     for said in (alone, grouped):
-        assert {tuple(row["words"][-3:-1]) for row in said["rows"]} == {("n/a", "n/a")}
+        for name in ("exposed_ns", "hidden_ns"):
+            assert set(words_of(said, name)) == {"n/a"}
     details = board.ask("collective", **DDP, row=4)
     assert {"label": "cause", "words": "n/a: what of it was exposed is not known", "tone": "plain"} in details["facts"]
     assert (details["chart"], details["advice"]) == (None, "")
@@ -709,7 +720,7 @@ def test_sums_of_which_a_part_is_not_known_are_at_least_the_rest(logdir: Path, o
     forget(RunFolder(logdir / RUN).launch("ddp", 0), "collectives", "exposed_ns", "hidden_ns", *BY_CAUSE, steps=1)
     said = open_board(logdir).ask("collectives", **DDP, grouped="owner")
     assert "at least 175 ms exposed of at least 175 ms (not known of 16 of 24 collectives)" in said["sentence"]
-    assert said["rows"][0]["words"][-3] == "at least 139 ms"
+    assert words_of(said, "exposed_ns")[0] == "at least 139 ms"
 
 
 def test_where_causes_are_no_findings_a_collective_gets_no_advice(logdir: Path, open_board: OpenBoard) -> None:

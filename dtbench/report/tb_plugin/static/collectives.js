@@ -1,5 +1,6 @@
 /* Collectives: the table, filtered, sorted and paged by the server; a click shows one. */
 import {drawChart} from "./chart.js";
+import {makeResizable} from "./columns.js";
 import {drawEmpty, drawError, drawFacts, drawTable, make, makeClickable, makeSelect} from "./dom.js";
 
 const FILTERS = ["purpose", "operation", "region", "cause", "rank", "step"];
@@ -31,7 +32,8 @@ export const collectives = {
       const said = await page.ask("collective", {...choice, row}).catch((error) => ({error: error.message}));
       details.replaceChildren(...(said.error ? [drawError(said.error)] : drawDetails(said.document, page)));
     };
-    const table = drawRows(answer, {change, open});
+    const openInSight = (row) => open(row).then(() => details.scrollIntoView({block: "nearest"}));
+    const table = drawRows(answer, {change, open: openInSight});
     const hadFocus = document.activeElement?.dataset?.keep;
     panel.replaceChildren(drawControls(answer, change), make("div", {class: "with-details"}, table, details));
     if (hadFocus) focusAgain(panel, hadFocus);
@@ -72,7 +74,7 @@ function drawRows(answer, {change, open}) {
     const order = isSorted && answer.descending ? "ascending" : "descending";
     const arrow = isSorted ? (answer.descending ? " ▾" : " ▴") : "";
     return make("th", {scope: "col", class: column.is_number ? "number" : "text", "aria-sort": isSorted ? (answer.descending ? "descending" : "ascending") : "none"},
-      make("button", {type: "button", class: "sort", "data-keep": `sort-${column.key}`, onclick: () => change({sort: column.key, order})}, column.header + arrow));
+      make("button", {type: "button", class: "sort", "data-keep": `sort-${column.key}`, onclick: () => change({sort: column.key, order})}, column.header + arrow), drawGrip(column));
   });
   const rows = answer.rows.map((one) => {
     const cells = one.words.map((words, place) => drawCell(answer.columns[place], words));
@@ -81,7 +83,14 @@ function drawRows(answer, {change, open}) {
     return row;
   });
   const table = make("table", {class: "rows"}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
+  makeResizable(table, wanted.grouped);
   return make("div", {class: "card"}, make("div", {class: "scroller tall"}, table), drawPager(answer, change));
+}
+
+/** What changes the width of a column. */
+function drawGrip(column) {
+  const title = "drag, or ← and →: its width; double click: as wide as its words";
+  return make("span", {class: "grip", role: "separator", "aria-orientation": "vertical", "aria-label": `width of ${column.header}`, tabindex: 0, title});
 }
 
 /** A cell; of a long owner the end is shown, which tells it from others. */

@@ -1,4 +1,5 @@
 /* Elements from values. Every name and sentence becomes a text node, so markup in a name stays text. */
+import {keepInSight} from "./columns.js";
 
 /** Make an element: attributes by name, listeners as `onclick: function`, children as nodes or text. */
 export function make(tag, attributes = {}, ...children) {
@@ -52,10 +53,12 @@ export function drawTable(table, {onRow = null, chosen = null, isShort = false} 
   addRows(0, shown);
   const head = table.columns.map((column) => make("th", {scope: "col", class: column.is_number ? "number" : "text"}, column.title.replaceAll("-\n", "").replaceAll("\n", " ")));
   const scroller = make("div", {class: "scroller"}, make("table", {}, make("thead", {}, make("tr", {}, ...head)), body));
+  const arrange = keepInSight(scroller);
   const figure = make("section", {class: "table"}, table.title ? make("h4", {}, table.title) : null, scroller);
   if (shown < table.rows.length) {
     const more = make("button", {type: "button", class: "link", onclick: () => {
       addRows(shown, table.rows.length);
+      arrange();
       more.remove();
     }}, `show all ${table.rows.length} rows`);
     figure.append(more);
