@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dtbench.report.notebook.compared import Compared, ComparisonReport
     from dtbench.report.notebook.loaded import RunReport
     from dtbench.report.notebook.trace_report import TraceReport
+    from dtbench.traces.job.chosen_steps import Steps
     from dtbench.worker.user_loop.loop import StepContext
 
 __all__ = [
@@ -151,6 +152,7 @@ def read_trace(
     *,
     workers: int | None = None,
     patterns: str | PathLike[str] | None = None,
+    steps: "Steps" = None,
 ) -> "TraceReport":
     """Account for anyone's Kineto traces: a file, a folder or archive of ranks, or several; ``print`` the answer. ::
 
@@ -168,20 +170,23 @@ def read_trace(
         workers: traces to read at once, each in a process; left out: as cores and memory allow.
         patterns: a YAML file of your own kernels, asked before dtbench's table:
             ``- {pattern: my_all_gather, kind: comm, operation: all_gather}``.
+        steps: a window: one step's number, or (first, last); the others are in no number of a step, and counted.
 
     Raises:
-        TraceError: there is no trace, or none can be read.
+        TraceError: there is no trace, none can be read, or none has such a step.
         PatternsError: the file of patterns is wrong.
     """
     from pathlib import Path
 
     from dtbench.report.notebook.trace_report import TraceReport
+    from dtbench.traces.job.chosen_steps import find_range
     from dtbench.traces.job.foreign import analyze_traces
     from dtbench.traces.kinds.pattern_file import load_patterns
 
     paths = [path] if isinstance(path, str | PathLike) else path
     own = () if patterns is None else load_patterns(Path(patterns))
-    return TraceReport(analyze_traces([Path(one) for one in paths], workers=workers, patterns=own))
+    chosen = find_range(steps)
+    return TraceReport(analyze_traces([Path(one) for one in paths], workers=workers, patterns=own, steps=chosen))
 
 
 def load_run(path: str | PathLike[str]) -> "RunReport":

@@ -1,7 +1,8 @@
 """``dtbench analyze``: make a run's tables again, or account for anyone's traces."""
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -37,6 +38,13 @@ def analyze(
             "asked before dtbench's table. For traces, not for runs.",
         ),
     ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST-LAST",
+            help="Count these steps alone, by the numbers that the trace gives them: `3-5`, or `3`. For traces.",
+        ),
+    ] = None,
     full: InFull = False,
     html: HtmlFile = None,
 ) -> None:
@@ -47,6 +55,7 @@ def analyze(
     In JSON times are nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
     refuse_page_place(html)
+    window = None if steps is None else _parse_steps(steps)
     from dtbench.store.find_run import find_run
     from dtbench.traces.garbage import without_collection
     from dtbench.traces.job.foreign import are_traces
@@ -55,14 +64,15 @@ def analyze(
     if all(are_traces(Path(target)) for target in named):
         with without_collection():  # imports, too, make many objects and little garbage
             paths = [Path(target) for target in named]
-            traces = _read_traces(paths, workers=workers, patterns=patterns)
+            traces = _read_traces(paths, workers=workers, patterns=patterns, steps=window)
             write_page(html, lambda: _make_traces_document(traces, paths))
             print_traces_as_json(traces) if as_json else print_traces(traces, full=full)
         return
     if len(named) > 1:
         raise typer.BadParameter(_refuse_several([target for target in named if not are_traces(Path(target))]))
-    if patterns is not None:
-        raise typer.BadParameter("--patterns is for traces; give the run's traces folders in place of the run")
+    for option, value in (("--patterns", patterns), ("--steps", steps)):
+        if value is not None:
+            raise typer.BadParameter(f"{option} is for traces; give the run's traces folders in place of the run")
     run = find_run(None if named == ["latest"] else named[0], results, print_aside)
     from dtbench.report.event_files.publish import publish
     from dtbench.runs.reading.run_data import read_run_data
@@ -91,10 +101,31 @@ def _refuse_several(others: list[str]) -> str:
     return f"give one run, or only traces: {', '.join(others)} {'is' if len(others) == 1 else 'are'} none"
 
 
-def _read_traces(paths: list[Path], *, workers: int | None, patterns: Path | None) -> "TraceSet":
+_STEPS: Final = re.compile(r"(?P<first>\d{1,18})(?:-(?P<last>\d{1,18}))?")
+
+
+def _parse_steps(text: str) -> tuple[int, int]:
+    """Read first and last step of a window.
+
+    Raises:
+        BadParameter: the text is none.
+    """
+    match = _STEPS.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(f"`{text}` are no steps; say `3-5`, or `3` for one", param_hint="--steps")
+    first, last = int(match["first"]), int(match["last"] or match["first"])
+    if first > last:
+        raise typer.BadParameter(f"the last step comes before the first; say `{last}-{first}`", param_hint="--steps")
+    return first, last
+
+
+def _read_traces(
+    paths: list[Path], *, workers: int | None, patterns: Path | None, steps: tuple[int, int] | None
+) -> "TraceSet":
+    from dtbench.traces.job.chosen_steps import find_range
     from dtbench.traces.job.foreign import analyze_traces
 
-    return analyze_traces(paths, workers=workers, patterns=_load_patterns(patterns))
+    return analyze_traces(paths, workers=workers, patterns=_load_patterns(patterns), steps=find_range(steps))
 
 
 def _make_traces_document(traces: "TraceSet", paths: list[Path]) -> str:

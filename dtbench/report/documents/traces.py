@@ -226,6 +226,12 @@ _RANK: Final = Shape[tuple[TraceAnalysis, Unread]](
         Key("whole", _WHOLE, "the whole trace", lambda pair: _find_whole(pair[0])),
         Key("steps", Many(_STEP), "each profiled step", lambda pair: _find_steps(pair[0])),
         Key(
+            "steps_left_out",
+            COUNT,
+            "steps outside the window of `--steps`, which are in no number of steps; 0: there is none",
+            lambda pair: 0 if pair[0].left is None else pair[0].left.steps,
+        ),
+        Key(
             "overlap_tax",
             OrNan(_TAX),
             "how much slower kernels ran while communication ran; NaN: nobody can tell",

@@ -30,7 +30,8 @@ from dtbench.traces.rows.tables import TABLES
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dtbench.report.timeline.open import Ranks, Steps, Timeline
+    from dtbench.report.timeline.open import Ranks, Timeline
+    from dtbench.traces.job.chosen_steps import Steps
 
 RESULTS: Final = Path("results")
 """Where runs are when only a scenario is named."""

@@ -21,7 +21,8 @@ from dtbench.traces.rows.tables import COMM_WAITS, GAPS, GROUPS, LANES, OVERLAP,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dtbench.report.timeline.open import Ranks, Steps, Timeline
+    from dtbench.report.timeline.open import Ranks, Timeline
+    from dtbench.traces.job.chosen_steps import Steps
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,7 +161,8 @@ def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":
         TraceError: a trace is gone, or there is no such step.
     """
     from dtbench.report.plots.names import Limits, plot_timeline
-    from dtbench.traces.spans import EXPOSED, SPANS, STAGE_WORK, StepRange, collect_spans
+    from dtbench.traces.job.chosen_steps import StepRange
+    from dtbench.traces.spans import EXPOSED, SPANS, STAGE_WORK, collect_spans
 
     shown = _typical_step(OVERLAP.tabulate(traces.analyses)) if step is None else step
     spans = collect_spans(traces, StepRange(shown, shown))

@@ -86,7 +86,7 @@ def time_table(traces: TraceSet) -> Table:
         rows = [
             (str(one.rank), name, *_spell(overlap))
             for one in shown
-            for name, overlap in _windows(one, with_whole=len(shown) == 1)
+            for name, overlap in _windows(one, with_whole=len(shown) == 1 and one.left is None)
         ]
         columns = ("rank", "step")
     else:

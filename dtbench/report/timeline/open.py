@@ -13,16 +13,14 @@ from dtbench.report.words.visible import spell_controls
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_run
 from dtbench.store.write import write_text
+from dtbench.traces.job.chosen_steps import Steps, find_range
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.launch_tables import read_launch_traces
-from dtbench.traces.spans import StepRange, collect_spans
+from dtbench.traces.spans import collect_spans
 from dtbench.traces.spans.collect import MOST_SPANS
 
 HOST_PART: Final = 2
 """Into which part of the spans of devices those of hosts have to fit."""
-
-Steps: TypeAlias = int | tuple[int, int] | None
-"""Which steps: one by its number, first and last of several, or None: as many as fit."""
 
 Ranks: TypeAlias = int | Collection[int] | None
 """Which ranks: one, several (``[0, 4]``, ``range(8)``), or None: all that have traces."""
@@ -75,7 +73,7 @@ def make_timeline(
     most_host_spans = most_spans // HOST_PART
     spans = collect_spans(
         traces,
-        _range_of(steps),
+        find_range(steps),
         ranks=[ranks] if isinstance(ranks, int) else ranks,
         most_spans=most_spans,
         most_host_spans=most_host_spans,
@@ -137,13 +135,3 @@ def open_run_timeline(
 
 def _name(cell: str | None, launch: int | None) -> str:
     return " ".join([*([] if launch is None else [str(launch)]), *([] if cell is None else [f"of cell {cell}"])])
-
-
-def _range_of(steps: Steps) -> StepRange | None:
-    match steps:
-        case None:
-            return None
-        case int():
-            return StepRange(steps, steps)
-        case first, last:
-            return StepRange(first, last)

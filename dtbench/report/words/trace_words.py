@@ -24,6 +24,7 @@ from dtbench.runs.representative import doubt_steps, read_steps_of_traces
 from dtbench.traces.account.gaps import GapTime
 from dtbench.traces.account.waits import find_device_waits, measure_beside
 from dtbench.traces.causes.exposed_owners import ExposedOwner
+from dtbench.traces.job.chosen_steps import say_chosen
 from dtbench.traces.job.means import MeanPurpose, MeanTime, average, average_purposes
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.job.unlike_profilers import describe_late_profilers
@@ -349,7 +350,7 @@ def _basis_words(traces: TraceSet, mean: MeanTime) -> str:
     left_out += f", without {count_things(set_steps, 'step')} in which a clock may have been set" if set_steps else ""
     lacking = sorted(set(ranks) - set(mean.ranks))
     absent = f", none of {name_ranks(lacking)}" if lacking else ""
-    return f"{who}{size}; {what}{absent}{left_out}{spread}"
+    return f"{who}{size}; {what}{absent}{say_chosen(traces.analyses)}{left_out}{spread}"
 
 
 def _is_known(one: TraceAnalysis, number: int) -> bool:

@@ -9,6 +9,7 @@ from dtbench.traces.causes.exposed_owners import ExplainedRank, ExposedOwner, ra
 from dtbench.traces.causes.lag import withhold_lag
 from dtbench.traces.causes.split import CausePart, CauseSplit, leave_unknown, split_exposed
 from dtbench.traces.causes.unwaited import withhold_unwaited
+from dtbench.traces.job.chosen_steps import StepRange, choose_steps
 from dtbench.traces.job.lacking_ends import doubt_steps_lacking, find_lacking_ends
 from dtbench.traces.job.set_clocks import leave_out_cut, leave_out_settings
 from dtbench.traces.job.step_shifts import find_step_shifts, note_step_shifts, renumber_steps
@@ -40,12 +41,18 @@ class Explained:
     late_ranks: tuple[LateRank, ...] = ()
 
 
-def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) -> Explained:
+def explain(
+    analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None, steps: StepRange | None = None
+) -> Explained:
     """Match collectives over ranks and split every rank's exposed time into causes.
 
     Args:
         analyses: one per rank of one job; where ranks are missing, what needs them is unknown.
         mistaken: ranks that are known not to fit the others; None: none is.
+        steps: which steps count; None: all.
+
+    Raises:
+        TraceError: there is no such step.
     """
     over_ranks = compare_fitting_ranks([one.timeline for one in analyses], mistaken)
     shifts = find_step_shifts(over_ranks.matches, [one.timeline for one in analyses])
@@ -64,6 +71,10 @@ def explain(analyses: Sequence[TraceAnalysis], mistaken: Misfits | None = None) 
     if over_ranks.is_one_job:
         lacking = find_lacking_ends([one.timeline for one in analyses])
         analyses = [doubt_steps_lacking(one, lacking[one.rank]) if one.rank in lacking else one for one in analyses]
+    if steps is not None:
+        analyses = choose_steps(analyses, steps)
+        inside = compare_fitting_ranks([one.timeline for one in analyses], mistaken).waiting
+        over_ranks = replace(over_ranks, waiting=replace(inside, outside=over_ranks.waiting.outside))
     set_in = over_ranks.clocks.astray.set_in
     analyses = [leave_out_settings(one, set_in.get(one.rank)) for one in leave_out_cut(analyses)]
     job_size = max((one.timeline.told_size or 0 for one in analyses), default=0) or None

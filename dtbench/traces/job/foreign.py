@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dtbench.base.errors import TraceError
 from dtbench.store.find_run import holds_runs, is_run
+from dtbench.traces.job.chosen_steps import StepRange
 from dtbench.traces.job.many import analyze_files
 from dtbench.traces.job.trace_set import TraceSet, gather_ranks
 from dtbench.traces.notes.note import Note
@@ -27,7 +28,11 @@ def are_traces(path: Path) -> bool:
 
 
 def analyze_traces(
-    paths: Iterable[Path], *, workers: int | None = None, patterns: Sequence["KernelPattern"] = ()
+    paths: Iterable[Path],
+    *,
+    workers: int | None = None,
+    patterns: Sequence["KernelPattern"] = (),
+    steps: StepRange | None = None,
 ) -> TraceSet:
     """Analyse traces of one job; one that cannot be read costs a note, not the answer.
 
@@ -35,28 +40,36 @@ def analyze_traces(
         paths: traces, folders or archives of them.
         workers: processes to use at most; None: as ``analyze_files`` decides.
         patterns: a user's own kernels, asked before the table of kernels.
+        steps: which steps count; None: all.
 
     Raises:
-        TraceError: there is none, or none can be read.
+        TraceError: there is none, none can be read, or there is no such step.
     """
     found = [find_traces(path) for path in paths]
     sources = dict.fromkeys(source for one in found for source in one.sources)
     if not sources:
         raise TraceError("no trace was given: there are none to analyse")
     files = [TraceFile(source, patterns=tuple(patterns)) for source in sources]
-    return analyze_job(files, workers=workers, notes=[note for one in found for note in one.notes])
+    return analyze_job(files, workers=workers, notes=[note for one in found for note in one.notes], steps=steps)
 
 
-def analyze_job(files: Sequence[TraceFile], *, workers: int | None = None, notes: Sequence[Note] = ()) -> TraceSet:
+def analyze_job(
+    files: Sequence[TraceFile],
+    *,
+    workers: int | None = None,
+    notes: Sequence[Note] = (),
+    steps: StepRange | None = None,
+) -> TraceSet:
     """Analyse the traces of one job that were found already.
 
     Args:
         files: at least one.
         workers: processes to use at most; None: as ``analyze_files`` decides.
         notes: what finding them left out; they come first.
+        steps: which steps count; None: all.
 
     Raises:
-        TraceError: none can be read.
+        TraceError: none can be read, or there is no such step.
         Exception: of a single trace, whatever a fault of dtbench raised on it.
     """
     answers = analyze_files(files, workers=workers)
@@ -66,7 +79,7 @@ def analyze_job(files: Sequence[TraceFile], *, workers: int | None = None, notes
     reasons = [answer.reason for answer in unusable]
     if len(reasons) == len(answers):
         raise TraceError(_refuse(reasons))
-    return gather_ranks(answers, notes=notes)
+    return gather_ranks(answers, notes=notes, steps=steps)
 
 
 def _refuse(reasons: Sequence[str]) -> str:

@@ -182,7 +182,8 @@ def _count_lost(one: TraceAnalysis) -> int:
 
 def _count_outside(analyses: Sequence[TraceAnalysis]) -> int:
     """Count the collectives that were not seen to run and that no step issued."""
-    return sum(one.unseen - sum(step.lost for step in one.steps) for one in analyses)
+    of_steps = sum(step.lost for one in analyses for step in one.steps)
+    return sum(one.unseen - (one.left.lost if one.left else 0) for one in analyses) - of_steps
 
 
 def _is_told(row: PurposeTime) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 
 from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.traces.causes.exposed_owners import ExposedOwner
+from dtbench.traces.job.chosen_steps import StepRange, note_chosen
 from dtbench.traces.job.explain import explain
 from dtbench.traces.job.shared_owners import find_shared_owners
 from dtbench.traces.job.step_rounds import find_part_rounds
@@ -106,12 +107,20 @@ class TraceSet:
         return tuple(sorted(found, key=lambda name: -name.time_ns))
 
 
-def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[Note] = ()) -> TraceSet:
+def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[Note] = (), steps: StepRange | None = None) -> TraceSet:
     """Put the answers of one job's traces together.
 
     A rank is what somebody told, else what the trace says, else what the file's name says, else its place. A rank that
     comes twice keeps its last trace. What is left out or guessed is in the notes; where no trace can be used, there are
     no analyses.
+
+    Args:
+        answers: of the traces.
+        notes: what finding them left out; they come first.
+        steps: which steps count; None: all.
+
+    Raises:
+        TraceError: there is no such step.
     """
     usable = [answer for answer in answers if isinstance(answer, Analyzed)]
     numbered, number_notes = _number(usable)
@@ -120,7 +129,8 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[Note] = ()) -> Tr
     told = {rank: one.said_rank for rank, one in kept.items() if one.file.rank is not None}
     misnumbered = [rank for rank, said in told.items() if said not in (None, rank)]
     numbered_analyses = [_with_rank(one.analysis, rank) for rank, one in kept.items()]
-    explained = explain(numbered_analyses, find_mistaken([one.timeline for one in numbered_analyses], misnumbered))
+    mistaken = find_mistaken([one.timeline for one in numbered_analyses], misnumbered)
+    explained = explain(numbered_analyses, mistaken, steps)
     analyses = explained.analyses
     return TraceSet(
         analyses=analyses,
@@ -133,6 +143,7 @@ def gather_ranks(answers: Sequence[Answer], *, notes: Sequence[Note] = ()) -> Tr
         notes=join_ranks(
             (
                 *notes,
+                *(note for one in analyses for note in note_chosen(one)),
                 *(LeftOut(one.file.rank, one.reason) for one in answers if isinstance(one, Unusable)),
                 *(CutShort(one.file.label) for one in kept.values() if one.unread.is_truncated),
                 *number_notes,
@@ -239,7 +250,7 @@ def _find_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterator[OfRanks]:
     if not one.steps and not any_steps:  # else what compares ranks says which lack them
         yield NoSteps(ranks)
         return
-    yield from (*_find_outside(one), *_find_empty(one))
+    yield from (*(_find_outside(one) if one.left is None else ()), *_find_empty(one))
     if (rounds := find_part_rounds(one)) is not None:
         yield rounds
 

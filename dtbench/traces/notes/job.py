@@ -10,6 +10,7 @@ from dtbench.base.units import (
     list_numbers,
     list_runs,
     name_ranks,
+    name_steps,
 )
 from dtbench.base.vocabulary import Purpose
 from dtbench.scenario.mistakes import join_words
@@ -19,6 +20,24 @@ from dtbench.traces.notes.note import Note, OfRanks
 _MOST_GROUPS: Final = 8
 _MOST_WORDS: Final = 5
 _LONGEST: Final = 60
+
+
+@dataclass(frozen=True)
+class StepsChosen(OfRanks):
+    """A window leaves steps out of all numbers of steps.
+
+    Attributes:
+        steps: rising, numbers of those that are counted.
+        of_steps: how many steps there are.
+    """
+
+    steps: tuple[int, ...]
+    of_steps: int
+
+    def _words(self) -> str:
+        kept = f"{name_steps(self.steps)} alone {is_or_are(len(self.steps))}" if self.steps else "no step is"
+        counted = f"{len(self.steps)} of {count_things(self.of_steps, 'step')}"
+        return f"{kept} counted, {counted}; whole traces are of all of them"
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,21 @@ class StepAccount:
 
 
 @dataclass(frozen=True)
+class LeftSteps:
+    """Steps that nobody asked for, see ``job/chosen_steps.py``.
+
+    Attributes:
+        steps: how many.
+        lost: collectives that they issued and that were not seen to run.
+        collectives: places among the collectives of those that they issued.
+    """
+
+    steps: int
+    lost: int
+    collectives: frozenset[int]
+
+
+@dataclass(frozen=True)
 class TraceAnalysis:
     """What one trace says.
 
@@ -111,6 +126,7 @@ class TraceAnalysis:
         purpose_sources: from which purposes are accounted for anew.
         untold: collectives of which it is not known what they were for, with what they may be for.
         lacking: sends and receives of which other ranks' traces hold the other ends, and it holds nothing.
+        left: its steps outside the window that was asked for, which are in ``steps`` no more; None: none was.
     """
 
     path: str
@@ -141,6 +157,7 @@ class TraceAnalysis:
     machine: Mapping[str, str] = field(default_factory=dict)
     untold: Untold = field(default_factory=dict)
     lacking: int = 0
+    left: LeftSteps | None = None
 
     @property
     def rank(self) -> int:

@@ -72,6 +72,8 @@ def _find_collectives(analyses: Iterable["TraceAnalysis"]) -> Iterator[tuple[Pla
         skews = one.skews or (CollectiveSkew(),) * len(one.collectives)
         splits = one.splits or (CauseSplit(()),) * len(one.collectives)
         for index, collective in enumerate(one.collectives):
+            if one.left is not None and index in one.left.collectives:
+                continue
             of = one.step_of[index]
             is_lost = one.lost.recorded is not None if of is None else one.steps[of].step in one.lost.steps
             exposed_ns = one.timeline.exposed_of(index)

@@ -1,6 +1,6 @@
 """Every span of a job that has a kind, rank by rank on one clock: what a picture of its traces shows."""
 
-from dtbench.traces.spans.collect import JobSpans, RankSpans, StepRange, collect_spans
+from dtbench.traces.spans.collect import JobSpans, RankSpans, collect_spans
 from dtbench.traces.spans.span_rows import EXPOSED, SPANS, STAGE_WORK
 
 __all__ = [
@@ -9,6 +9,5 @@ __all__ = [
     "STAGE_WORK",
     "JobSpans",
     "RankSpans",
-    "StepRange",
     "collect_spans",
 ]

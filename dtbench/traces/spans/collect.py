@@ -16,6 +16,7 @@ from dtbench.base.errors import TraceError
 from dtbench.base.units import name_ranges, name_ranks
 from dtbench.traces.garbage import without_collection
 from dtbench.traces.host.nesting import find_nesting
+from dtbench.traces.job.chosen_steps import StepRange, refuse_absent
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.note import Note, join_ranks
 from dtbench.traces.notes.spans import (
@@ -39,17 +40,6 @@ from dtbench.traces.time.intervals import Bools, Intervals, Ints, clip, intersec
 
 MOST_SPANS: Final = 200_000
 """Spans of one picture; a document of them is some ten megabytes."""
-
-
-@dataclass(frozen=True)
-class StepRange:
-    """Steps by their numbers, both ends included."""
-
-    first: int
-    last: int
-
-    def __contains__(self, step: int) -> bool:
-        return self.first <= step <= self.last
 
 
 @dataclass(frozen=True)
@@ -202,9 +192,8 @@ def collect_spans(
     chosen = _choose_ranks(traces, ranks)
     every = sorted({number for one, _ in chosen for number in one.timeline.step_numbers})
     wanted = [number for number in every if steps is None or number in steps]
-    if steps is not None and not wanted:
-        there = f"they have {name_ranges(every)}" if every else "they have no steps at all"
-        raise TraceError(f"the traces have no step {name_ranges(sorted({steps.first, steps.last}))}: {there}")
+    if steps is not None:
+        refuse_absent(steps, every)
     has_hosts = most_host_spans > 0
     found = [_read_rank(one, file, has_hosts) for one, file in chosen]
     shown = wanted if steps is not None else _choose_steps(found, wanted, most_spans)

@@ -10,10 +10,11 @@ import pytest
 
 from dtbench.report.timeline import make_timeline
 from dtbench.traces.device.clock import DeviceClock
+from dtbench.traces.job.chosen_steps import StepRange
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.note import say_notes
-from dtbench.traces.spans import JobSpans, StepRange, collect_spans
+from dtbench.traces.spans import JobSpans, collect_spans
 from dtbench.traces.spans.host import HostSpans
 from dtbench.traces.spans.span_rows import arrange_lanes
 

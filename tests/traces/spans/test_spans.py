@@ -9,13 +9,14 @@ import pytest
 
 from dtbench.base.errors import TraceError
 from dtbench.base.vocabulary import Kind
+from dtbench.traces.job.chosen_steps import StepRange
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.note import say_notes
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.ranks.over_ranks import OverRanks
-from dtbench.traces.spans import EXPOSED, SPANS, JobSpans, StepRange, collect_spans
+from dtbench.traces.spans import EXPOSED, SPANS, JobSpans, collect_spans
 from dtbench.traces.spans.place import place_ranks
 from dtbench.traces.spans.span_rows import arrange_lanes
 from dtbench.traces.spans.work import KINDS
