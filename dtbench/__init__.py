@@ -153,6 +153,7 @@ def read_trace(
     workers: int | None = None,
     patterns: str | PathLike[str] | None = None,
     steps: "Steps" = None,
+    step_range: str = "",
 ) -> "TraceReport":
     """Account for anyone's Kineto traces: a file, a folder or archive of ranks, or several; ``print`` the answer. ::
 
@@ -171,9 +172,11 @@ def read_trace(
         patterns: a YAML file of your own kernels, asked before dtbench's table:
             ``- {pattern: my_all_gather, kind: comm, operation: all_gather}``.
         steps: a window: one step's number, or (first, last); the others are in no number of a step, and counted.
+        step_range: name of the ranges that are the steps, ``"my_step"`` of ``record_function("my_step")``; left out: as
+            the profiler marks them (``ProfilerStep#12``).
 
     Raises:
-        TraceError: there is no trace, none can be read, or none has such a step.
+        TraceError: there is no trace, none can be read, none has such a step or range, or ranks have unlike many.
         PatternsError: the file of patterns is wrong.
     """
     from pathlib import Path
@@ -185,8 +188,10 @@ def read_trace(
 
     paths = [path] if isinstance(path, str | PathLike) else path
     own = () if patterns is None else load_patterns(Path(patterns))
-    chosen = find_range(steps)
-    return TraceReport(analyze_traces([Path(one) for one in paths], workers=workers, patterns=own, steps=chosen))
+    traces = analyze_traces(
+        [Path(one) for one in paths], workers=workers, patterns=own, steps=find_range(steps), step_range=step_range
+    )
+    return TraceReport(traces)
 
 
 def load_run(path: str | PathLike[str]) -> "RunReport":

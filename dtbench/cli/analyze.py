@@ -45,6 +45,15 @@ def analyze(
             help="Count these steps alone, by the numbers that the trace gives them: `3-5`, or `3`. For traces.",
         ),
     ] = None,
+    step_range: Annotated[
+        str | None,
+        typer.Option(
+            "--range",
+            metavar="NAME",
+            help="Take the ranges of this name as steps, in place of the profiler's marks: "
+            '`my_step` of `record_function("my_step")`, or of `my_step 7`. For traces.',
+        ),
+    ] = None,
     full: InFull = False,
     html: HtmlFile = None,
 ) -> None:
@@ -64,13 +73,13 @@ def analyze(
     if all(are_traces(Path(target)) for target in named):
         with without_collection():  # imports, too, make many objects and little garbage
             paths = [Path(target) for target in named]
-            traces = _read_traces(paths, workers=workers, patterns=patterns, steps=window)
+            traces = _read_traces(paths, workers=workers, patterns=patterns, steps=window, step_range=step_range)
             write_page(html, lambda: _make_traces_document(traces, paths))
             print_traces_as_json(traces) if as_json else print_traces(traces, full=full)
         return
     if len(named) > 1:
         raise typer.BadParameter(_refuse_several([target for target in named if not are_traces(Path(target))]))
-    for option, value in (("--patterns", patterns), ("--steps", steps)):
+    for option, value in (("--patterns", patterns), ("--steps", steps), ("--range", step_range)):
         if value is not None:
             raise typer.BadParameter(f"{option} is for traces; give the run's traces folders in place of the run")
     run = find_run(None if named == ["latest"] else named[0], results, print_aside)
@@ -120,12 +129,23 @@ def _parse_steps(text: str) -> tuple[int, int]:
 
 
 def _read_traces(
-    paths: list[Path], *, workers: int | None, patterns: Path | None, steps: tuple[int, int] | None
+    paths: list[Path],
+    *,
+    workers: int | None,
+    patterns: Path | None,
+    steps: tuple[int, int] | None,
+    step_range: str | None,
 ) -> "TraceSet":
     from dtbench.traces.job.chosen_steps import find_range
     from dtbench.traces.job.foreign import analyze_traces
 
-    return analyze_traces(paths, workers=workers, patterns=_load_patterns(patterns), steps=find_range(steps))
+    return analyze_traces(
+        paths,
+        workers=workers,
+        patterns=_load_patterns(patterns),
+        steps=find_range(steps),
+        step_range=step_range or "",
+    )
 
 
 def _make_traces_document(traces: "TraceSet", paths: list[Path]) -> str:

@@ -145,6 +145,7 @@ class Trace:
         base_ns: Unix time of the zero of ``start_ns`` and ``end_ns``; None where the trace does not say.
         machine: what it tells of the software that drives devices, by name (``reader.header.Origin``).
         devices: names of the devices that the process saw, used or not, by id: the first part of their ``lanes``.
+        has_named_steps: its steps are a person's own ranges, see ``host/named_steps.py``; each ends with its range.
     """
 
     path: str
@@ -174,6 +175,7 @@ class Trace:
     base_ns: int | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, str] = field(default_factory=dict)
+    has_named_steps: bool = False
 
     def __len__(self) -> int:
         """Number of events."""

@@ -1,7 +1,7 @@
 """The steps of a trace and their windows: half-open, each running to the next, so that steps tile the trace.
 
-On a CPU dtbench's own steps end where they end: what is done between them (a batch is fetched, a loss is logged) is in
-no MEASURED step either.
+On a CPU dtbench's own steps, and anywhere those that a person names (``named_steps.py``), end where they end: what is
+done between them (a batch is fetched, a loss is logged) is in no MEASURED step either.
 """
 
 import re
@@ -97,7 +97,7 @@ def find_cpu_hosts(trace: Trace, ranges: list[tuple[int, Window]]) -> list[Windo
         trace: the events.
         ranges: as from ``find_host_ranges``.
     """
-    if _is_ours(trace):
+    if _is_ours(trace) or trace.has_named_steps:
         return [window for _, window in ranges]
     filled = _fill_skipped(ranges, np.sort(trace.start_ns[trace.is_one_of((OPERATOR,))]))
     return [host for (number, _), host in zip(filled, _tile(filled), strict=True) if number is not None]
@@ -106,6 +106,20 @@ def find_cpu_hosts(trace: Trace, ranges: list[tuple[int, Window]]) -> list[Windo
 def _is_ours(trace: Trace) -> bool:
     """Tell whether dtbench made the ranges of steps, which end before the next ones begin."""
     return any(name.startswith(REGION_PREFIX) for name in trace.names)
+
+
+def _fill(trace: Trace, ranges: list[tuple[int, Window]], launched_at: Ints) -> list[tuple[int | None, Window]]:
+    """Put ranges without a number where what is launched is of no step."""
+    if _is_ours(trace):
+        return [*ranges]
+    if not trace.has_named_steps:
+        return _fill_skipped(ranges, launched_at)
+    between = [
+        (None, Window(one.end_ns, after.start_ns))
+        for (_, one), (_, after) in pairwise(ranges)
+        if after.start_ns > one.end_ns
+    ]
+    return sorted([*ranges, *between], key=lambda item: item[1].start_ns)
 
 
 def _fill_skipped(ranges: list[tuple[int, Window]], work_ns: Ints) -> list[tuple[int | None, Window]]:
@@ -180,7 +194,7 @@ def device_steps(
     launched_at = nesting.launch_ns(launched)
     order = np.argsort(launched_at, kind="stable")
     launched, launched_at = launched[order], launched_at[order]
-    filled = [*ranges] if _is_ours(trace) else _fill_skipped(ranges, launched_at)
+    filled = _fill(trace, ranges, launched_at)
     starts_ns, is_main = trace.start_ns[launched], trace.lane[launched] == (-1 if main_lane is None else main_lane)
     worked_until_ns = np.maximum.accumulate(np.where(is_main, trace.end_ns[launched], np.iinfo(np.int64).min))
     boundaries: list[int] = []
@@ -191,7 +205,7 @@ def device_steps(
         after = begun_ns[begun_ns >= worked_until_ns[first - 1]] if first else begun_ns
         return int((after if len(after) else begun_ns).min(initial=following))
 
-    if filled and _are_tiled(ranges, launched_at) and not _is_ours(trace):
+    if filled and (trace.has_named_steps or (_are_tiled(ranges, launched_at) and not _is_ours(trace))):
         end_ns = find_first(int(launched_at.searchsorted(filled[-1][1].end_ns)), len(launched_at), end_ns)
     for _, host in reversed(filled):
         first, beyond = np.searchsorted(launched_at, (host.start_ns, host.end_ns)).tolist()

@@ -9,8 +9,9 @@ from dtbench.store.find_run import holds_runs, is_run
 from dtbench.traces.job.chosen_steps import StepRange
 from dtbench.traces.job.many import analyze_files
 from dtbench.traces.job.trace_set import TraceSet, gather_ranks
-from dtbench.traces.notes.note import Note
-from dtbench.traces.rank.file import TraceFile, Unusable
+from dtbench.traces.notes.files import NamedSteps
+from dtbench.traces.notes.note import Note, pick_notes
+from dtbench.traces.rank.file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.traces.reader.find import find_traces, holds_trace_files
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def analyze_traces(
     workers: int | None = None,
     patterns: Sequence["KernelPattern"] = (),
     steps: StepRange | None = None,
+    step_range: str = "",
 ) -> TraceSet:
     """Analyse traces of one job; one that cannot be read costs a note, not the answer.
 
@@ -41,15 +43,16 @@ def analyze_traces(
         workers: processes to use at most; None: as ``analyze_files`` decides.
         patterns: a user's own kernels, asked before the table of kernels.
         steps: which steps count; None: all.
+        step_range: name of the ranges that are the steps; empty: as the profiler marks them.
 
     Raises:
-        TraceError: there is none, none can be read, or there is no such step.
+        TraceError: there is none, none can be read, there is no such step, or ranks do not agree on their ranges.
     """
     found = [find_traces(path) for path in paths]
     sources = dict.fromkeys(source for one in found for source in one.sources)
     if not sources:
         raise TraceError("no trace was given: there are none to analyse")
-    files = [TraceFile(source, patterns=tuple(patterns)) for source in sources]
+    files = [TraceFile(source, patterns=tuple(patterns), step_range=step_range) for source in sources]
     return analyze_job(files, workers=workers, notes=[note for one in found for note in one.notes], steps=steps)
 
 
@@ -79,7 +82,26 @@ def analyze_job(
     reasons = [answer.reason for answer in unusable]
     if len(reasons) == len(answers):
         raise TraceError(_refuse(reasons))
+    _refuse_unlike_ranges(answers)
     return gather_ranks(answers, notes=notes, steps=steps)
+
+
+def _refuse_unlike_ranges(answers: Sequence[Answer]) -> None:
+    """Refuse steps by the names of ranges, without numbers, of which ranks have unlike many: which are one step?
+
+    Raises:
+        TraceError: they have.
+    """
+    usable = [answer for answer in answers if isinstance(answer, Analyzed)]
+    named = [(one.file.label, note) for one in usable for note in pick_notes(one.notes, NamedSteps)]
+    counts = {note.ranges for _, note in named if not note.is_numbered}
+    if len(counts) > 1 or len({note.is_numbered for _, note in named}) > 1:
+        fewest, most = (choose(named, key=lambda pair: pair[1].ranges) for choose in (min, max))
+        raise TraceError(
+            f"ranks do not agree on the ranges named `{most[1].name}`: {most[0]} has {most[1].ranges}, {fewest[0]} "
+            f"{fewest[1].ranges}, so which of them are one step is not known; number them: "
+            f'`record_function(f"{most[1].name} {{step}}")`'
+        )
 
 
 def _refuse(reasons: Sequence[str]) -> str:

@@ -248,7 +248,7 @@ def _find_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterator[OfRanks]:
     if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):
         yield ComputeNotRecorded(ranks, unrecorded)
     if not one.steps and not any_steps:  # else what compares ranks says which lack them
-        yield NoSteps(ranks)
+        yield NoSteps(ranks, *(one.likely_range or ()))
         return
     yield from (*(_find_outside(one) if one.left is None else ()), *_find_empty(one))
     if (rounds := find_part_rounds(one)) is not None:

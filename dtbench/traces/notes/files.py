@@ -218,3 +218,29 @@ class HostCollectives(OfRanks):
 def _name_first(names: Sequence[str]) -> str:
     rest = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+
+
+@dataclass(frozen=True)
+class NamedSteps(OfRanks):
+    """Steps are the ranges of a name that a person gave.
+
+    Attributes:
+        name: theirs, without a number.
+        ranges: how many are steps.
+        is_numbered: each has its number in its name; else they are numbered in their order.
+        inside: ranges of the name that begin in another one, which are no steps.
+        marks: of the profiler's, which are no steps therefore.
+    """
+
+    name: str
+    ranges: int
+    is_numbered: bool
+    inside: int = 0
+    marks: int = 0
+
+    def _words(self) -> str:
+        numbered = "as they are" if self.is_numbered else "from 0 on, in their order"
+        said = f"steps are the {count_things(self.ranges, 'range')} named `{self.name}`, numbered {numbered}"
+        inside = f"; {count_things(self.inside, 'range')} inside others {is_or_are(self.inside)} none"
+        marks = f"; {count_things(self.marks, 'ProfilerStep range')} {is_or_are(self.marks)} none"
+        return f"{said}{inside if self.inside else ''}{marks if self.marks else ''}"

@@ -1,5 +1,6 @@
 """What one rank's trace does not tell, or not surely: kernels and launches that are lost, steps cut, names shared."""
 
+import shlex
 from dataclasses import dataclass
 from typing import Final
 
@@ -300,11 +301,23 @@ class ComputeNotRecorded(OfRanks):
         )
 
 
+@dataclass(frozen=True)
 class NoSteps(OfRanks):
-    """No step is marked in any trace."""
+    """No step is marked in any trace.
+
+    Attributes:
+        likely: name of ranges that may mark steps; empty: there are none.
+        ranges: how many there are.
+    """
+
+    likely: str = ""
+    ranges: int = 0
 
     def _words(self) -> str:
-        return "the trace has no ProfilerStep range; only the whole trace is known"
+        said = "the trace has no ProfilerStep range; only the whole trace is known"
+        if not self.likely:
+            return said
+        return f"{said} (`--range {shlex.quote(self.likely)}` takes the {self.ranges} ranges of that name as steps)"
 
 
 @dataclass(frozen=True)

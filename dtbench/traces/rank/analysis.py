@@ -24,6 +24,7 @@ from dtbench.traces.device.clock import DeviceClock
 from dtbench.traces.device.kinds import PeerCopies
 from dtbench.traces.device.lost_kernels import Lost
 from dtbench.traces.host.correlate import Uncorrelated
+from dtbench.traces.host.named_steps import find_likely_range
 from dtbench.traces.host.steps import TruncatedStep, count_repeated, find_truncated_step
 from dtbench.traces.kinds.categories import DEVICE_CATEGORIES, KERNEL
 from dtbench.traces.kinds.kernels import make_table
@@ -127,6 +128,7 @@ class TraceAnalysis:
         untold: collectives of which it is not known what they were for, with what they may be for.
         lacking: sends and receives of which other ranks' traces hold the other ends, and it holds nothing.
         left: its steps outside the window that was asked for, which are in ``steps`` no more; None: none was.
+        likely_range: of a trace without steps, the name of ranges that may mark them, and how many there are.
     """
 
     path: str
@@ -158,6 +160,7 @@ class TraceAnalysis:
     untold: Untold = field(default_factory=dict)
     lacking: int = 0
     left: LeftSteps | None = None
+    likely_range: tuple[str, int] | None = None
 
     @property
     def rank(self) -> int:
@@ -250,6 +253,7 @@ def analyze_trace(
         marks=find_marks(trace, timeline.collectives),
         host_steps=find_host_work(trace, contents.steps),
         truncated_step=find_truncated_step(contents.steps) if contents.is_device else None,
+        likely_range=None if contents.steps else find_likely_range(trace),
         used_patterns=make_table(patterns).find_used(_name_kernels(trace)) if patterns else frozenset(),
     )
 

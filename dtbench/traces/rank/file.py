@@ -13,6 +13,7 @@ from dtbench.base.errors import TraceError
 from dtbench.base.signals import forget_signals
 from dtbench.base.vocabulary import Axis
 from dtbench.traces.garbage import without_collection
+from dtbench.traces.host.named_steps import mark_steps
 from dtbench.traces.notes.files import OtherParts
 from dtbench.traces.notes.note import OfRanks
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
@@ -37,6 +38,7 @@ class TraceFile:
         facts: what the rank's record knows beside; None: there is no record.
         patterns: a user's own kernels.
         part: which of the file's parts, see ``parts.py``; None: not looked at yet, or all of it.
+        step_range: name of the ranges that are its steps; empty: as the profiler marks them.
     """
 
     source: TraceSource
@@ -45,6 +47,7 @@ class TraceFile:
     facts: RankFacts | None = None
     patterns: tuple["KernelPattern", ...] = ()
     part: int | None = None
+    step_range: str = ""
 
     @property
     def path(self) -> Path:
@@ -113,8 +116,17 @@ def read_parts(file: TraceFile) -> tuple[Part, ...]:
     """Read a file's parts, or the one that is asked for; of a file whose rank is known elsewhere, its own.
 
     Raises:
-        TraceError: it cannot be read.
+        TraceError: it cannot be read, or has no range that its steps are to be.
     """
+    return tuple(_mark_steps(part, file.step_range) if file.step_range else part for part in _read_parts(file))
+
+
+def _mark_steps(part: Part, name: str) -> Part:
+    trace, note = mark_steps(part.trace, name)
+    return replace(part, trace=trace, notes=(*part.notes, note))
+
+
+def _read_parts(file: TraceFile) -> tuple[Part, ...]:
     parts = split_trace(read_trace(file.source))
     if file.part is not None:
         return (parts[file.part],)
