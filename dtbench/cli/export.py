@@ -1,7 +1,7 @@
-"""``dtbench export``: hand a job's traces to other viewers."""
+"""``dtbench export``: hand a job's traces to other viewers, and tables to other programs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from dtbench.report.documents.archive import WrittenArchive
     from dtbench.report.export.perfetto import ArchivedTrace
+    from dtbench.report.notebook.loaded import RunReport
+    from dtbench.report.notebook.table_file import NamedTable
+    from dtbench.report.notebook.trace_report import TraceReport
     from dtbench.store.layout import LaunchFolder
     from dtbench.traces.job.trace_set import TraceSet
     from dtbench.traces.reader.source import TraceSource
@@ -30,7 +33,17 @@ def export(
     perfetto: Annotated[
         Path | None, typer.Option(metavar="OUT.tar", help="Archive to write, for Perfetto version 58 or later.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the archive if there is one.")] = False,
+    table: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Table to write, `owners` for one; a name that is none lists them all."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="CSV or Markdown, as its ending says. Left out: CSV is printed."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
     cell: Annotated[str | None, typer.Option(help="Of a run with several cells, the one to export.")] = None,
     launch: Annotated[
         int | None, typer.Option(min=0, help="Of a cell with several launches, the one to export.")
@@ -42,13 +55,20 @@ def export(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
 ) -> None:
-    """Write one archive with all ranks' traces that Perfetto shows beside each other, their clocks lined up.
+    """Write all ranks' traces as one archive for Perfetto, or any table of a run or of traces as CSV or Markdown.
 
-    Traces stand in it as the profiler wrote them. How far the clocks are apart comes from the ends of collectives, as
-    `dtbench analyze` finds it. In JSON times are nanoseconds.
+    The archive has the traces as the profiler wrote them, beside each other, their clocks lined up by the ends of
+    collectives. A table has nanoseconds and bytes in CSV, each column with its unit in its name, and what is not known
+    is empty; Markdown is as `dtbench report --full` and `dtbench analyze --full` show it.
     """
-    if perfetto is None:
-        raise typer.BadParameter("say what to write: --perfetto OUT.tar")
+    if (perfetto is None) == (table is None):
+        raise typer.BadParameter("say what to write: --perfetto OUT.tar, or --table owners -o owners.csv")
+    if table is not None:
+        refuse_table_place(output, force=force)
+        chosen = _choose_table(_open_report(targets or ["latest"], results, workers, cell), table, cell)
+        _write_table(chosen, output)
+        return
+    assert perfetto is not None
     refuse_place(perfetto, force=force)
     from dtbench.store.find_run import find_run
     from dtbench.traces.job.foreign import are_traces
@@ -83,6 +103,83 @@ def refuse_place(path: Path, *, force: bool) -> None:
         raise typer.BadParameter(f"the archive is a tar file without compression; call it {path.name}.tar, say")
     if path.exists() and not force:
         raise typer.BadParameter(f"{path} is there already; name another file, or replace it with --force")
+
+
+_TABLE_ENDINGS: Final = (".csv", ".md")
+
+
+def refuse_table_place(path: Path | None, *, force: bool) -> None:
+    """Refuse to write where no table can lie, before anything is read.
+
+    Raises:
+        BadParameter: it is no table's name, in a folder that is not there, or a file is there already.
+    """
+    if path is None:
+        return
+    if path.suffix.lower() not in _TABLE_ENDINGS:
+        raise typer.BadParameter(f"{path}: a table ends in .csv or .md", param_hint="--output")
+    if not path.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent} to write {path.name} into; make it first")
+    if path.exists() and not force:
+        raise typer.BadParameter(f"{path} is there already; name another file, or replace it with --force")
+
+
+def _open_report(
+    named: "Sequence[str]", results: Path, workers: int | None, cell: str | None
+) -> "RunReport | TraceReport":
+    """Return what has tables: a run as a notebook loads it, or traces."""
+    import dtbench
+    from dtbench.store.find_run import find_run
+    from dtbench.traces.job.foreign import are_traces
+
+    if all(are_traces(Path(target)) for target in named):
+        refuse_choice(cell, None)
+        return dtbench.read_trace(named, workers=workers)
+    if len(named) > 1:
+        raise typer.BadParameter("give one run, or only traces")
+    return dtbench.load_run(find_run(None if named == ["latest"] else named[0], results, print_aside))
+
+
+def _choose_table(report: "RunReport | TraceReport", name: str, cell: str | None) -> "NamedTable":
+    """Return the table that a person means, of a cell where he names one.
+
+    Raises:
+        BadParameter: there is none of this name, or no such cell.
+    """
+    from dtbench.report.notebook.loaded import RunReport
+    from dtbench.report.notebook.table_file import list_tables
+    from dtbench.scenario.mistakes import find_nearest, join_words
+    from dtbench.scenario.sweeps.sweep import point_to
+
+    tables = list_tables(report)
+    if name not in tables:
+        near = find_nearest(name, tables)
+        meant = f"did you mean `{near}`? " if near else ""
+        every = join_words([*tables], last="and")
+        raise typer.BadParameter(f"there is no table `{name}`; {meant}There are {every}", param_hint="--table")
+    if cell is None:
+        return tables[name]
+    cells = [one.name for one in report.summary.cells] if isinstance(report, RunReport) else []
+    if cell not in cells:
+        raise typer.BadParameter(f"there is no cell `{cell}`; {point_to(cell, cells)}", param_hint="--cell")
+    return tables[name].of_cell(cell)
+
+
+def _write_table(table: "NamedTable", path: Path | None) -> None:
+    """Write a table, or print it; what the report says below it goes beside."""
+    from dtbench.store.write import write_text
+
+    if path is not None and path.suffix.lower() == ".md":
+        write_text(path, table.markdown())
+    elif path is not None:
+        write_text(path, table.csv())
+    else:
+        print(table.csv(), end="")
+    if path is not None:
+        print_aside(f"Wrote {path}")
+    if path is None or path.suffix.lower() != ".md":
+        for note in table.notes:
+            print_aside(f"Note: {note}")
 
 
 def refuse_choice(cell: str | None, launch: int | None) -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
+from dtbench.base.columns import Unit
 from dtbench.base.units import count_things, decimals_for, format_bytes, format_fraction, format_ms, format_ns
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import estimates, stages
@@ -36,6 +37,7 @@ from dtbench.report.page.page import (
     Tiles,
     Tone,
     lines,
+    numbers,
 )
 from dtbench.report.words import sentences
 from dtbench.report.words.canary import canary_words
@@ -177,13 +179,8 @@ def _breakdown(cell: CellSummary) -> Iterator[Block]:
             title,
             (
                 Column("rank"),
-                *(
-                    Column(name, is_number=True)
-                    for name in (
-                        *("step", "compute", "exposed\ncomm", "exposed\ncopy", idle),
-                        *("hidden share\nof comm", "exposed share\nof step"),
-                    )
-                ),
+                *numbers(Unit.NS, "step", "compute", "exposed\ncomm", "exposed\ncopy", idle),
+                *numbers(Unit.FRACTION, "hidden share\nof comm", "exposed share\nof step"),
             ),
             [_rank_row(cell, row, marks) for row in cell.ranks],
             notes=(*bounds, added),
@@ -249,7 +246,8 @@ def _owners(cell: CellSummary) -> Iterator[Block]:
         "Exposed communication by owner and cause, per step and rank; times in ms",
         (
             *(Column(title) for title in ("owner", "collective", "purpose", "cause")),
-            *(Column(title, is_number=True) for title in ("exposed", "share")),
+            *numbers(Unit.NS, "exposed"),
+            *numbers(Unit.FRACTION, "share"),
         ),
         owner_rows(cell),
         notes=(*bound_lines(cell, mark_owners(cell)), *lines(owner_lines(cell), Tone.WARNING), *told),
@@ -270,7 +268,7 @@ def gradient_wait_blocks(cell: CellSummary) -> Iterator[Block]:
     rest = len(rows) - MOST_PARAMETERS
     yield Table(
         "What hooks wait for gradients of the tensor axis, medians per backward",
-        (Column("gradient of"), *(Column(title, is_number=True) for title in titles)),
+        (Column("gradient of"), *numbers(Unit.NS, *titles)),
         [
             (
                 marks.mark(row.parameter, row.part),
@@ -290,15 +288,15 @@ def _purposes(cell: CellSummary) -> Iterator[Block]:
     if not cell.purposes:
         return
     has_plan = sentences.plan_words(cell) is None
-    times = ("comm", "hidden", "exposed", "wait", "hidden\nshare")
     yield Table(
         "Communication by purpose, per step and rank; times in ms",
         (
             Column("purpose"),
             Column("count", is_number=True),
-            Column("size", is_number=True),
+            Column("size", is_number=True, unit=Unit.BYTES),
             *([Column("plan", is_number=True)] if has_plan else []),
-            *(Column(title, is_number=True) for title in times),
+            *numbers(Unit.NS, "comm", "hidden", "exposed", "wait"),
+            *numbers(Unit.FRACTION, "hidden\nshare"),
             Column("overlap\npossible\nhere", is_number=True),
         ),
         [

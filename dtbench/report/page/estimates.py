@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Final
 
+from dtbench.base.columns import Unit
 from dtbench.base.units import NS_PER_MS, decimals_for, format_fraction, format_ms, format_ns
 from dtbench.base.vocabulary import ESTIMATE_PHRASES, Estimate
-from dtbench.report.page.page import Cell, Column, Table, Tone, lines
+from dtbench.report.page.page import Cell, Column, Table, Tone, lines, numbers
 from dtbench.report.words.marks import Marks
 from dtbench.runs.exposure.agreement import ERRORS, LEAST_NS, SHARE, Agreement, known_votes, leans_on_errors
 from dtbench.runs.exposure.unjudged import judge_row
@@ -176,7 +177,7 @@ def estimates_table(exposure: ExposureSummary) -> Table:
         title="Exposed communication estimated several ways, per step; ms ± standard error",
         columns=[
             Column("rank"),
-            *(Column(ESTIMATE_PHRASES[kind], is_number=True) for kind in kinds),
+            *numbers(Unit.NS, *(ESTIMATE_PHRASES[kind] for kind in kinds)),
             Column("agree?"),
         ],
         rows=[

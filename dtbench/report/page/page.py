@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from dtbench.base.columns import Unit
+
 
 class Tone(StrEnum):
     """How words are meant; no renderer marks it by colour alone."""
@@ -65,11 +67,15 @@ class Column:
         title: a line break is where a narrow medium may break it.
         is_number: aligned to the right.
         group: columns of one group may go to a table of their own, below this title, where all find no room.
+        unit: of the numbers behind its cells; None: they have none, or there are none.
+        name: in a file of its own; empty: its title, and its unit.
     """
 
     title: str
     is_number: bool = False
     group: str = ""
+    unit: Unit | None = None
+    name: str = ""
 
     @property
     def plain_title(self) -> str:
@@ -305,6 +311,11 @@ class Page:
     def find(self, key: str) -> Part | None:
         """Return the part of a name; None: the page has none."""
         return next((part for part in self.parts if part.key == key), None)
+
+
+def numbers(unit: Unit | None, *titles: str) -> tuple[Column, ...]:
+    """Return columns of numbers of one unit."""
+    return tuple(Column(title, is_number=True, unit=unit) for title in titles)
 
 
 def words_of(cell: str | Cell) -> str:

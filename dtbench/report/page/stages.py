@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator
 
+from dtbench.base.columns import Unit
 from dtbench.base.units import format_bytes, format_ns, list_numbers
 from dtbench.base.vocabulary import StageOutcome
-from dtbench.report.page.page import Block, Cell, Column, Line, Prose, Table, Tone, lines
+from dtbench.report.page.page import Block, Cell, Column, Line, Prose, Table, Tone, lines, numbers
 from dtbench.report.words.marks import Marks
 from dtbench.runs.stage_summary import StageSummary, StateStepsSummary
 from dtbench.runs.summary import CellSummary
@@ -15,17 +16,10 @@ TITLE = "What became of the training state (medians; collectives: of tensors + o
 
 _COLUMNS = (
     Column("stage of the"),
-    *(
-        Column(title, is_number=True)
-        for title in (
-            "slowest\nrank",
-            "stalled",
-            "tensors\nof a rank",
-            "collec-\ntives",
-            "their\nsize",
-            "host\nmemory",
-        )
-    ),
+    *numbers(Unit.NS, "slowest\nrank", "stalled"),
+    *numbers(Unit.BYTES, "tensors\nof a rank"),
+    *numbers(None, "collec-\ntives"),
+    *numbers(Unit.BYTES, "their\nsize", "host\nmemory"),
     Column("bits are"),
 )
 

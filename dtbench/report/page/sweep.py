@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
+from dtbench.base.columns import Unit
 from dtbench.base.units import NS_PER_MS, decimals_for, format_fraction, format_ms, format_ns
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page import estimates
@@ -60,16 +61,20 @@ class SweepAxis:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One quantity: its header, and what is said of every cell."""
+    """One quantity: its header, what is said of every cell, and the unit of the numbers behind that."""
 
     header: str
     cells: tuple[str | Cell, ...]
     group: str = ""
+    unit: Unit | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
         """What is said, without the numbers behind it."""
         return tuple(map(words_of, self.cells))
+
+
+_INTERVAL: Final = "95 % interval"
 
 
 def find_axes(summary: RunSummary) -> tuple[SweepAxis, ...]:
@@ -97,20 +102,22 @@ def sweep_quantities(summary: RunSummary) -> tuple[Quantity, ...]:
     """Return what the table of a sweep says of each cell, the axes left out; times in ms."""
     spell = _Spelling(mark_cells(summary), decimals_for(cell.step_time.median for cell in summary.cells))
 
-    def make(header: str, say: Callable[[CellSummary], str | Cell], group: str = "") -> Quantity:
-        return Quantity(header, tuple(map(say, summary.cells)), group)
+    def make(
+        header: str, say: Callable[[CellSummary], str | Cell], group: str = "", unit: Unit | None = None
+    ) -> Quantity:
+        return Quantity(header, tuple(map(say, summary.cells)), group, unit)
 
     has_ranks = len({cell.plan.ranks for cell in summary.cells}) > 1
     are_estimated = any(cell.exposure is not None for cell in summary.cells)
     return (
         *([make("ranks", lambda cell: Cell(str(cell.plan.ranks), value=cell.plan.ranks))] if has_ranks else []),
-        make("step time", spell.step),
-        make("95 % interval", lambda cell: _interval_words(cell, spell.decimals)),
-        make("tokens per s", spell.tokens),
-        make("gradient wait", lambda cell: spell.wait(cell, Purpose.GRAD_REDUCE), _OF_COMM),
-        make("unshard wait", lambda cell: spell.wait(cell, Purpose.UNSHARD), _OF_COMM),
-        make("exposed comm", spell.exposed, _OF_COMM),
-        make("hidden share", spell.hidden, _OF_COMM),
+        make("step time", spell.step, unit=Unit.NS),
+        make(_INTERVAL, lambda cell: _interval_words(cell, spell.decimals)),
+        make("tokens per s", spell.tokens, unit=Unit.PER_SECOND),
+        make("gradient wait", lambda cell: spell.wait(cell, Purpose.GRAD_REDUCE), _OF_COMM, Unit.NS),
+        make("unshard wait", lambda cell: spell.wait(cell, Purpose.UNSHARD), _OF_COMM, Unit.NS),
+        make("exposed comm", spell.exposed, _OF_COMM, Unit.NS),
+        make("hidden share", spell.hidden, _OF_COMM, Unit.FRACTION),
         *([make(ESTIMATES, estimates.agreement_word, _OF_COMM)] if are_estimated else []),
         make(CHECK, _check_cell),
     )
@@ -172,7 +179,13 @@ def cells_table(summary: RunSummary) -> Table:
         columns=(
             *(Column(_break(axis.name)) for axis in axes),
             *(
-                Column(_break_header(one.header), is_number=one.header not in OF_WORDS, group=one.group)
+                Column(
+                    _break_header(one.header),
+                    is_number=one.header not in OF_WORDS,
+                    group=one.group,
+                    unit=one.unit,
+                    name="step_time_interval_ms" if one.header == _INTERVAL else "",
+                )
                 for one in quantities
             ),
         ),
@@ -190,7 +203,7 @@ def cells_table(summary: RunSummary) -> Table:
 
 
 def _break_header(header: str) -> str:
-    return "95 %\ninterval" if "%" in header else header.replace(" ", "\n", 1)
+    return "95 %\ninterval" if header == _INTERVAL else header.replace(" ", "\n", 1)
 
 
 def _break(name: str) -> str:

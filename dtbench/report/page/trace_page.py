@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from dtbench.base.columns import Unit
 from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns, name_ranks, three_digits
-from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines, words_of
+from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines, numbers, words_of
 from dtbench.report.words.causes import (
     UNATTRIBUTED,
     describe_cause,
@@ -80,7 +81,7 @@ def time_table(traces: TraceSet) -> Table:
     """Return where the time of each rank went: by step where they are few, else with the spread over steps."""
     shown, notes = choose_ranks(traces)
     idle = "idle" if any(one.timeline.is_device for one in traces.analyses) else "host"  # Python and dispatch
-    parts = ("time", "compute", "exposed\ncomm", "exposed\ncopies", idle, "hidden\nshare", "exposed\nshare")
+    parts = ("time", "compute", "exposed\ncomm", "exposed\ncopies", idle)
     rows: list[Row]
     if sum(len(one.steps) for one in traces.analyses) <= MOST_STEP_ROWS:
         rows = [
@@ -97,7 +98,8 @@ def time_table(traces: TraceSet) -> Table:
         title="Where the time went",
         columns=[
             *(Column(title) for title in columns),
-            *(Column(title, is_number=True) for title in parts),
+            *numbers(Unit.NS, *parts),
+            *numbers(Unit.FRACTION, "hidden\nshare", "exposed\nshare"),
         ],
         rows=rows,
         notes=notes,
@@ -186,13 +188,17 @@ def _bound(words: str, number: str) -> str:
 
 def purpose_table(traces: TraceSet) -> Table:
     """Return what communication was for: means over the steps of all ranks, else over whole traces."""
-    titles = ("count", "bytes", "comm", "hidden", "exposed", "waited")
     mean, purposes = average(traces.analyses), average_purposes(traces.analyses)
     per = "per step" if mean.are_steps else "whole trace"
     marks = Marks.of(part for row in purposes for part in (row.part, row.wait_part))
     return Table(
         title=f"What communication was for, {per}",
-        columns=[Column("purpose"), *(Column(title, is_number=True) for title in titles)],
+        columns=[
+            Column("purpose"),
+            *numbers(Unit.COUNT, "count"),
+            *numbers(Unit.BYTES, "bytes"),
+            *numbers(Unit.NS, "comm", "hidden", "exposed", "waited"),
+        ],
         rows=[
             (
                 str(row.purpose),
@@ -232,7 +238,8 @@ def owner_table(traces: TraceSet) -> Table:
         title=f"Exposed communication by owner and cause, {per}",
         columns=[
             *(Column(title) for title in ("owner", "collective", "purpose", "cause")),
-            *(Column(title, is_number=True) for title in ("exposed", "share")),
+            *numbers(Unit.NS, "exposed"),
+            *numbers(Unit.FRACTION, "share"),
         ],
         rows=[
             (
@@ -297,7 +304,7 @@ def gap_table(traces: TraceSet) -> Table:
     least = "at least: of some time the trace does not say when the next work was launched, or what it waited for"
     return Table(
         title=f"Why the main compute stream stalled, {'per step' if are_steps else 'whole trace'}",
-        columns=[Column("rank"), Column("stream"), *(Column(title, is_number=True) for title in titles)],
+        columns=[Column("rank"), Column("stream"), *numbers(Unit.NS, *titles)],
         rows=rows,
         notes=(
             "in a sync: the part of waiting for the host in which it sat in a synchronising call",
@@ -341,13 +348,15 @@ def _spell_last(one: RankWaiting) -> str | Cell:
 def waiting_table(traces: TraceSet) -> Table:
     """Return who waits for whom, over all collectives that could be compared over ranks."""
     waiting = traces.over_ranks.waiting
-    titles = ("collectives", "was last", "waited", "of its comm", "others waited")
     shown = sorted(waiting.ranks, key=lambda one: -(one.caused_wait_ns or 0))[:MOST_RANKS]
     return Table(
         title=f"Waiting for the last rank, {'whole traces' if waiting.outside is None else 'all steps together'}",
         columns=[
             Column("rank"),
-            *(Column(title, is_number=True) for title in titles),
+            *numbers(Unit.COUNT, "collectives", "was last"),
+            *numbers(Unit.NS, "waited"),
+            *numbers(Unit.FRACTION, "of its comm"),
+            *numbers(Unit.NS, "others waited"),
         ],
         rows=[
             (
@@ -368,7 +377,6 @@ def waiting_table(traces: TraceSet) -> Table:
 def tax_table(traces: TraceSet) -> Table:
     """Return how much slower the same kernels ran under communication."""
     found = [(one.rank, one.accounts.overlap_tax) for one in choose_ranks(traces)[0]]
-    titles = ("under / alone", "costs", "kernels", "runs compared", "runs slower")
     shown = [(rank, tax) for rank, tax in found if tax is not None and (tax.kernels or tax.regionless_count)]
     untold = [rank for rank, _ in found if rank not in {rank for rank, _ in shown}]
     unlike = sum(tax.unlike_count for _, tax in found if tax is not None)
@@ -376,7 +384,13 @@ def tax_table(traces: TraceSet) -> Table:
     nowhere = "not compared, since it is not known in which region of the step they ran"
     return Table(
         title="Overlap tax: the same kernels under communication and alone, whole trace",
-        columns=[Column("rank"), *(Column(title, is_number=True) for title in titles)],
+        columns=[
+            Column("rank"),
+            *numbers(None, "under / alone"),
+            *numbers(Unit.NS, "costs"),
+            *numbers(Unit.COUNT, "kernels", "runs compared"),
+            *numbers(Unit.FRACTION, "runs slower"),
+        ],
         rows=[
             (
                 Cell(str(rank), value=rank),
