@@ -68,3 +68,14 @@ def test_drawing_leaves_matplotlibs_settings_as_they_were() -> None:
     before = dict(rcParams)
     draw_svg(draw, "owners")
     assert dict(rcParams) == before
+
+
+def test_pixels_inside_a_drawing_stay_there() -> None:
+    def draw_map() -> Figure:
+        figure = new_figure(2.0)
+        add_axes(figure).imshow([[0, 1]])
+        return figure
+
+    root = ElementTree.fromstring(draw_svg(draw_map, "map"))
+    (image,) = root.iter("image")
+    assert image.attrib["href"].startswith("data:image/png;base64,")

@@ -96,7 +96,7 @@ def _rename(element: ElementTree.Element, name: str, used: Collection[str]) -> N
         element.set("id", f"{name}-{own}")
     link = element.attrib.pop(_LINK, None)
     if link is not None:
-        element.set("href", f"#{name}-{link.removeprefix('#')}")
+        element.set("href", link if link.startswith("data:") else f"#{name}-{link.removeprefix('#')}")
     for key, value in element.attrib.items():
         element.set(key, _REFERENCE.sub(rf"url(#{name}-\1)", value))
     element.tag = element.tag.removeprefix(f"{{{_SVG}}}")
