@@ -2,9 +2,10 @@
 
 ::
 
-    main -> analyze baseline catalogue check compare coverage doctor export list_scenarios report run schema selftest
-            tensorboard                                                                                   verbs
+    main -> analyze baseline catalogue check compare coverage doctor export list_scenarios plot report run schema
+            selftest tensorboard                                                                          verbs
             doctor_document doctor_torch torch_probe machine_checks                                       of `doctor`
+            complete sweeps                                              what a shell completes, and `--sweep` says
             console progress page_file                                                        how all of them answer
             forks                                                                     processes that a catalogue forks
 

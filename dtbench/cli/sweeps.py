@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dtbench.cli.complete import complete_field
+from dtbench.scenario.mistakes import AXIS_PREFIX
 
 Sweeps = Annotated[
     list[str] | None,
@@ -35,4 +36,4 @@ def _read_sweep(typed: str) -> str:
         raise typer.BadParameter(
             f"`{typed}`: write a field and its values, for example `--sweep parallel.bucket_cap_mb=1,4,16`"
         )
-    return f"matrix.{path}={values if values.startswith('[') else f'[{values}]'}"
+    return f"{AXIS_PREFIX}{path}={values if values.startswith('[') else f'[{values}]'}"

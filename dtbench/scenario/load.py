@@ -87,10 +87,7 @@ def choose_cells(file: ScenarioFile, names: Sequence[str]) -> ScenarioFile:
     """
     if not names:
         return file
-    known = [cell.name for cell in file.cells]
-    for name in names:
-        if name not in known:
-            raise ScenarioError(f"`{file.name}` has no cell `{shorten(name)}`; {point_to(name, known)}")
+    _refuse_other_cells(names, [cell.name for cell in file.cells], file.name)
     cells = tuple(cell for cell in file.cells if cell.name in names)
     only = tuple(cell.name for cell in cells)
     return replace(file, cells=cells, checklist=file.checklist.keep_cells(only), only=only)
@@ -172,13 +169,15 @@ def _keep_cells(root: Section, only: Sequence[str], source_name: str) -> Section
     if entry is None or not isinstance(entry.node, Section):
         raise ScenarioError(f"`{Path(source_name).stem}` has no `cells:` to choose from: leave `--cell` out")
     known = entry.node.entries
-    for name in only:
-        if name not in known:
-            raise ScenarioError(
-                f"`{Path(source_name).stem}` has no cell `{shorten(name)}`; {point_to(name, list(known))}"
-            )
+    _refuse_other_cells(only, list(known), Path(source_name).stem)
     cells = Section({name: known[name] for name in known if name in only}, entry.node.place)
     return Section({**root.entries, "cells": Entry(entry.key_place, cells)}, root.place)
+
+
+def _refuse_other_cells(wanted: Sequence[str], known: Sequence[str], where: str) -> None:
+    for name in wanted:
+        if name not in known:
+            raise ScenarioError(f"`{where}` has no cell `{shorten(name)}`; {point_to(name, known)}")
 
 
 def _add_probes(cells: Iterable[Cell], functions: Sequence[str]) -> tuple[Cell, ...]:

@@ -17,9 +17,11 @@ from typing import Final
 from dtbench.base.errors import ScenarioError
 from dtbench.base.units import count_things
 
+AXIS_PREFIX: Final = "matrix."
+"""Begins a ``--set`` that makes an axis, as ``--sweep`` does."""
+
 _NEAR: Final = 0.6
 """Least ratio of words that one may stand for the other, as difflib has it."""
-_AXIS: Final = "matrix."
 _MAX_SHOWN_MISTAKES = 20
 MOST_MISTAKES = 200
 """Of one kind that are looked for: each is explained with the likely right word, which takes milliseconds."""
@@ -148,8 +150,8 @@ def _render(mistake: Mistake) -> str:
             heading = f"{to_printable(place.source_name)}:{place.line}:{place.column}: {sentence}"
             return "\n".join([heading, *_excerpt(place)])
         case OverridePlace(typed=typed):
-            option = "--sweep" if typed.startswith(_AXIS) else "--set"  # `matrix.` of a --set is the same
-            return f"{option} {shorten(typed.removeprefix(_AXIS))}: {sentence}"
+            option = "--sweep" if typed.startswith(AXIS_PREFIX) else "--set"  # `matrix.` of a --set is the same
+            return f"{option} {shorten(typed.removeprefix(AXIS_PREFIX))}: {sentence}"
 
 
 def _excerpt(place: FilePlace) -> list[str]:
