@@ -298,6 +298,20 @@ FAULTS: Final = (
         "tests/report/timeline/test_documents.py::test_each_region_of_the_shown_steps_is_told",
     ),
     Fault(
+        "launches of other steps drawn as this one's",
+        "traces/spans/host.py",
+        "launched = self.host, np.isin(self.host.calls.event, self.calls)",
+        "launched = self.host, self.host.calls.length_ns > 0",
+        "tests/traces/spans/test_host.py::test_of_a_step_are_the_calls_that_launched_it_though_they_were_earlier",
+    ),
+    Fault(
+        "launches tied where clocks do not fit",
+        "report/timeline/document.py",
+        "is_tied = not self.one.analysis.clock.is_off",
+        "is_tied = True",
+        "tests/traces/spans/test_host.py::test_where_clocks_do_not_fit_nothing_is_tied_to_its_launch_and_that_is_said",
+    ),
+    Fault(
         "good and warning swapped in the terminal",
         "report/render/terminal.py",
         'Tone.GOOD: "green",\n    Tone.WARNING: "yellow",',

@@ -965,6 +965,7 @@ class Timeline {
 
   // Bring a span into view, large enough to see.
   reveal(item, { zoom = true } = {}) {
+    if (this.stage.clientWidth !== this.width || this.stage.clientHeight !== this.height) this.resize(); // its description took room
     if (zoom) this.zoomToSee(item);
     const isHosts = Boolean(item.rankPart.lanes[item.at].role);
     if (isHosts && !this.showsHost) this.setHost(true);

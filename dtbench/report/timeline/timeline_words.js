@@ -101,7 +101,10 @@ export function describe(item) {
   else if (clock_offset_ns) {
     rows.push(["clock", `${formatNs(Math.abs(clock_offset_ns))} ${clock_offset_ns > 0 ? "ahead" : "behind"}, corrected`]);
   }
-  if (item.call) rows.push(["launched", `${formatNs(item.start_ns - item.call.start_ns)} before its start, by ${item.call.name}`]);
+  if (item.call) {
+    const ahead = item.start_ns - item.call.start_ns; // negative where host and device do not agree to the microsecond
+    rows.push(["launched", `${formatNs(Math.abs(ahead))} ${ahead < 0 ? "after" : "before"} its start, by ${item.call.name}`]);
+  }
   const one = item.collective;
   if (!one) return rows;
   const known = (term, value, words) => {

@@ -107,7 +107,8 @@ class HostView:
         window: what is drawn of the device.
         calls: of what is drawn there, shape ``(m,)``, those that launched it; ``NOTHING`` is left out.
         lengths_ns: of what is drawn there, likewise.
-        fits: whether the device's times fit the host's.
+        fits: whether the device's times fit the host's; where they do not, ``calls`` has none.
+        launches_ns: by call the length of the longest that it launched; empty until ``cut``.
     """
 
     rank: int
@@ -262,17 +263,10 @@ def thin_hosts(views: Sequence[HostView], most_spans: int) -> tuple[list[Host], 
         Each rank's host, and what is said of what is not drawn.
     """
     cut = [one.cut() for one in views]
-    linked = [one if one.fits else _unlink(one) for one in cut]
-    launched, launch_notes = _thin_launches(linked, most_spans)
+    launched, launch_notes = _thin_launches(cut, most_spans)
     drawn, host_notes = _thin_rest(launched, most_spans)
     unlinked = join_ranks(LaunchesNotLinked((one.rank,)) for one in cut if not one.fits)
     return [one.host for one in drawn], (*unlinked, *launch_notes, *host_notes)
-
-
-def _unlink(view: HostView) -> HostView:
-    """Leave out what ties the host to its device, as on clocks that do not fit each other."""
-    nothing = np.full(len(view.host.collective_calls), NOTHING, dtype=np.int64)
-    return replace(view, host=replace(view.host, collective_calls=nothing))
 
 
 def _thin_launches(views: Sequence[HostView], most_spans: int) -> tuple[list[HostView], tuple[Note, ...]]:

@@ -544,6 +544,17 @@ def test_many_ranks_are_folded_scroll_and_can_be_picked(show: Show, many_ranks: 
     assert len(state(page)["ranks"]) == 64
 
 
+def test_what_is_selected_is_in_sight_beside_its_description(show: Show, many_ranks: TimelineDocument) -> None:
+    page = show(many_ranks)
+    page.set_viewport_size({"width": 640, "height": 520})
+    settle(page)
+    page.evaluate("window.timeline.select({rank: 40, index: 3})")
+    settle(page)
+    row = next(row for row in state(page)["rows"] if row["rank"] == 40)
+    height = page.evaluate("document.querySelector('canvas').clientHeight")
+    assert 24 <= row["y"] <= row["y"] + row["height"] <= height
+
+
 def test_a_folded_rank_shows_its_exposed_collectives(show: Show, many_ranks: TimelineDocument) -> None:
     page = show(many_ranks)
     box = page.locator("canvas").bounding_box()
