@@ -13,7 +13,7 @@
 // imported by name; page.py writes all of them into a page, without the imports.
 
 import { readAddress, writeAddress } from "./timeline_address.js";
-import { findSpans, readWanted } from "./timeline_find.js";
+import { findSpans, foundOn, readWanted } from "./timeline_find.js";
 import { HOST, heightOfHost, labelHost, launchedBy, prepareThreads } from "./timeline_host.js";
 import { NOTHING, countBelow, cover, coveredBetween, findSpan, intersect, makeLevels, unite, uniteAll, visitLong } from "./timeline_times.js";
 import { nameRanks, describe, findDifferences, formatNs, formatTick, nameCollective, parseRanks, shorten, shortenTo, spellKeys } from "./timeline_words.js";
@@ -51,6 +51,7 @@ const EMBEDDED_PART = 0.85; // of the window, where it is one part of a page
 const LEAST_HEIGHT = { wide: 420, narrow: 560 }; // beside the canvas, or below it, what is selected is described
 const NARROW = "(max-width:720px)"; // as in STYLE, whose text a page names in its policy
 const BODY_MARGIN = 12; // what a page may have below its body
+const QUICK_MS = 40; // as long as that nobody notices
 const TELL_MS = 250; // after the last change the address says what is shown
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', sans-serif";
 const BOLD = "600 11px system-ui, -apple-system, 'Segoe UI', sans-serif";
@@ -589,7 +590,7 @@ class Timeline {
       on(this.root, "pointerdown", () => (this.lender = null));
     }
     on(this.filter, "input", () => this.chooseRanks());
-    on(this.search, "input", () => this.lookFor());
+    on(this.search, "input", () => this.lookSoon());
     on(this.search, "keydown", (event) => this.onSearchKey(event));
     on(window, "resize", () => this.chooseHeight());
     on(window, "scroll", () => (this.lastPageScroll = performance.now()), { capture: true, passive: true });
@@ -831,7 +832,15 @@ class Timeline {
     return Math.min(bottom, window.innerHeight) - Math.max(top, 0) >= Math.min(height, window.innerHeight) / 2 && height > 0;
   }
 
+  // At once where that is quick, else when the person stops typing.
+  lookSoon() {
+    clearTimeout(this.looking);
+    if (this.lookMs < QUICK_MS) this.lookFor();
+    else this.looking = setTimeout(() => this.lookFor(), TELL_MS);
+  }
+
   onSearchKey(event) {
+    if (this.looking) this.lookFor();
     if (event.key === "Enter") this.stepFound(event.shiftKey ? -1 : 1);
     else if (event.key === "Escape") {
       this.search.value = "";
@@ -1034,7 +1043,11 @@ class Timeline {
   // ------------------------------------------------------------------------------------------ what is looked for
 
   lookFor() {
+    clearTimeout(this.looking);
+    this.looking = 0;
+    const began = performance.now();
     this.found = findSpans(this.model, readWanted(this.search.value));
+    this.lookMs = performance.now() - began;
     this.showCount();
     this.schedule();
   }
@@ -1226,7 +1239,7 @@ class Timeline {
       return [
         { y, height: half, layers: [[folded.compute, compute]] },
         { y: y + half + 1, height: half, layers: [[folded.comm, hidden], [row.rank.exposed, exposed]] },
-        ...this.foundLine(row.rank.found, y + row.height),
+        ...this.foundLine(foundOn(row.rank), y + row.height),
       ];
     }
     if (row.type !== "lane") return [];
@@ -1630,6 +1643,7 @@ class Timeline {
     this.listeners.abort();
     for (const observer of this.observers ?? []) observer.disconnect();
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.looking);
     clearTimeout(this.telling);
     this.root.remove();
   }
@@ -1694,7 +1708,10 @@ export function createTimeline(container, options) {
 export function openInPage(container, options) {
   const state = readAddress();
   const timeline = createTimeline(container, { ...options, state, onState: writeAddress });
-  addEventListener("hashchange", () => timeline.setState(readAddress()));
+  addEventListener("hashchange", () => {
+    const told = readAddress();
+    if (Object.keys(told).length) timeline.setState(told); // a link to another part of the page says nothing of it
+  });
   if (Object.keys(state).length) {
     for (let one = container; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
     timeline.ready.then(() => container.scrollIntoView({ block: "nearest" }), () => {});

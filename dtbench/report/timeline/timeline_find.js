@@ -9,8 +9,8 @@ export function readWanted(text) {
   return text.toLowerCase().split(/\s+/).filter(Boolean);
 }
 
-// Spans with all the words, by start: [{rank, at, span}, ...]; a collective of several copies is found once. Each lane,
-// and each rank, keeps as `found` when they ran; null: nobody looks for anything.
+// Spans with all the words, by start: [{rank, at, span, start}, ...]; a collective of several copies is found once. Each
+// lane keeps as `found` when they ran; null: nobody looks for anything.
 export function findSpans(model, wanted) {
   const found = [];
   const hasAll = (hay) => wanted.every((word) => hay.includes(word));
@@ -21,9 +21,15 @@ export function findSpans(model, wanted) {
     rank.lanes.forEach((lane, at) => {
       lane.found = wanted.length ? findInLane({ rank, lane, at }, fits, isOne, found) : null;
     });
-    rank.found = wanted.length ? uniteAll(rank.lanes.map((lane) => lane.found)) : null;
+    rank.found = null;
   }
-  return found.sort((one, other) => one.rank.lanes[one.at].start[one.span] - other.rank.lanes[other.at].start[other.span]);
+  return found.sort((one, other) => one.start - other.start);
+}
+
+// When those of all lanes of a rank ran; null: nobody looks for anything.
+export function foundOn(rank) {
+  if (rank.lanes[0]?.found) rank.found ??= uniteAll(rank.lanes.map((lane) => lane.found));
+  return rank.found;
 }
 
 function findInLane({ rank, lane, at }, fits, isOne, found) {
@@ -34,7 +40,7 @@ function findInLane({ rank, lane, at }, fits, isOne, found) {
     if (place === NOTHING ? !fits[lane.text[span]] : !isOne[place]) continue;
     starts.push(lane.start[span]);
     ends.push(lane.start[span] + lane.duration[span]);
-    if (place === NOTHING || (rank.laneOf[place] === at && rank.spanOf[place] === span)) found.push({ rank, at, span });
+    if (place === NOTHING || (rank.laneOf[place] === at && rank.spanOf[place] === span)) found.push({ rank, at, span, start: lane.start[span] });
   }
   return unite(starts, ends);
 }

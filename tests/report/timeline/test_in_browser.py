@@ -417,9 +417,13 @@ def test_the_address_of_a_page_keeps_what_it_shows(chromium: Any, document: Time
     assert other.locator(".dtb-details h3").inner_text() == said
     other.evaluate("location.hash = '#timeline.selected=collective:1:4'")
     other.wait_for_function("(said) => document.querySelector('.dtb-details h3').textContent !== said", arg=said)
+    there = other.locator(".dtb-details h3").inner_text()
+    other.evaluate("location.hash = '#elsewhere'")
+    settle(other)
+    assert other.locator(".dtb-details h3").inner_text() == there
     other.keyboard.press("Escape")
     other.keyboard.press("f")
-    other.wait_for_function("!location.hash")
+    other.wait_for_function("location.hash === ''")
     other.close()
 
 
