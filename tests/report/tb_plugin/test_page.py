@@ -276,8 +276,16 @@ def test_what_is_selected_in_a_timeline_and_compared_is_in_the_link_and_other_ta
     shown.board.locator(".controls .sentence", has_text="rank 0").wait_for()
     said = shown.text(".controls .sentence")
     assert "tagFilter=loss" in shown.page.url
+    shown.board.get_by_label("Find spans").fill("reduce")
+    shown.board.locator("canvas").first.focus()
+    shown.page.keyboard.press("w")
+    shown.page.wait_for_url("**timeline.from=*")
     other = open_page(shown.page.url)
     other.board.locator(".controls .sentence", has_text=said).wait_for()
+    counted = shown.text(".dtb-count")
+    assert " of " in counted
+    assert other.text(".dtb-count") == counted
+    assert other.page.url == shown.page.url
     other.open("Compare")
     sides = [json.loads(other.board.get_by_label(side).input_value()) for side in ("Baseline", "Candidate")]
     assert sides == [[RUN, "fsdp2_tp"], [RUN, "ddp"]]
