@@ -1,8 +1,10 @@
-"""The tab Overview: the page of a run, as the terminal has it."""
+"""The tab Overview: the short answer of a run with all that must be doubted, then its page, as the terminal has it."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from dtbench.report.page.page import Page
+from dtbench.report.page.brief.run import doubt_facts, run_brief
+from dtbench.report.page.page import Facts, Page, Part
 from dtbench.report.page.run_page import run_page
 from dtbench.report.page.sweep import MOST_CELLS
 from dtbench.runs.summary import RunSummary
@@ -27,4 +29,21 @@ def make_overview(summary: RunSummary, cell: str | None) -> OverviewDocument:
     """Return the overview; of more cells than a person reads, ``cell`` says which is told in full."""
     names = [one.name for one in summary.cells]
     chosen = "" if len(names) <= MOST_CELLS else cell if cell in names else names[0]
-    return OverviewDocument(run_page(summary, chosen or None), summary.status.value, chosen or "")
+    brief = run_brief(summary)
+    page = replace(brief, parts=tuple(_parts(summary, brief, run_page(summary, chosen or None))))
+    return OverviewDocument(page, summary.status.value, chosen or "")
+
+
+_WHOLE = ("doubts", "checks", "notes")
+"""What the short answer, and the page of many cells, have of what is told here once and in full."""
+
+
+def _parts(summary: RunSummary, brief: Page, whole: Page) -> Iterator[Part]:
+    shown = tuple(block for part in brief.parts for block in part.blocks if block.key not in _WHOLE)
+    if shown:
+        yield Part("brief", "", shown)
+    yield from (part for part in whole.parts if part.key == "checks")
+    doubts = tuple(doubt_facts(summary))
+    if doubts:
+        yield Part("doubts", "What must be doubted", (Facts(doubts, key="doubts"),))
+    yield from (part for part in whole.parts if part.key not in _WHOLE)

@@ -18,6 +18,8 @@ import pytest
 import dtbench
 from dtbench.base.units import format_fraction, format_ns
 from dtbench.base.vocabulary import Cause, Phase
+from dtbench.comparison.run import compare_paths
+from dtbench.report.page.brief.run import doubt_facts, run_brief
 from dtbench.report.tb_plugin.plugin import BoardPlugin
 from dtbench.report.tb_plugin.run_list import RunList
 from dtbench.report.tb_plugin.runs import LogDirectory
@@ -328,6 +330,24 @@ def test_the_overview_says_what_the_report_says(board: "Board", logdir: Path) ->
         assert [bar["below_ns"] for bar in bars] == [row.hidden_comm_ns for row in cell.ranks]
 
 
+def test_the_overview_leads_with_the_short_answer_its_checks_and_every_doubt(board: "Board", logdir: Path) -> None:
+    summary = summarize_run(logdir / RUN)
+    page = board.ask("overview", run=RUN)["page"]
+    assert [line["words"] for line in page["answer"]] == [line.words for line in run_brief(summary).answer]
+    assert [part["key"] for part in page["parts"]] == [
+        "brief",
+        "checks",
+        "doubts",
+        "cells",
+        "cell:ddp",
+        "cell:fsdp2_tp",
+    ]
+    (doubts,) = page["parts"][2]["blocks"]
+    assert [fact["words"] for fact in doubts["facts"]] == [fact.words for fact in doubt_facts(summary)]
+    assert len(doubts["facts"]) > 3  # which the terminal's screen cuts
+    assert not any("--full" in fact["words"] for fact in doubts["facts"])
+
+
 def test_overlap_by_rank_and_purpose_is_the_overviews(board: "Board", logdir: Path) -> None:
     for cell in summarize_run(logdir / RUN).cells:
         by_rank = board.ask("overlap", run=RUN, cell=cell.name, launch="all", by="rank")
@@ -452,12 +472,18 @@ def test_two_groups_of_one_name_are_not_taken_for_one_collective(logdir: Path, o
 
 
 def test_a_comparison_leads_with_its_sentence(logdir: Path, open_board: OpenBoard, add_run: "AddRun") -> None:
-    add_run(logdir, "quickstart/20260301T120000-cccc")
+    after_run = "quickstart/20260301T120000-cccc"
+    add_run(logdir, after_run)
     board = open_board(logdir)
-    before, after = (json.dumps([name, "ddp"]) for name in (RUN, "quickstart/20260301T120000-cccc"))
+    before, after = (json.dumps([name, "ddp"]) for name in (RUN, after_run))
     said = board.ask("compare", baseline=before, candidate=after)
-    assert said["answer"][0]["words"]
-    assert any(block["title"] == "What it cost" for part in said["parts"] for block in part["blocks"])
+    sentence = compare_paths(
+        *(str(logdir / name / "cells" / "ddp") for name in (RUN, after_run)), results=logdir
+    ).sentence
+    lines = [line["words"] for line in said["page"]["answer"]]
+    assert "; ".join(lines).startswith(sentence)
+    assert [part["key"] for part in said["page"]["parts"]][:2] == ["sides", "metrics"]
+    assert said["picture"].startswith("<svg")
     status, sentence = board.refuse("compare", baseline=before, candidate=before)
     assert status == 409
     assert "not compared with itself" in sentence
@@ -474,7 +500,7 @@ def test_unlike_environments_are_compared_only_when_a_person_insists(
     status, sentence = board.refuse("compare", **sides)
     assert status == 409
     assert "9.9.9" in sentence
-    assert board.ask("compare", **sides, force="yes")["answer"][0]["words"]
+    assert board.ask("compare", **sides, force="yes")["page"]["answer"][0]["words"]
 
 
 def test_numbers_that_nobody_knows_are_words_not_zeros(logdir: Path, open_board: OpenBoard) -> None:

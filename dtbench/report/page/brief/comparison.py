@@ -27,7 +27,8 @@ def comparison_brief(comparison: Comparison) -> Page:
     """Make the first screen of one comparison."""
     whole = comparison_page(comparison)
     notes = note_facts([Fact("note", note.words, note.tone) for note in whole.notes])
-    blocks: list[Block] = [*_chart(comparison), *_changed(comparison)]
+    chart = sides_chart(comparison)
+    blocks: list[Block] = [*([] if chart is None else [chart]), *_changed(comparison)]
     blocks += [_metrics(comparison), *(_cut(table) for table in collectives_table(comparison))]
     blocks += [notes] if notes.facts else []
     return Page(title=whole.title, answer=whole.answer, parts=(Part("brief", "", tuple(blocks)),))
@@ -38,8 +39,8 @@ def _cut(table: Table) -> Table:
     return replace(table, first=MOST_CHANGED, more=f"and {rest} more: --full")
 
 
-def _chart(comparison: Comparison) -> Iterator[Chart]:
-    """Yield a bar of each side: medians over launches of each part; nothing where one has none of them."""
+def sides_chart(comparison: Comparison) -> Chart | None:
+    """Return a bar of each side: medians over launches of each part; None where one has none of them."""
     parts = step_parts("idle")
     found = {change.metric: change for change in comparison.metrics if not change.subject}
     changes = [found.get(_METRICS.get(part.key, "")) for part in parts]
@@ -49,11 +50,11 @@ def _chart(comparison: Comparison) -> Iterator[Chart]:
         comparison.candidate.label: [change.candidate.median for _, change in known],
     }
     if any(math.isnan(time_ns) for times_ns in sides.values() for time_ns in times_ns) or not known:
-        return
+        return None
     exposed_at = next((at for at, (part, _) in enumerate(known) if part.key == "exposed_comm_ns"), None)
     if exposed_at is None:
-        return
-    yield Chart(
+        return None
+    return Chart(
         title="Where a profiled step went, medians over launches",
         parts=tuple(part for part, _ in known),
         bars=tuple(_bar(name, times_ns, exposed_at) for name, times_ns in sides.items()),

@@ -196,6 +196,10 @@ def _word(cell: CellSummary) -> str:
 
 
 def _doubts(summary: RunSummary) -> Facts:
+    return note_facts(doubt_facts(summary))
+
+
+def doubt_facts(summary: RunSummary) -> list[Fact]:
     """Return what must be doubted: how cells ended, why they are not to be gone by, then notes."""
     many, cells = len(summary.cells) > 1, summary.cells
     ended = (sentences.status_sentence(cell.name if many else "This cell", cell.status, cell.reason) for cell in cells)
@@ -206,7 +210,7 @@ def _doubts(summary: RunSummary) -> Facts:
     facts = [Fact("ended", words, Tone.BAD) for words in ended if words is not None]
     facts += [Fact("doubt", words, Tone.WARNING) for words in doubts]
     notes = (*all_notes(summary, _own_notes), *all_notes(summary, planned_notes))
-    return note_facts([*facts, *(Fact("note", note) for note in notes)])
+    return [*facts, *(Fact("note", note) for note in notes)]
 
 
 def _own_notes(cell: CellSummary) -> Iterator[str]:

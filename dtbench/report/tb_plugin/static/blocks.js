@@ -15,6 +15,12 @@ function drawTile(tile) {
     make("div", {class: "tile-words"}, tile.words), make("div", {class: "tile-detail"}, tile.detail));
 }
 
+/** Draw what a person reads first, in a card: the answer, a line for each of its sentences. */
+export function drawAnswer(page, head = null) {
+  const lines = page.answer.map((line) => drawLine(line, "p", line.tone === "strong" || line.tone === "bad" ? "answer" : "sentence"));
+  return make("section", {class: "card head", "data-part-of-page": "answer"}, head, ...lines);
+}
+
 /** Draw a block; `data-block` is its name. */
 export function drawBlock(block, options = {}) {
   const drawn = DRAWN[block.kind](block, options);

@@ -1,6 +1,6 @@
 /* Compare: two runs or cells against each other, as `dtbench compare` says it. */
-import {drawBlock} from "./blocks.js";
-import {drawEmpty, drawError, drawLine, make, makeSelect} from "./dom.js";
+import {drawAnswer, drawBlock} from "./blocks.js";
+import {drawEmpty, drawError, drawLine, make, makeSelect, parse} from "./dom.js";
 
 const wanted = {baseline: "", candidate: "", force: ""};
 
@@ -31,7 +31,7 @@ export const compare = {
       makeSelect("Candidate", options, wanted.candidate, change("candidate")),
       make("button", {type: "button", onclick: swap}, "Swap")));
     if (!answer) return panel.append(drawEmpty("Two sides are needed: choose two different cells or runs."));
-    return panel.append(...drawAnswer(answer));
+    return panel.append(...drawCompared(answer));
   },
   /** Unlike environments are refused, unless a person insists. */
   fail(panel, error, choice, page) {
@@ -68,8 +68,12 @@ function begin(choice, runs) {
   });
 }
 
-function drawAnswer(page) {
-  const lines = page.answer.map((line) => drawLine(line, "p", line.tone === "strong" ? "answer" : "sentence"));
-  const blocks = page.parts.flatMap((part) => part.blocks).map((block) => drawBlock(block));
-  return [make("div", {class: "card"}, ...lines, ...blocks), ...(page.notes.length ? [make("div", {class: "card"}, ...page.notes.map((note) => drawLine(note)))] : [])];
+function drawCompared({page, picture, picture_words: words}) {
+  const parts = page.parts.map((part) => {
+    const blocks = part.blocks.map((block) => drawBlock(block));
+    const drawn = part.key === "metrics" ? [make("figure", {role: "img", "aria-label": words}, parse(picture))] : [];
+    return make("section", {class: "card", "data-part-of-page": part.key}, ...drawn, ...blocks);
+  });
+  const notes = page.notes.length ? [make("section", {class: "card notes"}, make("h3", {}, "What must be doubted"), ...page.notes.map((note) => drawLine(note)))] : [];
+  return [drawAnswer(page, make("h2", {}, page.title)), ...parts, ...notes];
 }

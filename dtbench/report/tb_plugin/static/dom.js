@@ -102,6 +102,15 @@ export function setOptions(select, options, value) {
   select.value = value;
 }
 
+/** A picture that the server drew: `<svg>`, or `<img>` of pixels. It has no script and no listener, and none is kept. */
+export function parse(picture) {
+  const drawn = new DOMParser().parseFromString(picture, "text/html").body.firstElementChild;
+  for (const one of [drawn, ...drawn.querySelectorAll("*")]) {
+    for (const name of one.getAttributeNames()) if (name.startsWith("on")) one.removeAttribute(name);
+  }
+  return drawn;
+}
+
 /** A sentence about what went wrong. */
 export function drawError(sentence) {
   return make("p", {class: "error", role: "alert"}, sentence);

@@ -1,5 +1,5 @@
 /* Overview: a run's cells, of each the answer first. */
-import {drawBlock} from "./blocks.js";
+import {drawAnswer, drawBlock} from "./blocks.js";
 import {drawFacts, drawLine, make} from "./dom.js";
 
 export const overview = {
@@ -9,7 +9,7 @@ export const overview = {
   fewestCells: 5, // fewer are all told in full
   request: (choice) => ["overview", {run: choice.run, cell: choice.cell}],
   draw(panel, answer, choice, page) {
-    panel.replaceChildren(drawHead(answer), drawProgress(panel, answer, choice, page), ...answer.page.parts.map((part) => drawPart(part, answer, page)));
+    panel.replaceChildren(drawHead(answer), drawProgress(panel, answer, choice, page), drawAnswer(answer.page), ...answer.page.parts.map((part) => drawPart(part, answer, page)));
   },
 };
 
@@ -59,7 +59,9 @@ function fillProgress(box, said) {
 function drawPart(part, answer, page) {
   const options = answer.chosen ? {onRow: (cell) => page.choose({cell}), chosen: answer.chosen} : {};
   const blocks = part.blocks.map((block) => drawBlock(block, part.key === "cells" ? options : {}));
-  if (!part.title) return make("section", {class: "card", "data-part-of-page": part.key}, ...blocks);
+  if (!part.key.startsWith("cell:")) {
+    return make("section", {class: "card", "data-part-of-page": part.key}, part.title ? make("h3", {}, part.title) : null, ...blocks);
+  }
   const check = part.check ? drawLine({tone: part.check.tone, words: `${part.check.label}: ${part.check.words}`}, "span", "check") : null;
   return make("article", {class: "card cell", "data-cell": part.title},
     make("h3", {}, part.title, make("span", {class: "subtitle"}, part.aside), check), ...blocks);
