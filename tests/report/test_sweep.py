@@ -26,6 +26,7 @@ from dtbench.report.plots.names import MOST_CELLS, plot_step_breakdown
 from dtbench.report.plots.sweep import MOST_BARS, find_numeric_axis, make_scale, plot_sweep
 from dtbench.report.words.settings import NOT_ON_AXIS, find_settings
 from dtbench.runs.representative import Doubt, DoubtKind
+from dtbench.runs.run import summarize_run
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.store.records.run import RunStatus
 from dtbench.traces.known_part import KnownPart
@@ -439,7 +440,7 @@ def test_the_hparams_page_gets_axes_as_settings_and_numbers_as_results(
     found = metadata.parse_experiment_plugin_data(content(tmp_path / "tb", metadata.EXPERIMENT_TAG))
     assert [info.name for info in found.hparam_infos] == ["strategy", "parallel.bucket_cap_mb"]
     assert [value.number_value for value in found.hparam_infos[1].domain_discrete.values] == [1, 4]
-    names = ["step_ms", "tokens_per_second", "exposed_ms", "gradient_wait_ms", "hidden_fraction", "peak_host_mib"]
+    names = ["step_ms", "exposed_ms", "hidden_fraction", "gradient_wait_ms", "tokens_per_second", "peak_host_mib"]
     assert [info.display_name for info in found.metric_infos] == names, "what no cell knows is no column"
     folder = tmp_path / "tb" / "fsdp2.4.x"
     start = metadata.parse_session_start_info_plugin_data(content(folder, metadata.SESSION_START_INFO_TAG))
@@ -448,6 +449,19 @@ def test_the_hparams_page_gets_axes_as_settings_and_numbers_as_results(
     tags = read_back(folder).Tags()["scalars"]
     assert {info.name.tag for info in found.metric_infos} <= set(tags)
     assert metadata.SESSION_END_INFO_TAG in read_back(folder).summary_metadata
+
+
+def test_settings_of_cells_without_axes_are_the_fields_that_some_cell_has_otherwise_than_by_default() -> None:
+    settings = find_settings(summarize_run(Path(__file__).parents[2] / "results" / "example").cells)
+    assert set(settings["ddp"]) == {
+        *(
+            f"parallel.{name}"
+            for name in ("kind", "replicas", "shards", "tensor", "bucket_cap_mb", "sequence_parallel")
+        ),
+        *(f"parallel.{name}" for name in ("unshard_async_op", "forward_prefetch")),
+        *(f"network.between_nodes.{name}" for name in ("latency_us", "bandwidth_gb_per_s", "ranks_per_node")),
+    }
+    assert (settings["ddp"]["parallel.tensor"], settings["fsdp2_tp"]["parallel.tensor"]) == ("1", "2")  # 1 is default
 
 
 def test_a_cell_that_must_not_be_trusted_is_no_success_on_the_hparams_page(

@@ -19,15 +19,15 @@ from dtbench.store.records.run import RunStatus
 
 METRICS: Final = (
     ("summary/step_ms", "step_ms"),
-    ("summary/tokens_per_second", "tokens_per_second"),
     ("summary/exposed_ms", "exposed_ms"),
+    ("summary/hidden_fraction", "hidden_fraction"),
     ("summary/gradient_wait_ms", "gradient_wait_ms"),
     ("summary/unshard_wait_ms", "unshard_wait_ms"),
-    ("summary/hidden_fraction", "hidden_fraction"),
+    ("summary/tokens_per_second", "tokens_per_second"),
     ("summary/peak_host_mib", "peak_host_mib"),
     ("summary/peak_allocated_mib", "peak_allocated_mib"),
 )
-"""Scalars of a cell that are results, and how the page calls them."""
+"""Scalars of a cell that are results, and how the page calls them; the page has them in this order, after settings."""
 
 _STATUS: Final = {
     RunStatus.COMPLETE: api_pb2.STATUS_SUCCESS,

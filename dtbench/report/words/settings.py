@@ -34,11 +34,17 @@ class Cell(Protocol):
 
 
 def find_settings(cells: Sequence[Cell]) -> dict[str, dict[str, str]]:
-    """Return what tells the cells apart, by cell: their places on the axes, else every field that differs, as text."""
+    """Return what tells the cells apart, by cell: their places on the axes, else every field that differs, as text.
+
+    Of fields, those that some cell has otherwise than by default: the others only tell which fields a strategy has.
+    """
     placed = {cell.name: dict(cell.coordinates) for cell in cells}
     if not any(placed.values()):
-        dumped = {cell.name: cell.scenario.model_dump(mode="json") if cell.scenario else {} for cell in cells}
-        placed = {name: _flatten(fields) for name, fields in dumped.items()}
+        chosen = {name for cell in cells for name in _dump(cell, exclude_defaults=True)}
+        dumped = {cell.name: _dump(cell) for cell in cells}
+        placed = {
+            cell: {name: text for name, text in of_cell.items() if name in chosen} for cell, of_cell in dumped.items()
+        }
     return _keep_differing(placed, are_axes=any(cell.coordinates for cell in cells))
 
 
@@ -46,10 +52,16 @@ def find_written_settings(cells: Sequence[Cell]) -> dict[str, dict[str, str]]:
     """Do the same with the fields that the file writes: one that another strategy lacks is no knob of its own."""
     placed = {cell.name: dict(cell.coordinates) for cell in cells}
     if not any(placed.values()):
-        for cell in cells:
-            fields = {} if cell.scenario is None else cell.scenario.model_dump(mode="json", exclude_unset=True)
-            placed[cell.name] = _flatten(fields)
+        placed = {cell.name: _dump(cell, exclude_unset=True) for cell in cells}
     return _keep_differing(placed, are_axes=any(cell.coordinates for cell in cells))
+
+
+def _dump(cell: Cell, *, exclude_unset: bool = False, exclude_defaults: bool = False) -> dict[str, str]:
+    if cell.scenario is None:
+        return {}
+    return _flatten(
+        cell.scenario.model_dump(mode="json", exclude_unset=exclude_unset, exclude_defaults=exclude_defaults)
+    )
 
 
 def _keep_differing(placed: Mapping[str, Mapping[str, str]], *, are_axes: bool) -> dict[str, dict[str, str]]:
