@@ -1,4 +1,4 @@
-"""``dtbench tensorboard``: look at runs in TensorBoard."""
+"""``dtbench tensorboard``: look at runs, or at anyone's traces, in TensorBoard."""
 
 import subprocess
 from pathlib import Path
@@ -16,13 +16,18 @@ _PORTS_TRIED = 50
 
 def tensorboard(
     run: Annotated[
-        str | None, typer.Argument(help="A run, a scenario for all its runs, or a folder of runs; left out: all runs.")
+        str | None,
+        typer.Argument(
+            metavar="[RUN | TRACES]",
+            help="A run, a scenario for all its runs, or a folder of runs; or traces of one job: a folder, a file or "
+            "an archive. Left out: all runs.",
+        ),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 serves other machines, too.")] = "localhost",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 6006,
 ) -> None:
-    """Start TensorBoard on a run, or on all runs to compare them; Ctrl-C ends it."""
+    """Start TensorBoard on a run, on all runs to compare them, or on anyone's traces; Ctrl-C ends it."""
     from dtbench.report.event_files.server import tensorboard_command
 
     folder = find_folder(run, results)
@@ -33,16 +38,19 @@ def tensorboard(
 
 
 def find_folder(named: str | None, results: Path) -> Path:
-    """Return the folder that TensorBoard shall read: of one run its whole folder, so that its tab ``dtbench`` sees it.
+    """Return what TensorBoard shall read: of one run its whole folder, so that its tab ``dtbench`` sees it; or traces.
 
     Raises:
-        StoreError: there is no such folder, or neither a run nor an event file in it.
+        StoreError: there is no such folder, or neither a run, nor a trace, nor an event file in it.
     """
     from dtbench.base.errors import StoreError
     from dtbench.report.event_files.server import has_event_files
     from dtbench.report.tb_plugin.runs import LogDirectory
     from dtbench.store.find_run import find_run
+    from dtbench.traces.job.foreign import are_traces
 
+    if named is not None and Path(named).exists() and are_traces(Path(named)):
+        return Path(named)
     folder = results if named is None else Path(named) if Path(named).is_dir() else results / named
     if not folder.is_dir():
         folder = find_run(named, results, print_aside)

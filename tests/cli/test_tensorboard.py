@@ -13,6 +13,8 @@ from dtbench.base.errors import DtbenchError, StoreError
 from dtbench.cli.tensorboard import find_folder, refuse_taken_port, serve
 from dtbench.report.event_files.server import tensorboard_command
 
+RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
+
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
@@ -49,6 +51,12 @@ def test_a_run_without_event_files_is_served_for_its_tab(results: Path) -> None:
 def test_event_files_without_a_run_are_served(results: Path) -> None:
     events = results / "small" / "20260102T120000Z-bbbb" / "tb"
     assert find_folder(str(events), results) == events
+
+
+def test_traces_are_served_as_they_lie(tmp_path: Path) -> None:
+    folder = RECORDED / "pipelines" / "1f1b"
+    assert find_folder(str(folder), tmp_path / "results") == folder
+    assert find_folder(str(folder / "rank0.json.gz"), tmp_path / "results") == folder / "rank0.json.gz"
 
 
 def test_a_folder_with_neither_says_how_to_get_a_run(tmp_path: Path) -> None:

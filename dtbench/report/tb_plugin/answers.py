@@ -1,25 +1,23 @@
 """From a request's words to a document: one method per route; everything heavy is imported inside it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from msgspec import MsgspecError, Raw
 from msgspec.json import decode
 
+from dtbench.report.tb_plugin.asked import Words, read_choice, read_number, read_number_or_none, read_query, read_word
 from dtbench.report.tb_plugin.load import Loader, Side, check_launch, choose_launches, find_cell
 from dtbench.report.tb_plugin.refusal import NOT_ASKED_WELL, Refusal
 from dtbench.report.tb_plugin.run_list import RunList
-from dtbench.report.tb_plugin.runs import FoundRun, LogDirectory
+from dtbench.report.tb_plugin.runs import WHOLE, FoundRun, LogDirectory
+from dtbench.report.tb_plugin.trace_answers import TraceAnswers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dtbench.report.tb_plugin.collectives import Query
     from dtbench.report.words.knobs import Ran
-
-Words = Mapping[str, str]
-"""A request's parameters."""
 
 ROUTES: Final = ("/runs", "/progress", "/overview", "/overlap", "/collectives", "/collective", "/timeline", "/compare")
 
@@ -39,10 +37,12 @@ class Answers:
     directory: LogDirectory
     runs: RunList
     loader: Loader = field(init=False)
+    traces: TraceAnswers = field(init=False)
 
     def __post_init__(self) -> None:
         """Share one loader, so that what a tab has read is there for the next."""
         object.__setattr__(self, "loader", Loader(self.directory))
+        object.__setattr__(self, "traces", TraceAnswers(self.directory.root))
 
     def answer(self, route: str, words: Words) -> object:
         """Answer a request.
@@ -57,6 +57,8 @@ class Answers:
                 return self._progress(words)
             case "/compare":
                 return self._compare(words)
+            case _ if words.get("run") == WHOLE and self.directory.holds_traces():
+                return self._of_traces(route, words)
             case "/timeline":
                 return self._timeline(words)
             case _:
@@ -72,14 +74,19 @@ class Answers:
 
     def _of_run(self, words: Words, make: Callable[[FoundRun, str, Words], object]) -> Answer:
         """Answer what depends on the files of one run, or say that they are as the page knows them."""
-        run = self.directory.open_run(_word(words, "run"))
+        run = self.directory.open_run(read_word(words, "run"))
         state = self.directory.describe_state(run)
         return Answer(state, None if words.get("known") == state else make(run, state, words))
+
+    def _of_traces(self, route: str, words: Words) -> Answer:
+        """Answer what depends on plain traces, or say that their files are as the page knows them."""
+        state = self.directory.describe_traces()
+        return Answer(state, None if words.get("known") == state else self.traces.answer(route, state, words))
 
     def _progress(self, words: Words) -> object:
         from dtbench.report.tb_plugin.progress import make_progress
 
-        return make_progress(self.directory.open_run(_word(words, "run")))
+        return make_progress(self.directory.open_run(read_word(words, "run")))
 
     def _overview(self, run: FoundRun, state: str, words: Words) -> object:
         from dtbench.report.tb_plugin.overview import make_overview
@@ -87,60 +94,57 @@ class Answers:
         return make_overview(self.loader.summarize(run, state), words.get("cell"))
 
     def _overlap(self, run: FoundRun, state: str, words: Words) -> object:
-        from dtbench.report.tb_plugin.overlap import By, CellTables, Choice, make_overlap
+        from dtbench.report.tb_plugin.overlap import CellTables, make_overlap
 
-        name = _word(words, "cell")
+        name = read_word(words, "cell")
         cell = find_cell(self.loader.summarize(run, state), name)
         launches = choose_launches(cell, words.get("launch", "all"))
-        by = words.get("by", By.RANK.value)
-        if by not in tuple(By):
-            raise Refusal(NOT_ASKED_WELL, f"`by={by}` is not one of {', '.join(By)}.")
+        choice = read_choice(words)
         tables = [
             self.loader.stack(run, state, name, launches, table) for table in ("overlap", "purposes", "collectives")
         ]
-        choice = Choice(By(by), rank=_number_or_none(words, "rank"), step=_number_or_none(words, "step"))
         return make_overlap(cell, CellTables(launches, *tables), choice)
 
     def _collectives(self, run: FoundRun, state: str, words: Words) -> object:
         from dtbench.report.tb_plugin.collectives import group_collectives, list_collectives
 
         _, table = self._launch_table(run, state, words)
-        cell = find_cell(self.loader.summarize(run, state), _word(words, "cell"))
-        launch = f"launch{_number(words, 'launch')}: "
+        cell = find_cell(self.loader.summarize(run, state), read_word(words, "cell"))
+        launch = f"launch{read_number(words, 'launch')}: "
         doubts = [doubt for doubt in cell.rank_doubts if doubt.startswith(launch)]
-        query = replace(_query(words), doubt=next(iter(doubts), ""))
+        query = read_query(words, doubt=next(iter(doubts), ""))
         return group_collectives(table, query) if words.get("grouped") == "owner" else list_collectives(table, query)
 
     def _collective(self, run: FoundRun, state: str, words: Words) -> object:
         from dtbench.report.tb_plugin.collective_details import describe_collective
 
         ran, table = self._launch_table(run, state, words)
-        return describe_collective(table, _number(words, "row"), ran)
+        return describe_collective(table, read_number(words, "row"), ran)
 
     def _launch_table(self, run: FoundRun, state: str, words: Words) -> "tuple[Ran | None, pd.DataFrame]":
         """Return what a cell ran, None where its causes are no findings, and a launch's table of collectives."""
         from dtbench.report.words.cell_knobs import describe_cell
         from dtbench.report.words.sentences import has_findings
 
-        name, launch = _word(words, "cell"), _number(words, "launch")
+        name, launch = read_word(words, "cell"), read_number(words, "launch")
         cell = find_cell(self.loader.summarize(run, state), name)
         data = self.loader.read_launch(run, state, name, launch)
         return describe_cell(cell) if has_findings(cell) else None, data.tables.collectives
 
     def _timeline(self, words: Words) -> Answer:
         """Answer what depends on one launch alone: a drawing that a person moves in stays while others end."""
-        run = self.directory.open_run(_word(words, "run"))
+        run = self.directory.open_run(read_word(words, "run"))
         state = self.directory.describe_state(run)
-        name, launch = _word(words, "cell"), _number(words, "launch")
+        name, launch = read_word(words, "cell"), read_number(words, "launch")
         check_launch(find_cell(self.loader.summarize(run, state), name), launch)
         own = self.directory.describe_state(run, run.folder.launch(name, launch).path)
         if words.get("known") == own:
             return Answer(own, None)
-        return Answer(own, Raw(self.loader.draw_timeline(run, own, name, launch, _number_or_none(words, "step"))))
+        return Answer(own, Raw(self.loader.draw_timeline(run, own, name, launch, read_number_or_none(words, "step"))))
 
     def _compare(self, words: Words) -> Answer:
         """Answer what depends on the files of two runs."""
-        sides = [self._side(_word(words, name)) for name in ("baseline", "candidate")]
+        sides = [self._side(read_word(words, name)) for name in ("baseline", "candidate")]
         state = " ".join(state for _, state in sides)
         if words.get("known") == state:
             return Answer(state, None)
@@ -156,33 +160,3 @@ class Answers:
         run = self.directory.open_run(name)
         state = self.directory.describe_state(run)
         return Side(run, find_cell(self.loader.summarize(run, state), cell).name), state
-
-
-def _word(words: Words, name: str) -> str:
-    if not words.get(name):
-        raise Refusal(NOT_ASKED_WELL, f"The request lacks `{name}`.")
-    return words[name]
-
-
-def _number(words: Words, name: str) -> int:
-    word = _word(words, name)
-    if not (word.isascii() and word.isdecimal() and len(word) < 16):
-        raise Refusal(NOT_ASKED_WELL, f"`{name}={word}` is no number.")
-    return int(word)
-
-
-def _number_or_none(words: Words, name: str) -> int | None:
-    return _number(words, name) if words.get(name) else None
-
-
-def _query(words: Words) -> "Query":
-    from dtbench.report.tb_plugin.collectives import FILTERS, Query
-
-    return Query(
-        chosen={name: words[name] for name in FILTERS if words.get(name)},
-        text=words.get("text", ""),
-        owner=words.get("owner"),
-        sort=words.get("sort") or "exposed_ns",
-        descending=words.get("order", "descending") == "descending",
-        offset=_number_or_none(words, "offset") or 0,
-    )

@@ -1,13 +1,11 @@
 """What the tabs read of a run, read again only when a file of it has changed."""
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final
 
 from dtbench.base.errors import DtbenchError
+from dtbench.report.tb_plugin.kept import Kept
 from dtbench.report.tb_plugin.refusal import ABSENT, BROKEN, NOT_ASKED_WELL, NOT_FOUND, NOT_YET, Refusal
 from dtbench.report.tb_plugin.runs import FoundRun, LogDirectory
 
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
     from dtbench.runs.reading.cell_data import LaunchData, RunData
     from dtbench.runs.summary import CellSummary, RunSummary
 
-_T = TypeVar("_T")
 _MOST_DIGITS: Final = 16
 """Of a number in a request."""
 _MOST_SUMMARIES: Final = 64
@@ -25,34 +22,6 @@ _MOST_LAUNCHES: Final = 16
 _MOST_COMPARISONS: Final = 16
 _MOST_TIMELINES: Final = 2
 """What stays in memory of each; drawings take tens of megabytes."""
-
-
-@dataclass
-class _Making:
-    """A value, or that it is being made: whoever else asks for it waits for its lock alone."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    made: list[object] = field(default_factory=list)
-
-
-@dataclass
-class _Kept:
-    """A few values by key, the latest used ones; each is made once, by one thread."""
-
-    most: int
-    values: "OrderedDict[Hashable, _Making]" = field(default_factory=OrderedDict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        with self.lock:
-            making = self.values.setdefault(key, _Making())
-            self.values.move_to_end(key)
-            while len(self.values) > self.most:
-                self.values.popitem(last=False)
-        with making.lock:
-            if not making.made:
-                making.made.append(make())
-            return cast("_T", making.made[0])
 
 
 @dataclass(frozen=True)
@@ -68,10 +37,10 @@ class Loader:
     """Reads runs below a log directory."""
 
     directory: LogDirectory
-    _summaries: _Kept = field(default_factory=lambda: _Kept(_MOST_SUMMARIES))
-    _launches: _Kept = field(default_factory=lambda: _Kept(_MOST_LAUNCHES))
-    _comparisons: _Kept = field(default_factory=lambda: _Kept(_MOST_COMPARISONS))
-    _timelines: _Kept = field(default_factory=lambda: _Kept(_MOST_TIMELINES))
+    _summaries: Kept = field(default_factory=lambda: Kept(_MOST_SUMMARIES))
+    _launches: Kept = field(default_factory=lambda: Kept(_MOST_LAUNCHES))
+    _comparisons: Kept = field(default_factory=lambda: Kept(_MOST_COMPARISONS))
+    _timelines: Kept = field(default_factory=lambda: Kept(_MOST_TIMELINES))
 
     def summarize(self, run: FoundRun, state: str) -> "RunSummary":
         """Return the run's answer, as ``dtbench report`` does.

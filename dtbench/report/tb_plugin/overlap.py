@@ -1,7 +1,7 @@
 """The tab Overlap: where PROFILED steps went, by rank, step, purpose or owner; the numbers of the run's tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,12 @@ class CellTables:
 def make_overlap(cell: "CellSummary", tables: CellTables, choice: Choice) -> OverlapDocument:
     """Return the bars that a person chose. Means are over all counted steps, ranks and launches, as far as known."""
     every = complete(tables.overlap, tables.launches, cell.plan.ranks)
+    return show_overlap(cell, replace(tables, overlap=every), choice)
+
+
+def show_overlap(cell: "CellSummary", tables: CellTables, choice: Choice) -> OverlapDocument:
+    """Do the same with an account of all steps that are asked for."""
+    every = tables.overlap
     ranks = tuple(int(rank) for rank in sorted(every["rank"].unique()))
     steps = tuple(int(step) for step in sorted(every["step"].unique()))
     overlap, purposes, collectives = (_choose(one, choice) for one in (every, tables.purposes, tables.collectives))

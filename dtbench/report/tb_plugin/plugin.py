@@ -43,8 +43,8 @@ class BoardPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard ha
         return {_ENTRY: _serve_file, _STATIC: _serve_file, **dict.fromkeys(ROUTES, serve)}
 
     def is_active(self) -> bool:
-        """Tell whether there is a run to show."""
-        return self._directory is not None and self._directory.has_runs()
+        """Tell whether there is a run to show, or traces."""
+        return self._directory is not None and (self._directory.has_runs() or self._directory.has_traces())
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
         """Say where the page starts; TensorBoard's reload button is for event files, the page looks by itself."""

@@ -9,7 +9,7 @@ import msgspec
 
 from dtbench.base.commands import spell_word
 from dtbench.base.errors import StoreError
-from dtbench.report.tb_plugin.runs import FoundRun, LogDirectory
+from dtbench.report.tb_plugin.runs import WHOLE, FoundRun, LogDirectory
 from dtbench.store.links import refuse_link
 
 
@@ -85,6 +85,8 @@ class RunList:
         with self._lock:
             runs = sorted((self._list(run) for run in self.directory.find_runs()), key=_order, reverse=True)
             self._known = {run.run: self._known[run.run] for run in runs}
+        if not runs and self.directory.holds_traces():
+            runs = [_list_traces(self.directory.root)]
         latest = next((run.run for run in runs if run.error is None), runs[0].run if runs else None)
         hint = None if runs else self._hint()
         return RunListDocument(logdir=str(self.directory.root), runs=tuple(runs), latest=latest, hint=hint)
@@ -101,6 +103,12 @@ class RunList:
         if around is not None:
             return f"This log directory is inside a run; `dtbench tensorboard {spell_word(around)}` shows the run."
         return f"There is no run below {self.directory.root}; `dtbench run quickstart` makes one."
+
+
+def _list_traces(path: Path) -> ListedRun:
+    """List plain traces as a run of one cell with one launch."""
+    cells = (ListedCell("traces", (0,)),)
+    return ListedRun(run=WHOLE, scenario=path.name, run_id="traces", status="complete", cells=cells)
 
 
 def _order(run: ListedRun) -> tuple[int, str, str]:

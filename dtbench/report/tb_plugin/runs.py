@@ -1,4 +1,4 @@
-"""Which runs lie below TensorBoard's log directory, and whether a request stays inside it.
+"""Which runs, or plain traces, lie below TensorBoard's log directory, and whether a request stays inside it.
 
 The log directory may be a folder of all results, of one scenario's runs, one run, or any folder a few levels above. A
 run that lies *around* it (``--logdir RUN/tb``) is outside, so it is not shown; the page says what to serve instead.
@@ -6,8 +6,9 @@ run that lies *around* it (``--logdir RUN/tb``) is outside, so it is not shown; 
 
 import hashlib
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -15,6 +16,12 @@ from typing import Final
 from dtbench.report.tb_plugin.refusal import FORBIDDEN, NOT_FOUND, Refusal
 from dtbench.store.find_run import is_run
 from dtbench.store.layout import RunFolder
+
+WHOLE: Final = "."
+"""How requests name the log directory itself: a run, or traces of one job."""
+
+_TRACE: Final = re.compile(r"(?:trace|rank[_-]?\d).*\.json(?:\.gz)?", re.IGNORECASE)
+"""How files are called that are worth a tab without a look into them; other programs leave JSON here, too."""
 
 _MOST_LEVELS: Final = 4
 """Folders between the log directory and a run, the run included."""
@@ -39,7 +46,7 @@ class LogDirectory:
     """The only folder that requests may read from; links that lead out of it are refused.
 
     Attributes:
-        root: as TensorBoard was told, links resolved.
+        root: as TensorBoard was told, links resolved; a file where it was told a trace or an archive of traces.
     """
 
     root: Path
@@ -51,6 +58,30 @@ class LogDirectory:
     def has_runs(self) -> bool:
         """Tell whether there is any run."""
         return next(self._walk(), None) is not None
+
+    def has_traces(self) -> bool:
+        """Tell whether there are traces by their names, or one was named; cheap, as TensorBoard asks at once."""
+        return self.root.is_file() or next(self._walk_traces(self.root, 0), None) is not None
+
+    def holds_traces(self) -> bool:
+        """Tell whether the log directory is the traces of one job, as ``dtbench analyze`` takes it."""
+        from dtbench.traces.job.foreign import are_traces
+
+        return not self.has_runs() and are_traces(self.root)
+
+    def describe_traces(self) -> str:
+        """Return a word that changes whenever a file of the plain traces changes; raises as ``describe_state``."""
+        if self.root.is_file():
+            status = self.root.stat()
+            return f"{status.st_mtime_ns} {status.st_size}"
+        return _hash_states(self._read_states(self.root, 0, unwatched=()))
+
+    def _walk_traces(self, folder: Path, level: int) -> Iterator[Path]:
+        for entry in _scan(folder):
+            if _TRACE.search(entry.name):
+                yield Path(entry.path)
+            elif level < _MOST_LEVELS and self._is_folder(entry):
+                yield from self._walk_traces(Path(entry.path), level + 1)
 
     def find_run_around(self) -> Path | None:
         """Return the run that the log directory lies in, if it does: outside, so only worth a hint."""
@@ -89,10 +120,10 @@ class LogDirectory:
             Refusal: a link in the run's folder leads out of the log directory.
         """
         counted = f"{part or run.folder.path}{os.sep}"  # launch1 is no part of launch10
-        files = sorted(file for file in self._read_states(run.folder.path, 0) if file[0].startswith(counted))
-        return hashlib.blake2b(repr(files).encode(errors="surrogateescape"), digest_size=8).hexdigest()
+        every = self._read_states(run.folder.path, 0, unwatched=_UNWATCHED)
+        return _hash_states(file for file in every if file[0].startswith(counted))
 
-    def _read_states(self, folder: Path, level: int) -> Iterator[tuple[str, int, int]]:
+    def _read_states(self, folder: Path, level: int, *, unwatched: Collection[str]) -> Iterator[tuple[str, int, int]]:
         for entry in _scan(folder):
             if entry.is_symlink() and not self._is_inside(Path(entry.path)):
                 raise Refusal(FORBIDDEN, f"{entry.path} is a link that leads out of the log directory; not followed.")
@@ -101,8 +132,8 @@ class LogDirectory:
             except OSError:  # replaced meanwhile
                 continue
             if stat.S_ISDIR(status.st_mode):
-                if entry.name not in _UNWATCHED and level < _MOST_LEVELS:
-                    yield from self._read_states(Path(entry.path), level + 1)
+                if entry.name not in unwatched and level < _MOST_LEVELS:
+                    yield from self._read_states(Path(entry.path), level + 1, unwatched=unwatched)
             elif not entry.name.endswith(".journal"):  # written all the time; progress is asked for by itself
                 yield entry.path, status.st_mtime_ns, status.st_size
 
@@ -135,13 +166,17 @@ class LogDirectory:
         return path.relative_to(self.root).as_posix()
 
 
+def _hash_states(files: Iterable[tuple[str, int, int]]) -> str:
+    return hashlib.blake2b(repr(sorted(files)).encode(errors="surrogateescape"), digest_size=8).hexdigest()
+
+
 def open_log_directory(logdir: str) -> LogDirectory | None:
     """Return the folder that TensorBoard was told to read; None: it was told none, or one that is not on this disk."""
     if not logdir or "://" in logdir:
         return None
     try:
         path = Path(logdir).expanduser().resolve()
-        return LogDirectory(path) if path.is_dir() else None
+        return LogDirectory(path) if path.exists() else None
     except (OSError, RuntimeError, ValueError):  # a name that no folder has, a home that nobody has
         return None
 

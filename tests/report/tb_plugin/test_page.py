@@ -16,6 +16,7 @@ import dtbench
 from dtbench.base.units import format_ns
 from dtbench.base.vocabulary import Phase
 from dtbench.report.page.brief.run import doubt_facts, run_brief
+from dtbench.report.page.brief.traces import traces_brief
 from dtbench.report.page.estimates import agreement_sentence, dispute_sentences, estimates_table
 from dtbench.report.words import sentences
 from dtbench.runs.run import summarize_run
@@ -439,6 +440,23 @@ def test_a_run_in_progress_is_followed_to_its_end(logdir: Path, open_page: "Call
     change_json(run / "run.json", lambda record: record.update(status="complete", ended_unix_ns=2))
     shown.board.locator(".status-complete").wait_for()
     shown.board.locator('[data-cell="fsdp2_tp"] .chart').wait_for()
+    assert shown.troubles == []
+
+
+def test_plain_traces_have_every_tab(logdir: Path, open_page: "Callable[..., Opened]") -> None:
+    shutil.rmtree(logdir / "quickstart")
+    shutil.copytree(TRACE.parent / "pipelines" / "1f1b", logdir, dirs_exist_ok=True)
+    shown = open_page()
+    assert shown.answer()[0] == traces_brief(dtbench.read_trace(logdir).traces).answer[0].words
+    shown.open("Overlap")
+    assert len(shown.rows(".table table")) == 2
+    shown.open("Timeline")
+    shown.board.locator(".timeline-box canvas").first.wait_for()
+    shown.open("Collectives")
+    shown.board.locator("table.rows tbody tr").first.click()
+    shown.board.locator(".details th", has_text="cause").wait_for()
+    shown.open("Compare")
+    shown.board.locator(".empty", has_text="there is one here").wait_for()
     assert shown.troubles == []
 
 

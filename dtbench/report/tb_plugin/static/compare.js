@@ -30,7 +30,7 @@ export const compare = {
       makeSelect("Baseline", options, wanted.baseline, change("baseline")),
       makeSelect("Candidate", options, wanted.candidate, change("candidate")),
       make("button", {type: "button", onclick: swap}, "Swap")));
-    if (!answer) return panel.append(drawEmpty("Two sides are needed: choose two different cells or runs."));
+    if (!answer) return panel.append(drawEmpty(options.length < 2 ? "Two sides are needed, and there is one here: `dtbench compare` takes any two runs, cells or folders of traces." : "Two sides are needed: choose two different cells or runs."));
     return panel.append(...drawCompared(answer));
   },
   /** Unlike environments are refused, unless a person insists. */

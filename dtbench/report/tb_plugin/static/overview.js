@@ -15,9 +15,9 @@ export const overview = {
 
 function drawHead({page, status}) {
   return make("header", {class: "run-head"},
-    make("h2", {}, page.title, make("span", {class: "run-id"}, page.aside), drawStatus(status)),
+    make("h2", {}, page.title, page.aside ? make("span", {class: "run-id"}, page.aside) : null, status ? drawStatus(status) : null),
     page.question ? make("p", {class: "question"}, page.question) : null,
-    make("p", {class: "place"}, page.place),
+    page.place ? make("p", {class: "place"}, page.place) : null,
     page.problem ? make("p", {class: problemClass(status)}, page.problem.words) : null,
     page.facts.length ? drawFacts(page.facts) : null);
 }
