@@ -144,6 +144,38 @@ class CollectiveChange(Record):
     place: str = ""
 
 
+class KernelChange(Record):
+    """One compute kernel in the traces of both sides.
+
+    Attributes:
+        name: as in the traces.
+        shape: its launch shape; empty: not told.
+        count: runs per step and rank of (baseline, candidate).
+        median_ns: of its runs, of (baseline, candidate); NaN: it did not run.
+        ratio: of the medians, candidate over baseline; NaN where they did not do the same work.
+        low, high: interval of the ratio over steps, 95 % after the correction for the kernels tested beside it; NaN
+            where so few steps allow none.
+        outcome: what can be said of the change, of these traces alone; *not known* where work differs.
+        is_same_work: both run it equally often in a step, with one launch shape.
+    """
+
+    name: str
+    shape: str
+    count: tuple[float, float]
+    median_ns: tuple[FloatOrNan, FloatOrNan]
+    ratio: FloatOrNan
+    low: FloatOrNan
+    high: FloatOrNan
+    outcome: Outcome
+    is_same_work: bool
+
+    @property
+    def change_ns(self) -> float:
+        """By how much more of a step its runs took, ns per step and rank."""
+        before, after = (count * ns if count else 0.0 for count, ns in zip(self.count, self.median_ns, strict=True))
+        return after - before
+
+
 class SettingChange(Record):
     """One field of the scenario (dotted) in which the sides differ on purpose: a treatment; values as text.
 
@@ -190,6 +222,7 @@ class Comparison(Record):
             is not to say nothing where there are ``mechanism_doubts`` or something is not known.
         metrics: ``step_time`` first.
         collectives: sorted by the change of ``exposed_ns``, whichever way, largest first.
+        kernels: compute kernels of traces, those first whose change makes most of a step; empty: not told.
         notes: what was left out, and why.
         treatment: in what the scenarios differ.
         is_mechanism_known: both sides say what they communicated.
@@ -220,3 +253,4 @@ class Comparison(Record):
     left_out: tuple[str, ...] = ()
     not_known: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    kernels: tuple[KernelChange, ...] = ()

@@ -14,11 +14,13 @@ from dtbench.comparison.comparison import (
     CollectiveChange,
     Comparison,
     EnvironmentChange,
+    KernelChange,
     MetricChange,
     Outcome,
     Side,
 )
 from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike
+from dtbench.comparison.kernels import find_kernel_changes
 from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
 from dtbench.comparison.reading.parts import (
@@ -224,6 +226,7 @@ def compare_sides(
         mechanism=mechanism.changes,
         metrics=metrics,
         collectives=tuple(findings.collectives),
+        kernels=_compare_kernels(sides, seen, threshold),
         notes=(
             *_note_unlike(unlike),
             *say_new_defaults(sides),
@@ -279,6 +282,17 @@ def _compare_collectives(sides: tuple[MeasuredSide, MeasuredSide], seen: _Seen) 
         return []
     changes = find_collective_changes(*(side.launches for side in sides))
     return [one for one in changes if (EXPOSED_BY_OWNER, one.owner) not in seen.unlike_ranks]
+
+
+def _compare_kernels(
+    sides: tuple[MeasuredSide, MeasuredSide], seen: _Seen, threshold: float
+) -> tuple[KernelChange, ...]:
+    """Return what changed in compute kernels, of traces of the same ranks of which nothing is lost."""
+    if seen.not_seen:
+        return ()
+    before, after = sides
+    is_doubted = any(side.doubts for side in sides)
+    return find_kernel_changes(before.launches, after.launches, threshold, is_doubted=is_doubted)
 
 
 def _describe_side(side: MeasuredSide, label: str, rounds: Rounds) -> Side:

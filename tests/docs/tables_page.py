@@ -19,7 +19,12 @@ GROUPS: Final[Mapping[str, Sequence[AnyTable]]] = {
     "One run: `dtbench.load_run(folder)`, and `steps.parquet` of each launch": (STEPS, OWNERS, ESTIMATES),
     "Traces: `dtbench.read_trace(...)`, `.tables` of a run, and `*.parquet` of each launch": (*TABLES[::-1], WHOLE),
     "What a picture of one step is drawn from": (SPANS, EXPOSED, STAGE_WORK),
-    "A comparison: `dtbench.compare(...)`": (compared.METRICS, compared.MECHANISM, compared.COLLECTIVES),
+    "A comparison: `dtbench.compare(...)`": (
+        compared.METRICS,
+        compared.MECHANISM,
+        compared.COLLECTIVES,
+        compared.KERNELS,
+    ),
 }
 
 _HEAD: Final = """\

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any, Final
 
 import pandas as pd
@@ -30,10 +31,11 @@ from dtbench.runs.reading.cell_data import CellData
 from dtbench.runs.representative import Doubt, doubt_steps, read_steps_of_traces
 from dtbench.runs.summary import CellSummary
 from dtbench.runs.wrong_results import find_wrong_results
-from dtbench.store.records.baseline import MeasuredLaunch, Measurement, OwnedTime, PlacedTime, RanksTraffic
+from dtbench.store.records.baseline import KernelRuns, MeasuredLaunch, Measurement, OwnedTime, PlacedTime, RanksTraffic
 from dtbench.store.records.rank import RankRecord, ReceiptOutcome
 from dtbench.store.records.run import RunStatus
 from dtbench.store.records.traffic import Traffic
+from dtbench.traces.account.kernel_times import KernelTime
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.rows.tables import OVERLAP, PURPOSES, WHOLE
@@ -168,8 +170,33 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         order_ranks=orders.order_ranks,
         other_orders=orders.other_orders,
         unlike_steps=orders.unlike_steps,
+        kernels=_total_kernels(traces, known),
     )
     return measured, left_out, doubts
+
+
+def _total_kernels(traces: TraceSet, steps: pd.DataFrame) -> tuple[KernelRuns, ...]:
+    """Return what compute kernels took in some steps of ranks, a median for each step, those with most time first.
+
+    Args:
+        traces: of one job.
+        steps: columns ``rank`` and ``step``.
+    """
+    counted = set(zip(steps["rank"].tolist(), steps["step"].tolist(), strict=True))
+    of_steps: dict[tuple[str, str], dict[int, list[KernelTime]]] = {}
+    for one in traces.analyses:
+        for step, account in zip(one.steps, one.accounts.steps, strict=True):
+            if (one.rank, step.step) in counted:
+                for row in account.kernels:
+                    of_steps.setdefault((row.name, row.shape), {}).setdefault(step.step, []).append(row)
+    found = []
+    for (name, shape), rows_of in of_steps.items():
+        medians = [median([row.median_ns for row in rows]) for _, rows in sorted(rows_of.items())]
+        count = sum(row.count for rows in rows_of.values() for row in rows) / len(counted)
+        found.append(
+            KernelRuns(name=name, shape=shape, count=count, median_ns=median(medians), medians_ns=tuple(medians))
+        )
+    return tuple(sorted(found, key=lambda row: (-row.count * row.median_ns, row.name, row.shape)))
 
 
 def _keep_of_all_ranks(overlap: pd.DataFrame) -> pd.DataFrame:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from dtbench.base.columns import ANY, Column, Table, Unit
-from dtbench.comparison.comparison import CollectiveChange, Comparison, MechanismChange, MetricChange
+from dtbench.comparison.comparison import CollectiveChange, Comparison, KernelChange, MechanismChange, MetricChange
 from dtbench.comparison.run import compare_paths
 from dtbench.report.notebook.loaded import RunReport
-from dtbench.report.page.comparison_page import basis_lines, comparisons_page, remark_lines
+from dtbench.report.page.comparison_page import basis_lines, comparisons_page, remark_lines, slower_lines
 from dtbench.report.render.html import page_html
 from dtbench.report.words.visible import spell_controls
 
@@ -161,6 +161,47 @@ COLLECTIVES: Final = Table[Comparison, None, CollectiveChange](
 )
 
 
+KERNELS: Final = Table[Comparison, None, KernelChange](
+    name="kernels",
+    doc="Compute kernels in the traces of both sides, those first whose change makes most of a step. It is `.kernels` "
+    "of a comparison of traces of a device.",
+    find=lambda comparison: ((None, row) for row in comparison.kernels),
+    keys=(),
+    columns=(
+        Column("kernel", "str", None, "its name", lambda row: row.name),
+        Column("shape", "str", None, "its launch shape, grid and block; empty: not told", lambda row: row.shape),
+        Column("baseline_count", "float64", Unit.COUNT, "runs per step and rank", lambda row: row.count[0]),
+        Column("candidate_count", "float64", Unit.COUNT, "runs per step and rank", lambda row: row.count[1]),
+        Column(
+            "baseline_median_ns",
+            "float64",
+            Unit.NS,
+            "of its runs, the median over steps; NaN: it did not run",
+            lambda row: row.median_ns[0],
+        ),
+        Column("candidate_median_ns", "float64", Unit.NS, "likewise", lambda row: row.median_ns[1]),
+        Column(
+            "ratio",
+            "float64",
+            None,
+            "of the medians, candidate over baseline; NaN: they did not do the same work",
+            lambda row: row.ratio,
+            least=0,
+        ),
+        Column("low", "float64", None, "of the 95 % interval of the ratio over steps", lambda row: row.low, least=ANY),
+        Column("high", "float64", None, "of that interval", lambda row: row.high, least=ANY),
+        Column("outcome", "str", None, "what it comes to, of these traces alone", lambda row: row.outcome.value),
+        Column(
+            "is_same_work",
+            "bool",
+            None,
+            "both run it equally often in a step, with one launch shape",
+            lambda row: row.is_same_work,
+        ),
+    ),
+)
+
+
 @dataclass(frozen=True, repr=False)
 class ComparisonReport:
     """Two sides against each other; ``print`` it for the answer in words.
@@ -197,6 +238,11 @@ class ComparisonReport:
         """Whose exposed time changed, largest change first: means per step and rank."""
         return COLLECTIVES.tabulate(self.comparison)
 
+    @cached_property
+    def kernels(self) -> pd.DataFrame:
+        """What compute kernels took in traces of both sides: the table ``kernels``; no row: not told."""
+        return KERNELS.tabulate(self.comparison)
+
     def plot(self) -> "Figure":
         """Draw each metric's change with its interval."""
         from dtbench.report.plots.names import plot_comparison
@@ -205,7 +251,8 @@ class ComparisonReport:
 
     def __str__(self) -> str:
         notes = (f"Note: {note}" for note in self.notes)
-        return spell_controls("\n".join([self.sentence, *basis_lines(self.comparison), *notes]))
+        said = [self.sentence, *slower_lines(self.comparison), *basis_lines(self.comparison)]
+        return spell_controls("\n".join([*said, *notes]))
 
     __repr__ = __str__
 

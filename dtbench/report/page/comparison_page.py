@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dtbench.base.columns import Better
-from dtbench.base.units import count_things, decimals_for, format_ms, three_digits
+from dtbench.base.columns import Better, Unit
+from dtbench.base.units import count_things, decimals_for, format_ms, format_ns, three_digits
 from dtbench.base.vocabulary import CAUSE_PHRASES
 from dtbench.comparison.comparison import (
     ESTABLISHED,
     CollectiveChange,
     Comparison,
     EnvironmentChange,
+    KernelChange,
     MetricChange,
     Outcome,
     Side,
@@ -21,7 +22,7 @@ from dtbench.comparison.gate import spell_number
 from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
 from dtbench.comparison.sentence import percent, spell_interval
-from dtbench.report.page.page import Cell, Column, Fact, Line, Page, Part, Prose, Table, Tone, lines
+from dtbench.report.page.page import Cell, Column, Fact, Line, Page, Part, Prose, Table, Tone, lines, numbers
 from dtbench.report.words.causes import UNATTRIBUTED, name_operation, spell_owner
 
 MOST_ROWS: Final = 12
@@ -76,7 +77,11 @@ def comparison_page(comparison: Comparison) -> Page:
     """Make the page of one comparison."""
     return Page(
         title=f"{comparison.candidate.label} against {comparison.baseline.label}",
-        answer=(Line(comparison.sentence, Tone.STRONG), *lines(basis_lines(comparison), Tone.QUIET)),
+        answer=(
+            Line(comparison.sentence, Tone.STRONG),
+            *lines(slower_lines(comparison)),
+            *lines(basis_lines(comparison), Tone.QUIET),
+        ),
         parts=tuple(
             Part(table.key, "", (table,), is_folded=table.key not in _OPEN) for table in comparison_tables(comparison)
         ),
@@ -98,7 +103,81 @@ def comparison_tables(comparison: Comparison) -> tuple[Table, ...]:
         *_mechanism_table(comparison),
         _metrics_table(comparison),
         *collectives_table(comparison),
+        *kernels_table(comparison),
     )
+
+
+def slower_lines(comparison: Comparison) -> tuple[str, ...]:
+    """Say which compute kernels are established to have taken longer, those first that cost a step most; or nothing."""
+    slower = [row for row in comparison.kernels if row.is_same_work and row.outcome is Outcome.HIGHER]
+    if not slower:
+        return ()
+    named = [
+        f"{_name_kernel(row)} {format_ns(row.median_ns[0])} -> {format_ns(row.median_ns[1])} "
+        f"({100 * (row.ratio - 1):+.1f} %, {count_things(round(row.count[0]), 'run')} per step)"
+        for row in slower[:_MOST_SLOWER]
+    ]
+    more = [f"and {len(slower) - _MOST_SLOWER} more"] if len(slower) > _MOST_SLOWER else []
+    return (f"compute kernels that took longer: {'; '.join([*named, *more])}",)
+
+
+_OF_KERNELS: Final = (
+    "medians over steps of one launch each: that another launch takes as long, they do not say; "
+    "*different work* where one side runs it more often, or with another launch shape"
+)
+_MOST_SLOWER: Final = 3
+_MOST_LETTERS: Final = 60
+"""Of a kernel's name, whose template may fill a page."""
+
+
+def _name_kernel(row: KernelChange) -> str:
+    return row.name if len(row.name) <= _MOST_LETTERS else f"{row.name[:_MOST_LETTERS]}..."
+
+
+def kernels_table(comparison: Comparison) -> Iterator[Table]:
+    """Yield what compute kernels took in the traces of both sides, where they tell any."""
+    if not comparison.kernels:
+        return
+    sides = ("baseline", "candidate")
+    runs, took = (tuple(f"{what}\n{side}" for side in sides) for what in ("runs", "median"))
+    rest = len(comparison.kernels) - MOST_OWNERS
+    yield Table(
+        "Compute kernels, per step and rank",
+        (
+            Column("kernel"),
+            *numbers(Unit.COUNT, *runs),
+            *numbers(Unit.NS, *took),
+            *numbers(None, "change", "95 % interval"),
+            Column("outcome"),
+        ),
+        [_kernel_row(row) for row in comparison.kernels],
+        notes=(_OF_KERNELS,),
+        key="kernels",
+        first=MOST_OWNERS,
+        more=f"and {rest} more: see --json",
+    )
+
+
+def _kernel_row(row: KernelChange) -> tuple[str | Cell, ...]:
+    interval = "n/a" if math.isnan(row.low) else f"{100 * (row.low - 1):+.1f} to {100 * (row.high - 1):+.1f} %"
+    return (
+        _name_kernel(row),
+        *(Cell(f"{count:g}" if count < _WHOLE else f"{count:.0f}", value=count) for count in row.count),
+        *(Cell(format_ns(time_ns), value=time_ns) for time_ns in row.median_ns),
+        Cell("n/a" if math.isnan(row.ratio) else f"{100 * (row.ratio - 1):+.1f} %", value=row.ratio),
+        interval,
+        _judge_kernel(row),
+    )
+
+
+_WHOLE: Final = 1000
+
+
+def _judge_kernel(row: KernelChange) -> Cell:
+    if not row.is_same_work:
+        return Cell("different work")
+    words = {Outcome.HIGHER: "slower", Outcome.LOWER: "faster"}.get(row.outcome) or _OUTCOMES[row.outcome]
+    return Cell(words, {"slower": Tone.BAD, "faster": Tone.GOOD}.get(words, Tone.PLAIN))
 
 
 def basis_lines(comparison: Comparison) -> tuple[str, ...]:

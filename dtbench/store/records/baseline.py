@@ -70,6 +70,24 @@ class PlacedTime(Record):
     exposed_ns: float
 
 
+class KernelRuns(Record):
+    """One compute kernel in the steps of traces.
+
+    Attributes:
+        name: as in the trace.
+        shape: its launch shape; empty: not told.
+        count: runs per step and rank.
+        median_ns: median over steps of ``medians_ns``.
+        medians_ns: of each step: median over its runs, then over ranks.
+    """
+
+    name: str
+    shape: str
+    count: float
+    median_ns: float
+    medians_ns: tuple[float, ...]
+
+
 class Issued(Record):
     """One collective as it was issued.
 
@@ -133,6 +151,7 @@ class MeasuredLaunch(Record):
         unlike_steps: what ranks issued in other steps than most; by versions that did not keep it none.
         receipts: one for each knob, the worst of all ranks.
         is_stable: no rank issued different collectives in different MEASURED steps.
+        kernels: compute kernels, of traces of a device; empty: not told.
     """
 
     name: str
@@ -150,6 +169,7 @@ class MeasuredLaunch(Record):
     is_stable: bool = True
     first_start_ns: int | None = None
     other_traffic: tuple[RanksTraffic, ...] | None = None
+    kernels: tuple[KernelRuns, ...] = ()
 
 
 class MeasuredSide(Record):

@@ -1,10 +1,11 @@
 """The finer accounts of a trace: by lane, by process group, by gap of the main compute lane; and the overlap tax."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dtbench.traces.account.gaps import Gaps, GapTime, account_gaps
 from dtbench.traces.account.group_times import GroupTime
+from dtbench.traces.account.kernel_times import KernelSpans, KernelTime, account_kernels
 from dtbench.traces.account.lanes import LaneSpans, LaneTime, account_lanes
 from dtbench.traces.account.overlap_tax import OverlapTax
 from dtbench.traces.time.coverage import Window, window_borders
@@ -16,12 +17,13 @@ class WindowAccount:
     """The finer accounts of one window; ``gaps`` is None for a trace without compute on a device.
 
     A window in which nothing ran has no lanes and no gaps; one in which what computes was not recorded has only lanes
-    that communicate, and no gaps; one of which copies are lost has no gaps.
+    that communicate, and no gaps; one of which copies are lost has no gaps. ``kernels`` are of steps on a device alone.
     """
 
     lanes: tuple[LaneTime, ...]
     groups: tuple[GroupTime, ...]
     gaps: GapTime | None
+    kernels: tuple[KernelTime, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Sources:
     lanes: LaneSpans
     gaps: Gaps | None = None
     overlap_tax: OverlapTax | None = None
+    kernels: KernelSpans | None = None
     recorded: Intervals | None = None
     lost: Sequence[int] = ()
     lost_copies: Sequence[bool] = ()
@@ -92,4 +95,8 @@ def make_accounts(
         WindowAccount(*of_window) if window.length_ns else WindowAccount((), of_window[1], None)
         for window, of_window in zip(every, zip(lanes, groups, gaps, strict=True), strict=True)
     ]
-    return Accounts(steps=tuple(made[:-1]), whole=made[-1], overlap_tax=sources.overlap_tax)
+    steps = tuple(made[:-1])
+    if sources.kernels is not None:
+        kernels = [account_kernels(sources.kernels, window) for window in windows]
+        steps = tuple(replace(one, kernels=rows) for one, rows in zip(steps, kernels, strict=True))
+    return Accounts(steps=steps, whole=made[-1], overlap_tax=sources.overlap_tax)

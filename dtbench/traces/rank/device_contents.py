@@ -12,6 +12,7 @@ import numpy as np
 from dtbench.base.vocabulary import Axis, Kind, Region
 from dtbench.traces.account.accounts import Sources
 from dtbench.traces.account.gaps import find_gaps
+from dtbench.traces.account.kernel_times import find_kernel_spans
 from dtbench.traces.account.lanes import device_lanes
 from dtbench.traces.account.overlap_tax import NO_REGION, measure_overlap_tax
 from dtbench.traces.causes.regions import find_or_infer_regions
@@ -88,6 +89,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
                 time.kinds[Kind.COMM],
                 _number_regions(trace, nesting, regions),
             ),
+            kernels=find_kernel_spans(trace, masks[Kind.COMPUTE]),
             recorded=lost.recorded,
         ),
         regions=regions,
