@@ -2,9 +2,9 @@
 
 ``dtbench.capture`` measures your own training loop (``start`` and ``stop`` one that calls back),
 ``dtbench.TrainingModel`` is your own model in a scenario; ``dtbench.read_trace`` and ``dtbench.load_run`` give a
-notebook the numbers of anyone's traces and of a run, ``dtbench.load_runs`` every step of many runs, ``dtbench.compare``
-what two of them do differently and what it costs, and ``dtbench.trace_handler`` lets your own profiler write traces
-that they read. The rest is the command ``dtbench``.
+notebook the numbers of anyone's traces and of a run, ``dtbench.load_runs``, ``load_collectives`` and ``load_owners``
+every step, collective and owner of many runs, ``dtbench.compare`` what two of them do differently and what it costs,
+and ``dtbench.trace_handler`` lets your own profiler write traces that they read. The rest is the command ``dtbench``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +27,8 @@ __all__ = [
     "TrainingModel",
     "capture",
     "compare",
+    "load_collectives",
+    "load_owners",
     "load_run",
     "load_runs",
     "named_gloo",
@@ -228,10 +230,11 @@ def load_runs(path: str | PathLike[str] = "results", *, all_steps: bool = False)
         measured.groupby(["scenario", "run", "cell", "launch"], observed=True)["duration_ns"].median()
 
     Columns (``run_steps`` in ``docs/reference/tables.md``): ``scenario``, ``run``, ``status``, ``cell``, ``launch``,
-    one for each axis of a sweep (``parallel.bucket_cap_mb``: text as in the scenario, NA elsewhere), ``rank``,
-    ``step``, ``phase``, ``start_ns``, ``duration_ns``, ``cpu_ns``. Words are categories: say ``observed=True`` to
-    ``groupby``. Launches that did not end well, files that are broken and steps that others disturbed are left out, as
-    in every answer: a warning says so, and ``steps.attrs["notes"]`` has a sentence for each.
+    one for each knob that varies (an axis of a sweep, or a field in which runs of one scenario differ in one cell, as
+    ``parallel.bucket_cap_mb``: text as in the scenario, NA elsewhere), ``rank``, ``step``, ``phase``, ``start_ns``,
+    ``duration_ns``, ``cpu_ns``. Words are categories: say ``observed=True`` to ``groupby``. Launches that did not end
+    well, files that are broken and steps that others disturbed are left out, as in every answer: a warning says so, and
+    ``steps.attrs["notes"]`` has a sentence for each.
 
     Args:
         path: folder of all runs, of one scenario's, or of one run.
@@ -245,6 +248,52 @@ def load_runs(path: str | PathLike[str] = "results", *, all_steps: bool = False)
     from dtbench.report.notebook.loaded import load_runs as load
 
     return load(Path(path), all_steps=all_steps)
+
+
+def load_collectives(path: str | PathLike[str] = "results") -> "pd.DataFrame":
+    """Return every collective of many runs as one DataFrame, a row each. ::
+
+        found = dtbench.load_collectives("results")
+        found.groupby(["scenario", "run", "cell", "why"])["exposed_ns"].sum()
+
+    Columns (``run_collectives`` in ``docs/reference/tables.md``): ``scenario``, ``run``, ``cell``, ``launch``, one for
+    each knob that varies (``parallel.bucket_cap_mb``), those of ``run.collectives``, and ``why``, the cause in the
+    words of reports. Left out is what ``load_runs`` leaves out, with a warning and ``.attrs["notes"]`` as there.
+
+    Args:
+        path: folder of all runs, of one scenario's, or of one run.
+
+    Raises:
+        StoreError: there is no run.
+    """
+    from pathlib import Path
+
+    from dtbench.report.notebook.many import load_collectives as load
+
+    return load(Path(path))
+
+
+def load_owners(path: str | PathLike[str] = "results") -> "pd.DataFrame":
+    """Return whose communication was exposed and why, of many runs, as one DataFrame. ::
+
+        owners = dtbench.load_owners("results")
+        owners[~owners["is_doubted"]].groupby(["scenario", "run", "cell", "why"])["exposed_ns"].sum()
+
+    Columns (``run_owners`` in ``docs/reference/tables.md``): ``scenario``, ``run``, ``cell``, one for each knob that
+    varies, then those of ``run.owners``. Left out is what ``load_runs`` leaves out, with a warning and
+    ``.attrs["notes"]`` as there.
+
+    Args:
+        path: folder of all runs, of one scenario's, or of one run.
+
+    Raises:
+        StoreError: there is no run.
+    """
+    from pathlib import Path
+
+    from dtbench.report.notebook.many import load_owners as load
+
+    return load(Path(path))
 
 
 def compare(

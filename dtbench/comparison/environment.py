@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from dtbench.comparison.comparison import EnvironmentChange, SettingChange
-from dtbench.comparison.reading.settings import ABSENT
+from dtbench.scenario.flat_fields import ABSENT
 from dtbench.store.records.run import Environment
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.reader.header import PROFILERS

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtbench.base.torch_versions import GRADIENTS_KEEP_THEIR_DTYPE, read_torch_release
-from dtbench.comparison.reading.settings import ABSENT
+from dtbench.scenario.flat_fields import ABSENT
 from dtbench.store.records.baseline import MeasuredSide
 from dtbench.store.records.run import Environment
 

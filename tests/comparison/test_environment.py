@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dtbench.comparison.environment import WHY_UNLIKE, find_environment_changes, find_unlike
-from dtbench.comparison.reading.settings import _flatten
+from dtbench.scenario.flat_fields import flatten_fields
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.run import Device, Environment
 from tests.comparison.conftest import ENVIRONMENT, FakeCell, make_scenario
@@ -81,6 +81,6 @@ def test_a_scenarios_fields_say_what_it_imports(model: dict[str, Any], packages:
     scenario = make_scenario(FakeCell((1.0,)))
     document = scenario.model_dump(mode="json", exclude={"model"} if "kind" in model else None)
     document["model"] = {**document.get("model", {}), **model}
-    settings = dict(_flatten(Scenario.model_validate(document, strict=False).model_dump(mode="json")))
+    settings = dict(flatten_fields(Scenario.model_validate(document, strict=False).model_dump(mode="json")))
     newer = {**ENVIRONMENT.packages, "numpy": "2.2.0", "triton": "3.4"}
     assert unlike({"packages": newer}, settings) == packages

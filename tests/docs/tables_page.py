@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from dtbench.base.columns import Column, Table
 from dtbench.report.notebook import compared
+from dtbench.report.notebook.many import RUN_COLLECTIVES, RUN_OWNERS
+from dtbench.report.page.cell_tables import CELLS, LAUNCHES
 from dtbench.report.page.run_tables import ESTIMATES, OWNERS
 from dtbench.runs.reading.many_runs import RUN_STEPS
 from dtbench.store.finish import STEPS
@@ -15,8 +17,18 @@ from dtbench.traces.spans import EXPOSED, SPANS, STAGE_WORK
 AnyTable = Table[Any, Any, Any]
 
 GROUPS: Final[Mapping[str, Sequence[AnyTable]]] = {
-    "Many runs: `dtbench.load_runs(folder)`": (RUN_STEPS,),
-    "One run: `dtbench.load_run(folder)`, and `steps.parquet` of each launch": (STEPS, OWNERS, ESTIMATES),
+    "Many runs: `dtbench.load_runs(folder)`, `load_collectives(folder)`, `load_owners(folder)`": (
+        RUN_STEPS,
+        RUN_COLLECTIVES,
+        RUN_OWNERS,
+    ),
+    "One run: `dtbench.load_run(folder)`, and `steps.parquet` of each launch": (
+        CELLS,
+        LAUNCHES,
+        STEPS,
+        OWNERS,
+        ESTIMATES,
+    ),
     "Traces: `dtbench.read_trace(...)`, `.tables` of a run, and `*.parquet` of each launch": (*TABLES[::-1], WHOLE),
     "What a picture of one step is drawn from": (SPANS, EXPOSED, STAGE_WORK),
     "A comparison: `dtbench.compare(...)`": (

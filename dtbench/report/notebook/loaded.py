@@ -12,6 +12,7 @@ import pandas as pd
 from dtbench.base.errors import StoreError
 from dtbench.report.notebook.trace_report import plot_step_of
 from dtbench.report.page import run_page
+from dtbench.report.page.cell_tables import tabulate_cells, tabulate_launches
 from dtbench.report.page.run_tables import ESTIMATES, tabulate_run_owners
 from dtbench.report.render.html import page_html
 from dtbench.report.words.sentences import doubts_of_cells, mistrusted
@@ -73,6 +74,24 @@ class RunReport:
     def estimates(self) -> pd.DataFrame:
         """Exposed communication estimated several ways: ``run``, ``cell``, then the table ``estimates``."""
         return ESTIMATES.tabulate(self.summary)
+
+    @cached_property
+    def launches(self) -> pd.DataFrame:
+        """Every launch that counts, one row each, with a column for each knob that varies: the table ``launches``."""
+        return tabulate_launches(self.summary, self.overlap)
+
+    def metrics(self, unit: str = "ns") -> pd.DataFrame:
+        """Return every cell, one row each, with a column for each knob that varies: the table ``cells``. ::
+
+            run.metrics(unit="ms")[["cell", "step_time_ms", "exposed_comm_ms"]]
+
+        Args:
+            unit: of times: ns, us, ms or s; the names of columns end in it.
+
+        Raises:
+            ValueError: there is no such unit.
+        """
+        return tabulate_cells(self.summary, unit)
 
     @property
     def notes(self) -> tuple[str, ...]:

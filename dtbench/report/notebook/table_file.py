@@ -85,7 +85,14 @@ def list_tables(report: RunReport | TraceReport) -> dict[str, NamedTable]:
     match report:
         case RunReport():
             page = run_page(report.summary)
-            frames = {"steps": report.steps, "owners": report.owners, "estimates": report.estimates, **report.tables}
+            frames = {
+                "cells": report.metrics(),
+                "launches": report.launches,
+                "steps": report.steps,
+                "owners": report.owners,
+                "estimates": report.estimates,
+                **report.tables,
+            }
         case TraceReport():
             page = traces_page(report.traces)
             names = ("overlap", "whole", "purposes", "collectives", "lanes", "groups", "gaps", "comm_waits")
@@ -120,8 +127,6 @@ def _frame_of(cell: str, table: Table) -> pd.DataFrame:
 
 
 def _name_column(column: Column) -> str:
-    if column.name:
-        return column.name
     name = "_".join("".join(letter if letter.isalnum() else " " for letter in column.plain_title).split())
     suffix = "" if column.unit is None else _SUFFIXES.get(column.unit, "")
     return name if name.endswith(suffix.removeprefix("_")) and suffix else f"{name}{suffix}"

@@ -68,14 +68,12 @@ class Column:
         is_number: aligned to the right.
         group: columns of one group may go to a table of their own, below this title, where all find no room.
         unit: of the numbers behind its cells; None: they have none, or there are none.
-        name: in a file of its own; empty: its title, and its unit.
     """
 
     title: str
     is_number: bool = False
     group: str = ""
     unit: Unit | None = None
-    name: str = ""
 
     @property
     def plain_title(self) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 import pandas as pd
 
 from dtbench.base.columns import ANY, Better, Column, Table, Unit
+from dtbench.report.words.causes import describe_cause
 from dtbench.runs.exposure.unjudged import judge_row
 from dtbench.runs.summary import CellSummary, Estimated, ExposureRow, ExposureSummary, OwnerSummary, RunSummary
 from dtbench.traces.causes.exposed_owners import ExposedOwner
@@ -18,6 +19,11 @@ class OwnedRows:
 
     rows: Sequence[ExposedOwner | OwnerSummary]
     windows: int = 1
+
+
+def _describe(row: ExposedOwner | OwnerSummary) -> str:
+    behind = row.behind if isinstance(row, ExposedOwner) else None
+    return describe_cause(row.cause, waited_for=row.waited_for, behind=behind)
 
 
 _Owned = tuple[ExposedOwner | OwnerSummary, int]
@@ -33,6 +39,7 @@ OWNERS: Final = Table[OwnedRows, None, _Owned](
         Column("operation", "string", None, "all_gather, ...; empty: not known", lambda of: str(of[0].operation or "")),
         Column("purpose", "string", None, "what it was for", lambda of: str(of[0].purpose)),
         Column("cause", "string", None, "why it was exposed", lambda of: str(of[0].cause)),
+        Column("why", "string", None, "the same in the words of reports", lambda of: _describe(of[0])),
         Column(
             "exposed_ns",
             "float64",

@@ -184,7 +184,6 @@ def cells_table(summary: RunSummary) -> Table:
                     is_number=one.header not in OF_WORDS,
                     group=one.group,
                     unit=one.unit,
-                    name="step_time_interval_ms" if one.header == _INTERVAL else "",
                 )
                 for one in quantities
             ),

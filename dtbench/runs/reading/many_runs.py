@@ -27,6 +27,7 @@ from dtbench.machine.disturbance import DISTURBED, is_enough
 from dtbench.runs.cell.stage_plan import StagePlan
 from dtbench.runs.cell.summarize_stages import summarize_stages
 from dtbench.runs.reading.copies import find_copies, mark, say_copy
+from dtbench.runs.reading.knobs import KnobCell, find_knobs
 from dtbench.runs.reading.lost_steps import count_planned, say_lost
 from dtbench.runs.reading.run_data import refuse_impossible_steps, refuse_lost_steps
 from dtbench.runs.reading.undisturbed import (
@@ -45,6 +46,7 @@ from dtbench.store.read import read_launch_environment, read_rank_records, read_
 from dtbench.store.records.outline import (
     CellOutline,
     RunOutline,
+    SeenResults,
     find_runs_below,
     find_unlisted,
     read_outline,
@@ -95,7 +97,8 @@ def _read_phases(steps: pa.Table) -> object:
 RUN_STEPS: Final = Table[Sequence[_Launch], _Launch, pa.Table](
     name="run_steps",
     doc="Every step of every complete launch of many runs: what `dtbench.load_runs` returns. After `launch` comes a "
-    "column of categories for each axis of any run's sweep, named as the scenario does; NA: a run is not on that axis.",
+    "column of categories for each axis of any run's sweep, and for each field in which runs of one scenario differ in "
+    "one cell, named as the scenario does; NA: a run is not on that axis, or its scenario's runs do not differ in it.",
     find=lambda launches: ((one, one.steps) for one in launches),
     keys=(
         Column("scenario", "category", None, "its name", lambda of: of.run.name),
@@ -128,9 +131,7 @@ def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
     Raises:
         StoreError: there is no run.
     """
-    folders = find_runs_below(results)
-    if not folders:
-        raise StoreError(f"{results}: no runs here; start one with `dtbench run <scenario>`, or name another folder")
+    folders = list_runs(results)
     with ThreadPoolExecutor(_READERS) as readers:
         found = _leave_out_copies(list(chain.from_iterable(readers.map(_read_run, folders))))
     launches = [one for one in found if isinstance(one, _Launch)]
@@ -139,6 +140,18 @@ def load_run_steps(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
         table[IS_LEFT_OUT] = np.concatenate([np.zeros(0, dtype=bool), *(one.is_left_out for one in launches)])
     table.attrs[NOTES] = [note for one in found for note in _take_notes(one, all_steps=all_steps)]
     return table
+
+
+def list_runs(results: Path) -> list[Path]:
+    """Return the folders of all runs below a folder, at least one.
+
+    Raises:
+        StoreError: there is no run.
+    """
+    folders = find_runs_below(results)
+    if not folders:
+        raise StoreError(f"{results}: no runs here; start one with `dtbench run <scenario>`, or name another folder")
+    return folders
 
 
 def _take_notes(found: _Launch | str, *, all_steps: bool) -> Iterator[str]:
@@ -179,10 +192,7 @@ def _read_run(path: Path) -> list[_Launch | str]:
 def _read_launch(path: Path, run: RunOutline, cell: CellOutline, index: int) -> _Launch | str:
     folder = RunFolder(path).launch(cell.name, index)
     try:
-        refuse_incomplete(folder)
-        seen = refuse_wrong_results(folder, cell.plan.ranks)
-        if seen.has_odd_stage:
-            _refuse_wrong_state(path, cell.name, folder)
+        seen = refuse_untrusted(path, cell.name, folder, cell.plan.ranks)
         judged = _read_steps(folder.steps, Place(run.run_id, cell.name, index))
         steps = judged.select(list(STEPS.dtypes))
         if not _are_possible(judged):
@@ -206,6 +216,19 @@ def _read_launch(path: Path, run: RunOutline, cell: CellOutline, index: int) -> 
         lost = [*lost, f"{name_ranks(seen.silent)} left no record: whether the results are right is not known"]
     said = tuple(f"{folder.path}: {sentence}" for sentence in lost)
     return _Launch(run, cell, index, folder, steps, is_left_out, said, note)
+
+
+def refuse_untrusted(run: Path, cell: str, folder: LaunchFolder, ranks: int) -> SeenResults:
+    """Return what the ranks of a launch say of what they computed, where the launch counts.
+
+    Raises:
+        StoreError: it did not end well, computed something wrong, or a record is broken.
+    """
+    refuse_incomplete(folder)
+    seen = refuse_wrong_results(folder, ranks)
+    if seen.has_odd_stage:
+        _refuse_wrong_state(run, cell, folder)
+    return seen
 
 
 def _refuse_wrong_state(path: Path, name: str, folder: LaunchFolder) -> None:
@@ -301,18 +324,9 @@ def _tabulate(launches: Sequence[_Launch]) -> pd.DataFrame:
         values = [column.value(one) for one in launches]
         is_word = column.dtype == "category"
         columns[column.name] = repeat(values) if is_word else np.repeat(np.array(values, dtype=column.dtype), rows)
-    for axis in dict.fromkeys(axis for one in launches for axis in one.cell.coordinates):
-        columns[name_coordinate(axis)] = repeat([one.cell.coordinates.get(axis) for one in launches])
+    cells = [KnobCell(one.run.name, one.cell.name, one.cell.coordinates, one.cell.fields) for one in launches]
+    columns |= {name: repeat(values) for name, values in find_knobs(cells, RUN_STEPS.dtypes).items()}
     return pd.DataFrame({**columns, **RUN_STEPS.describe(steps)})
-
-
-def name_coordinate(axis: str) -> str:
-    """Name the column of a sweep's axis: as the scenario does, where no other column is called that.
-
-    >>> name_coordinate("parallel.bucket_cap_mb"), name_coordinate("rank")
-    ('parallel.bucket_cap_mb', 'axis rank')
-    """
-    return f"axis {axis}" if axis in RUN_STEPS.dtypes else axis
 
 
 def _repeat(words: Sequence[object], rows: np.ndarray) -> "pd.Categorical[str]":

@@ -12,6 +12,7 @@ import msgspec
 
 from dtbench.base.errors import StoreError
 from dtbench.plan.rules.machine import MOST_RANKS
+from dtbench.scenario.flat_fields import NOT_MEASURED, flatten_fields
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.layout import LaunchFolder, RunFolder, can_name_cell
 from dtbench.store.links import refuse_links
@@ -35,12 +36,18 @@ class PlanOutline(msgspec.Struct, frozen=True):
 
 
 class CellOutline(msgspec.Struct, frozen=True):
-    """A cell: its name, its launches by index, its plan, its value on each axis of a matrix."""
+    """A cell: its name, its launches by index, its plan, its value on each axis of a matrix, its scenario's fields."""
 
     name: str
     launches: tuple[int, ...]
     plan: PlanOutline
     coordinates: dict[str, str] = {}
+    scenario: dict[str, object] = {}
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Its scenario's fields by their dotted names, as text, as far as they change what is measured."""
+        return flatten_fields({name: value for name, value in self.scenario.items() if name not in NOT_MEASURED})
 
 
 class RunOutline(msgspec.Struct, frozen=True):
