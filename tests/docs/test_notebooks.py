@@ -1,12 +1,16 @@
 """What the stored notebooks show is what they show when they are run."""
 
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 
-from tests.docs.notebooks import NOTEBOOKS, outline, show_anew
+import dtbench
+from tests.copied_runs import give_own
+from tests.docs.notebooks import NOTEBOOKS, ROOT, outline, show_anew
 
 
 def name_of(path: Path) -> str:
@@ -32,6 +36,29 @@ def test_every_cell_of_code_has_run_in_order_and_shows_something() -> None:
         assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)], path.name
         assert all(cell.outputs for cell in code), path.name
         assert not any(output.output_type == "error" for cell in code for output in cell.outputs), path.name
+
+
+def test_every_notebook_ends_with_what_to_change() -> None:
+    for path in NOTEBOOKS:
+        titles = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.source.startswith("## ")]
+        assert titles[-1].startswith("## Now change this\n"), path.name
+
+
+def test_the_quickstart_means_over_no_runs_of_other_knobs(tmp_path: Path) -> None:
+    """Where a user has runs of the same scenario, each is a row, and the knob that they differ in a column."""
+    for run, size in (("20270101T000000-0000", 4.0), ("20270101T000001-0001", 25.0)):
+        shutil.copytree(ROOT / "results" / "example", tmp_path / "results" / "quickstart" / run)
+        give_own(tmp_path / "results" / "quickstart" / run, size)
+    (cell,) = (
+        cell.source
+        for cell in nbformat.read(ROOT / "notebooks" / "quickstart.ipynb", as_version=4).cells
+        if cell.cell_type == "code" and "load_runs(" in cell.source
+    )
+    *lines, last = cell.replace("../results", str(tmp_path / "results")).splitlines()
+    names: dict[str, Any] = {"dtbench": dtbench}
+    exec("\n".join([*lines, f"shown = {last}"]), names)
+    assert len(names["shown"]) == 4
+    assert set(names["steps"]["parallel.bucket_cap_mb"].dropna()) == {"4", "25"}
 
 
 def test_an_outline_knows_no_numbers_but_every_word() -> None:
