@@ -342,6 +342,10 @@ def test_the_overview_leads_with_the_short_answer_its_checks_and_every_doubt(boa
         "cell:ddp",
         "cell:fsdp2_tp",
     ]
+    told = {line["words"] for line in page["answer"]}
+    checks = page["parts"][1]["blocks"]
+    assert not told & {line["words"] for block in checks if block["kind"] == "prose" for line in block["lines"]}
+    assert any(block["kind"] == "table" for block in checks)
     (doubts,) = page["parts"][2]["blocks"]
     assert [fact["words"] for fact in doubts["facts"]] == [fact.words for fact in doubt_facts(summary)]
     assert len(doubts["facts"]) > 3  # which the terminal's screen cuts
