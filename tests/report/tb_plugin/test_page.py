@@ -369,6 +369,23 @@ def test_at_no_width_is_a_column_cut_that_says_what_was_exposed_or_why(
     assert shown.troubles == []
 
 
+def test_words_in_a_bar_are_shown_where_their_part_has_room_for_them(open_page: "Callable[..., Opened]") -> None:
+    too_wide = """main => [...main.querySelectorAll("svg.bar g")].flatMap(group => {
+        const words = group.querySelector("text.words:not([hidden])");
+        return words && words.getBBox().width > group.querySelector("rect").getBBox().width ? [words.textContent] : [];
+    })"""
+    shown = open_page()
+    shown.page.set_viewport_size({"width": 640, "height": 900})
+    shown.board.locator("svg.bar text.words[hidden]").first.wait_for(state="attached")
+    assert shown.board.locator("main").evaluate(too_wide) == []
+    narrow = shown.board.locator("svg.bar text.words:not([hidden])").count()
+    shown.page.set_viewport_size({"width": 1400, "height": 900})
+    shown.page.wait_for_timeout(200)  # what watches widths is told after the next frame
+    assert shown.board.locator("main").evaluate(too_wide) == []
+    assert shown.board.locator("svg.bar text.words:not([hidden])").count() > narrow > 0
+    assert shown.troubles == []
+
+
 def test_a_person_gives_a_column_its_width_and_it_stays_when_the_table_is_sorted(
     open_page: "Callable[..., Opened]",
 ) -> None:

@@ -3,7 +3,7 @@ import {draw, make} from "./dom.js";
 
 const BAR_HEIGHT = 22;
 const THIN_HEIGHT = 6;
-const LABEL_FITS = 0.085;
+const LETTER_WIDTH = 6.6;
 const MS = 1e6;
 
 /** The patterns that hatched parts lie under; once per page. */
@@ -29,12 +29,23 @@ export function drawChart(chart) {
   const used = chart.parts.filter((_, place) => chart.bars.some((bar) => bar.lengths_ns[place] > 0));
   const legend = make("div", {class: "legend"}, ...[...used, ...(chart.below ? [chart.below] : [])].map(drawKey));
   const rows = make("div", {class: "bars"});
+  const labels = [];
   for (const bar of chart.bars) {
-    rows.append(make("div", {class: "bar-label"}, bar.label), drawBar(chart, bar, longest), make("div", {class: "bar-end"}, bar.end));
+    rows.append(make("div", {class: "bar-label"}, bar.label), drawBar(chart, bar, longest, labels), make("div", {class: "bar-end"}, bar.end));
   }
   rows.append(make("div"), drawScale(longest), make("div"));
+  if (labels.length) hideWhatDoesNotFit(rows.querySelector(".bar"), labels);
   return make("section", {class: "chart"}, make("h4", {}, chart.title), legend, make("div", {class: "scroller"}, rows),
     chart.note ? make("p", {class: "note"}, chart.note) : null);
+}
+
+/** Show the words of a part where it is wide enough for them; all bars have the width of the first. */
+function hideWhatDoesNotFit(bar, labels) {
+  new ResizeObserver(() => {
+    for (const {share, letters, drawn} of labels) {
+      for (const one of drawn) one.toggleAttribute("hidden", share * bar.clientWidth < letters * LETTER_WIDTH);
+    }
+  }).observe(bar);
 }
 
 function drawKey(part) {
@@ -48,7 +59,7 @@ function drawPart(part, box) {
   return shapes;
 }
 
-function drawBar(chart, bar, longest) {
+function drawBar(chart, bar, longest, labels) {
   const said = chart.parts.map((part, place) => `${part.name} ${bar.words[place]}`).filter((_, place) => bar.lengths_ns[place] > 0);
   if (bar.below_ns) said.push(`${chart.below.name} ${bar.below_words}`);
   const height = BAR_HEIGHT + (chart.below ? THIN_HEIGHT + 1 : 0);
@@ -60,7 +71,9 @@ function drawBar(chart, bar, longest) {
     const share = length / longest;
     const box = {x: percent(left), y: 0, width: percent(share), height: BAR_HEIGHT};
     const group = draw("g", {"data-part": part.key}, ...drawPart(part, box), draw("title", {}, `${part.name} ${bar.words[place]}`));
-    if (share >= LABEL_FITS) group.append(...drawWords(part, left + share / 2, bar.words[place]));
+    const drawn = drawWords(part, left + share / 2, bar.words[place]);
+    labels.push({share, letters: bar.words[place].length, drawn});
+    group.append(...drawn);
     svg.append(group);
     left += share;
   });
