@@ -30,10 +30,11 @@ const place = document.getElementById("dtbench-timeline");
 const source = document.getElementById("dtbench-timeline-document");
 {_CALL}
 """
-_MODULES: Final = (
+MODULES: Final = (
     "timeline_times.js",
     "timeline_words.js",
     "timeline_host.js",
+    "timeline_model.js",
     "timeline_find.js",
     "timeline_address.js",
     "timeline.js",
@@ -59,7 +60,7 @@ body {{ margin: 12px; background: Canvas }}
 def script_text() -> str:
     """Return the timeline with its palette as one module that imports nothing and exports ``createTimeline``."""
     folder = resources.files("dtbench.report.timeline")
-    modules = (_IMPORT.sub("", folder.joinpath(name).read_text(encoding="utf-8")) for name in _MODULES)
+    modules = (_IMPORT.sub("", folder.joinpath(name).read_text(encoding="utf-8")) for name in MODULES)
     return f"const PALETTE = {json.dumps(timeline_palette())};\n{''.join(modules)}"
 
 

@@ -12,6 +12,7 @@ import pytest
 from dtbench.base.errors import StoreError, TraceError
 from dtbench.report.timeline import make_timeline, open_run_timeline, script_text, timeline_html
 from dtbench.report.timeline.document import TimelineDocument
+from dtbench.report.timeline.page import MODULES
 from dtbench.store.layout import RunFolder
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
@@ -151,6 +152,21 @@ def test_the_module_can_stand_inside_a_page_and_asks_for_nothing() -> None:
     assert "</" not in script
     assert "<!--" not in script
     assert re.search(r"https?://|\bimport\b|\bfetch\b|innerHTML|localStorage", script) is None
+
+
+def test_modules_of_the_timeline_import_what_those_before_them_export_and_no_name_is_theirs_twice() -> None:
+    folder = ROOT / "dtbench" / "report" / "timeline"
+    assert sorted(MODULES) == sorted(path.name for path in folder.glob("*.js"))
+    exported: dict[str, set[str]] = {}
+    names: list[str] = []
+    for name in MODULES:
+        text = (folder / name).read_text(encoding="utf-8")
+        for wanted, other in re.findall(r'^import \{([^}]*)\} from "\./(\w+\.js)";$', text, re.MULTILINE):
+            assert {one.strip() for one in wanted.split(",")} <= exported[other], (name, other)
+        defined = re.findall(r"^(export )?(?:function|class|const) (\w+)", text, re.MULTILINE)
+        exported[name] = {one for export, one in defined if export}
+        names += [one for _, one in defined]
+    assert len(names) == len(set(names))
 
 
 def test_a_saved_page_has_the_title_as_text(ddp: TraceSet, tmp_path: Path, markup: str) -> None:
