@@ -124,7 +124,8 @@ export function describe(item) {
   known("group", [one.axis, one.group && `group ${one.group}`, one.group_size && `${one.group_size} ranks`].filter(Boolean).join(", "));
   known("number in its group", one.seq);
   known("issued", one.issue_ns, one.issue_ns === null ? "" : `${formatNs(item.start_ns - one.issue_ns)} before its start`);
-  known("waited for", one.last_rank, `rank ${one.last_rank}, ${formatNs(one.skew_wait_ns ?? 0)}`);
+  const waited = one.last_rank === null ? "other ranks" : `rank ${one.last_rank}`; // which one is not always told
+  known("waited for", one.skew_wait_ns || one.last_rank, `${waited}, ${formatNs(one.skew_wait_ns ?? 0)}`);
   known("async", one.is_async, one.is_async ? "yes" : "no, issued blocking");
   return rows;
 }

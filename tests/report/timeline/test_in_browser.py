@@ -223,6 +223,17 @@ def test_a_click_on_a_collective_tells_its_owner(show: Show, document: TimelineD
     assert "The same on 2 ranks" in shown
 
 
+def test_a_wait_for_nobody_knows_whom_is_told_too(
+    show: Show, document: TimelineDocument, one_rank: RankColumns
+) -> None:
+    collectives = replace(one_rank.collectives, last_rank=[None, None])
+    page = show(replace(document, ranks=[replace(one_rank, collectives=collectives)]))
+    click_lane(page, "stream 20 · shard", 300 * US)
+    assert "other ranks, 50.0 us" in page.locator(".dtb-details").inner_text()
+    page.evaluate("window.timeline.select({rank: 0, index: 4})")
+    assert "waited for" not in page.locator(".dtb-details dt").all_inner_texts()
+
+
 def test_the_same_collective_of_another_rank_is_outlined_and_can_be_chosen(
     show: Show, document: TimelineDocument
 ) -> None:

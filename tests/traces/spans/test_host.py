@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dtbench.report.timeline import make_timeline
@@ -82,6 +83,36 @@ def test_of_a_host_are_its_ranges_its_innermost_operators_and_its_calls(hosted: 
     ]
     assert [one.host.threads[thread] for thread in one.host.ranges.thread.tolist()] == ["0/1"] * 2
     assert one.host.engine == {"0/2"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_at_every_moment_the_operator_is_the_last_that_began_and_has_not_ended(
+    draw: Callable[..., Path], seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    starts = random.integers(0, 30, 14)
+    ends = starts + random.integers(1, 12, 14)
+    threads = random.integers(1, 3, 14)
+    lines = [
+        f"op op{number} @{thread} |{' ' * start}{'=' * (end - start)}|"
+        for number, (start, end, thread) in enumerate(zip(starts, ends, threads, strict=True))
+    ]
+    (one,) = collect(analyze_traces([draw("\n".join([*lines, f"kernel gemm @7 |{'=' * 50}|"]))])).ranks
+    assert one.host is not None
+    drawn = {
+        (one.host.threads[thread], tick): name
+        for (name, _, start, end), thread in zip(
+            us(one.host.operators, one.host.names), one.host.operators.thread.tolist(), strict=True
+        )
+        for tick in range(start, end)
+    }
+    expected = {}
+    for thread in (1, 2):
+        order = sorted(np.flatnonzero(threads == thread).tolist(), key=lambda at: (starts[at], -ends[at]))
+        for tick in range(50):
+            inside = [number for number in order if starts[number] <= tick < ends[number]]
+            expected.update({(f"0/{thread}", tick): f"op{inside[-1]}"} if inside else {})
+    assert drawn == expected
 
 
 def test_every_span_knows_the_call_that_launched_it_and_a_graph_launches_several(hosted: TraceSet) -> None:
