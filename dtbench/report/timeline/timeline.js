@@ -1201,7 +1201,7 @@ class Timeline {
       context.fillStyle = theme.text;
       this.rect(x, y, Math.max(1, end - x - 1), row.height - 2);
       context.globalAlpha = 1;
-      if (end - x > NAME_FROM) this.writeInside(word, x + 4, y + row.height / 2 - 0.5, end - x - 6, theme.muted);
+      if (end - x > NAME_FROM) this.writeInside(this.model.say("region", word), x + 4, y + row.height / 2 - 0.5, end - x - 6, theme.muted);
     }
   }
 
