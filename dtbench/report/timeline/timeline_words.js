@@ -44,7 +44,7 @@ export function shorten(name) {
   const cut = plain.search(/[<(]/);
   if (cut <= 0) return plain;
   const head = plain.slice(0, cut).trimEnd();
-  return head.slice(Math.max(head.lastIndexOf("::") + 2, head.lastIndexOf(" ") + 1, 0)) || plain;
+  return head.split(/::| /).at(-1) || plain;
 }
 
 // Of each of some names the place of the first letter that tells it from all others.

@@ -379,6 +379,18 @@ def test_names_are_shortened_around_what_tells_them_apart(page: Any, show: Show,
     ]
 
 
+def test_a_kernel_is_called_by_its_function(page: Any, show: Show, document: TimelineDocument) -> None:
+    show(document)
+    names = {
+        "void at::native::(anonymous namespace)::foo<4, bar>(int)": "foo",
+        "attention<bf16>(float*)": "attention",  # of no namespace: all its letters
+        "aten::mm": "aten::mm",
+        "(unnamed)": "(unnamed)",
+    }
+    script = "async (names) => { const {shorten} = await import('./timeline.js'); return names.map(shorten); }"
+    assert page.evaluate(script, list(names)) == list(names.values())
+
+
 def test_what_is_shown_is_told_and_a_timeline_can_be_opened_with_it(show: Show, many_ranks: TimelineDocument) -> None:
     page = show(many_ranks)
     page.get_by_label("Ranks to show").fill("3, 60")
