@@ -51,11 +51,10 @@ export function heightOfHost(lane) {
   return HEIGHTS[lane.role];
 }
 
-// The thread once, then what its rows hold.
+// The thread once, then what its other rows hold.
 export function labelHost({ role, isFirst, thread, name }) {
   if (!role) return name;
-  if (role === "ranges") return isFirst ? thread : "";
-  return isFirst ? name : role;
+  return isFirst ? thread : role === "ranges" ? "" : role;
 }
 
 // What a call launched: [{at, span}, ...]; of any other span nothing.

@@ -1,5 +1,6 @@
 """The canvas in headless Chromium: what is drawn where, what mouse and keys do, what is said of a collective."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -377,6 +378,18 @@ def test_names_are_shortened_around_what_tells_them_apart(page: Any, show: Show,
         ["….wq", "….wk", "…2.…", "gem…"],
         [""] * 4,
     ]
+
+
+def test_a_thread_is_named_once_and_then_what_its_rows_hold(page: Any, show: Show, hosted: TimelineDocument) -> None:
+    show(hosted)
+    script = """async (threads) => {
+      const {labelHost, prepareThreads} = await import("./timeline.js");
+      return prepareThreads(threads, 3).lanes.map(labelHost);
+    }"""
+    (thread,) = json.loads(hosted.to_json())["ranks"][0]["host"]
+    bare = {**thread, "name": "thread 2 · autograd", "ranges": {"text": [], "start": [], "duration": [], "level": []}}
+    labels = ["thread 1", "", "operators", "calls", "thread 2 · autograd", "calls"]
+    assert page.evaluate(script, [thread, bare]) == labels
 
 
 def test_a_kernel_is_called_by_its_function(page: Any, show: Show, document: TimelineDocument) -> None:
