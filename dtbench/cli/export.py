@@ -65,9 +65,13 @@ def export(
         raise typer.BadParameter("say what to write: --perfetto OUT.tar, or --table owners -o owners.csv")
     if table is not None:
         refuse_table_place(output, force=force)
+        if as_json or launch is not None:
+            raise typer.BadParameter("--json and --launch are for --perfetto; a table has a column `launch`")
         chosen = _choose_table(_open_report(targets or ["latest"], results, workers, cell), table, cell)
         _write_table(chosen, output)
         return
+    if output is not None:
+        raise typer.BadParameter("-o is for --table; --perfetto names its file itself")
     assert perfetto is not None
     refuse_place(perfetto, force=force)
     from dtbench.store.find_run import find_run

@@ -97,6 +97,9 @@ def test_what_the_report_says_below_a_table_is_said_beside(capsys: pytest.Captur
         ((EXAMPLE, "--table", "owners", "-o", "no/such/x.csv"), "there is no folder no/such"),
         ((EXAMPLE, "--table", "owners", "--cell", "dpp"), "did you mean `ddp`?"),
         ((TRACE, "--table", "owners", "--cell", "ddp"), "traces were given"),
+        ((EXAMPLE, "--table", "owners", "--json"), "--json and --launch are for --perfetto"),
+        ((EXAMPLE, "--table", "owners", "--launch", "0"), "a table has a column `launch`"),
+        ((TRACE, "--perfetto", "x.tar", "-o", "x.csv"), "-o is for --table"),
         ((EXAMPLE, EXAMPLE, "--table", "owners"), "give one run, or only traces"),
     ],
 )

@@ -54,7 +54,7 @@ def test_a_kernel_that_takes_longer_at_equal_work_is_named(tmp_path: Path) -> No
     assert gemm.low > 1.2
     assert rows["norm"].outcome not in (Outcome.HIGHER, Outcome.LOWER)
     said = str(dtbench.compare(before, after))
-    assert "compute kernels that took longer: gemm 101 us -> 131 us (+29.7 %, 3 runs per step)" in said
+    assert "compute kernels that took longer in these traces: gemm 101 us -> 131 us (+29.7 %, 3 runs per step)" in said
 
 
 def test_kernels_that_run_more_often_did_other_work_and_are_not_called_slower(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def slower_lines(comparison: Comparison) -> tuple[str, ...]:
         for row in slower[:_MOST_SLOWER]
     ]
     more = [f"and {len(slower) - _MOST_SLOWER} more"] if len(slower) > _MOST_SLOWER else []
-    return (f"compute kernels that took longer: {'; '.join([*named, *more])}",)
+    return (f"compute kernels that took longer in these traces: {'; '.join([*named, *more])}",)
 
 
 _OF_KERNELS: Final = (
