@@ -5,9 +5,10 @@
     baseline    gemm ██ ██ ██   step 1: 12 runs, median 120 us   step 2: ...
     candidate   gemm ███ ███    step 1: 12 runs, median 151 us   step 2: ...
 
-A step's median over runs is one value, so that steps tell how much it varies by itself. They are of one launch: that it
-took longer is said of these traces. Kernels are compared only where both sides run them equally often in a step, with
-one launch shape; else they did other work, and how long that took says nothing of the kernel.
+A step's median over runs is one value, so that steps tell how much it varies by itself. They are of one launch, and
+launches differ by more than their steps do (``statistics.py``): that a kernel took longer is said of these traces, and
+is no finding on what was changed between them. Kernels are compared only where both sides run them equally often in a
+step, with one launch shape; else they did other work, and how long that took says nothing of the kernel.
 """
 
 import math

@@ -1,7 +1,8 @@
 """Whether a number differs between two sides, by statistics over launches: never over steps.
 
 Steps of one launch resemble each other more than steps of two launches, so a test of pooled steps finds differences
-between equal things (43 to 50 % false alarms, see ``tests/benchmarks/false_alarms.py``). Here a *value* is one launch.
+between equal things (43 to 50 % false alarms, see ``tests/benchmarks/false_alarms.py``). Here a *value* is one launch;
+only ``kernels.py`` has steps, and says what they show of two traces, and of no other launch.
 
 [Note: which test] Fixed in advance, before any value is seen, except for the choice of the last column:
 

@@ -122,8 +122,9 @@ def slower_lines(comparison: Comparison) -> tuple[str, ...]:
 
 
 _OF_KERNELS: Final = (
-    "medians over steps of one launch each: that another launch takes as long, they do not say; "
-    "*different work* where one side runs it more often, or with another launch shape"
+    "medians over steps of one launch each: *longer* is said of these traces, not of what another launch takes, as "
+    "launches of one thing differ by more than their steps; *different work* where one side runs it more often, or "
+    "with another launch shape"
 )
 _MOST_SLOWER: Final = 3
 _MOST_LETTERS: Final = 60
@@ -147,8 +148,8 @@ def kernels_table(comparison: Comparison) -> Iterator[Table]:
             Column("kernel"),
             *numbers(Unit.COUNT, *runs),
             *numbers(Unit.NS, *took),
-            *numbers(None, "change", "95 % interval"),
-            Column("outcome"),
+            *numbers(None, "change", "interval\nover steps"),
+            Column("here"),
         ),
         [_kernel_row(row) for row in comparison.kernels],
         notes=(_OF_KERNELS,),
@@ -176,8 +177,7 @@ _WHOLE: Final = 1000
 def _judge_kernel(row: KernelChange) -> Cell:
     if not row.is_same_work:
         return Cell("different work")
-    words = {Outcome.HIGHER: "slower", Outcome.LOWER: "faster"}.get(row.outcome) or _OUTCOMES[row.outcome]
-    return Cell(words, {"slower": Tone.BAD, "faster": Tone.GOOD}.get(words, Tone.PLAIN))
+    return Cell({Outcome.HIGHER: "longer", Outcome.LOWER: "shorter"}.get(row.outcome) or _OUTCOMES[row.outcome])
 
 
 def basis_lines(comparison: Comparison) -> tuple[str, ...]:
