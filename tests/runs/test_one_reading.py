@@ -316,8 +316,14 @@ def ask(board: Answers, route: str, words: Mapping[str, str]) -> Any:
         look_at_the_board,
         lambda run: dtbench.load_run(run).plot_step_distribution(),
         dtbench.load_runs,
+        dtbench.load_collectives,
+        dtbench.load_owners,
+        command("export", "{run}", "--table", "owners"),
     ],
-    ids=["report", "json", "compare", "compare two", "publish", "board", "load_run", "load_runs"],
+    ids=[
+        *("report", "json", "compare", "compare two", "publish", "board", "load_run", "load_runs"),
+        *("load_collectives", "load_owners", "export"),
+    ],
 )
 def test_each_table_is_read_once(tmp_path: Path, reads: Counter[str], use: Callable[[Path], object]) -> None:
     folder = tmp_path / "run"
@@ -364,6 +370,9 @@ def test_many_runs_leave_out_what_one_run_does(tmp_path: Path) -> None:
     assert "steps of a complete launch are lost: rank 1" in said
     with pytest.warns(UserWarning, match="steps of a complete launch are lost: rank 1"):
         assert set(dtbench.load_runs(folder)["cell"]) == {"fsdp2_tp"}
+    for load in (dtbench.load_collectives, dtbench.load_owners):
+        with pytest.warns(UserWarning, match="steps of a complete launch are lost: rank 1"):
+            assert set(load(folder)["cell"]) == {"fsdp2_tp"}
 
 
 @pytest.mark.parametrize("ranks", [(0, 1), (1,)])
