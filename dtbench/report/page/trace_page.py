@@ -130,7 +130,9 @@ def choose_ranks(traces: TraceSet, most: int = MOST_RANKS) -> tuple[Sequence[Tra
     awaited = None if straggler is None else straggler.rank
     by_length = sorted(traces.analyses, key=lambda one: -(average([one]).overlap.step_ns or 0))
     shown = sorted(by_length, key=lambda one: one.rank != awaited)[:most]
-    which = "with the longest steps" + ("" if awaited is None else f", and rank {awaited}, which the others wait for")
+    which = "with the longest steps" + (
+        "" if awaited is None else f", and rank {awaited}, which the others wait for longest"
+    )
     return sorted(shown, key=lambda one: one.rank), _say_chosen(which, len(traces.analyses), "; --json has all", most)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from dtbench.traces.ranks.match import Matches
 from dtbench.traces.ranks.skew import GroupSkew
 from dtbench.traces.time.overlap import divide
 from dtbench.traces.timeline import RankTimeline
+
+_NEARLY: Final = 0.8
+"""Part of the longest wait for a rank from which another was waited for nearly as long."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,15 @@ class Waiting:
             return None
         next_ns = (ranked[1].caused_wait_ns or 0) if len(ranked) > 1 else 0
         return ranked[0] if ranked[0].caused_wait_ns > next_ns + self.open_ns or not self.open_ns else None
+
+    @property
+    def near_stragglers(self) -> tuple[RankWaiting, ...]:
+        """Ranks that the others waited for nearly as long as for the straggler; none where there is no straggler."""
+        worst = self.straggler
+        if worst is None:
+            return ()
+        least_ns = _NEARLY * (worst.caused_wait_ns or 0)
+        return tuple(one for one in self.ranks if one is not worst and (one.caused_wait_ns or 0) >= least_ns)
 
     @property
     def uncompared(self) -> int:
@@ -276,7 +289,7 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
         told = f"{worst.collectives - worst.undecided}{' of which that is known' if worst.undecided else ''}"
         sentences.append(
             f"rank {worst.rank} is last in {worst.last} of {told}; the others wait"
-            f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks"
+            f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks{_describe_near(waiting)}"
         )
     told_ns = 0 if worst is None else worst.caused_wait_ns or 0
     sentences += _describe_together(waiting, least_ns=told_ns)
@@ -287,6 +300,16 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
         before = "may only hand on how long they waited for others before"
         sentences.append(f"{whole} for ranks that {before}: that is counted for none")
     return (*sentences, *_describe_launched(waiting))
+
+
+def _describe_near(waiting: Waiting) -> str:
+    """Name the ranks that may as well be called the straggler."""
+    near = waiting.near_stragglers
+    if not near:
+        return ""
+    least_ns = min(one.caused_wait_ns or 0 for one in near)
+    ranks = name_ranks([one.rank for one in near])
+    return f"; nearly as long for {'each of ' if len(near) > 1 else ''}{ranks}: {format_ns(least_ns)} or more"
 
 
 def _describe_together(waiting: Waiting, least_ns: int) -> list[str]:
@@ -302,6 +325,7 @@ def _describe_others(waiting: Waiting, told_ns: int) -> list[str]:
     """Say how long ranks waited for those that are not named: other ranks, and others that came last together."""
     together_ns = [one.caused_wait_ns for one in waiting.together]
     named_ns = told_ns + (together_ns[0] if together_ns and together_ns[0] > told_ns else 0)
+    named_ns += sum(one.caused_wait_ns or 0 for one in waiting.near_stragglers)
     rest_ns = sum(one.caused_wait_ns or 0 for one in waiting.ranks) + sum(together_ns) - named_ns
     if not rest_ns or not named_ns:
         return []

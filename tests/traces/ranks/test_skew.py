@@ -236,6 +236,33 @@ def test_the_rank_that_is_waited_for_is_named(jobs: Any) -> None:
     )
 
 
+def test_ranks_that_others_wait_for_nearly_as_long_are_named_with_the_one_they_wait_for_longest(jobs: Any) -> None:
+    #      rank 0   [---------]  [---------]  [---------]
+    #      rank 1         [---]  [---------]  [---------]      6 us late in the first
+    #      rank 2   [---------]       [----]  [---------]      5 us late in the second
+    #      rank 3   [---------]  [---------]   [--------]      1 us late in the third
+    starts = [(0, 20_000, 40_000), (6_000, 20_000, 40_000), (0, 25_000, 40_000), (0, 20_000, 41_000)]
+    timelines = [
+        jobs.timeline(
+            rank,
+            [
+                jobs.collective(start, 10_000 + 20_000 * seq, group="0", seq=seq, group_size=4)
+                for seq, start in enumerate(own)
+            ],
+            host="one",
+        )
+        for rank, own in enumerate(starts)
+    ]
+    _, _, waiting = analyze(timelines)
+    assert describe_waiting(waiting)[1:] == (
+        (
+            "rank 1 is last in 1 of 3; the others wait 18.0 us for it, summed over ranks;"
+            " nearly as long for rank 2: 15.0 us or more"
+        ),
+        "for others, each alone or several together, they wait 3.00 us more, summed over ranks",
+    )
+
+
 @pytest.mark.parametrize("lost", [0, 1])
 def test_where_a_rank_s_event_is_lost_nobody_is_said_to_be_last_there(jobs: Any, lost: int) -> None:
     #      rank 0   [--------------]   [-------]
