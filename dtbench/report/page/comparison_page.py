@@ -284,10 +284,7 @@ def _words_table(
 
 
 def _metrics_table(comparison: Comparison) -> Table:
-    shown = [change for change in comparison.metrics if change.metric != EXPOSED_BY_OWNER]
-    found = [
-        change for change in comparison.metrics if change.metric == EXPOSED_BY_OWNER and change.outcome in ESTABLISHED
-    ]
+    shown, found = choose_metrics(comparison), _find_changed_owners(comparison)
     note = (
         "medians over launches; step time is the slowest rank's, the median over steps; exposed, hidden, idle, "
         "compute and wait are means over PROFILED steps and ranks, so they need not add up to it; "
@@ -296,8 +293,19 @@ def _metrics_table(comparison: Comparison) -> Table:
         "else *not established* unless a change was found"
     )
     more = f"and {count_things(len(found) - MOST_OWNERS, 'more owner')} whose change is established: see --json"
-    first = len(shown) + MOST_OWNERS
-    return replace(metrics_table([*shown, *found]), notes=(note,), first=first, more=more)
+    rows = [*shown, *found[MOST_OWNERS:]]
+    return replace(metrics_table(rows), notes=(note,), first=len(shown), more=more)
+
+
+def choose_metrics(comparison: Comparison) -> list[MetricChange]:
+    """Return the metrics that a terminal has on the whole page: of owners those whose change is established."""
+    of_all = [change for change in comparison.metrics if change.metric != EXPOSED_BY_OWNER]
+    return [*of_all, *_find_changed_owners(comparison)[:MOST_OWNERS]]
+
+
+def _find_changed_owners(comparison: Comparison) -> list[MetricChange]:
+    changes = [change for change in comparison.metrics if change.metric == EXPOSED_BY_OWNER]
+    return [change for change in changes if change.outcome in ESTABLISHED]
 
 
 def metrics_table(changes: Sequence[MetricChange]) -> Table:

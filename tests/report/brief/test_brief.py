@@ -19,6 +19,7 @@ from dtbench.report.page.brief.notes import MOST_NOTES
 from dtbench.report.page.brief.run import run_brief
 from dtbench.report.page.brief.traces import traces_brief
 from dtbench.report.page.checklist import CHANGED
+from dtbench.report.page.comparison_page import choose_metrics
 from dtbench.report.page.page import Bar, Block, Cell, Chart, Facts, Page, Table
 from dtbench.report.page.trace_page import traces_page
 from dtbench.report.render.terminal import Bars, render_brief
@@ -310,7 +311,9 @@ def test_a_comparison_shows_what_everybody_looks_for_and_counts_the_rest() -> No
     names = [str(row[0]) for row in table.rows]
     assert names[:3] == ["step time", "exposed comm", "hidden share"]
     assert {"tensor exposed", "unshard exposed", "grad_reduce exposed"} < set(names)
-    assert table.said == (f"and {len(comparison.metrics) - len(names)} more metrics: --full",)
+    in_full = len(choose_metrics(comparison))
+    more = f"and {in_full - len(names)} more metrics: --full; and {len(comparison.metrics) - in_full} more metrics"
+    assert table.said == (f"{more} of owners: --json",)
     sides = blocks(page)["sides"]
     assert isinstance(sides, Chart)
     assert [bar.label for bar in sides.bars] == ["ddp", "fsdp2_tp"]
