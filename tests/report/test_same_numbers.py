@@ -318,7 +318,7 @@ def tensorboard_cards(run: Run) -> Shown:
         found |= {(name, EXPOSED): match[1], (name, EXPOSED_SHARE): match[2]}
         found[name, HIDDEN_SHARE] = tiles["hidden share"].removesuffix(" %")
         at = [part.name for part in chart.parts].index("exposed comm")
-        bars = [bar.lengths_ns[at] for bar in chart.bars]
+        bars = [bar.lengths_ns[at] or 0 for bar in chart.bars]
         assert f"{sum(bars) / len(bars) / MS:.{len(match[1].partition('.')[2])}f}" == match[1]
     return found
 

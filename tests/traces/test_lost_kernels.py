@@ -394,6 +394,6 @@ copy Memcpy HtoD         @7 |   x       ccccc          |
 
 def test_a_mean_step_without_copies_is_drawn_and_told_without_them() -> None:
     bar = step_bar("rank 0", StepMean(10_000, 4_000, 3_000, 1_000, 2_000, None, None), step_parts("idle"))
-    assert bar.lengths_ns == (4_000, 2_000, 0, 0)
+    assert bar.lengths_ns == (4_000, 2_000, None, None)
     assert bar.words[2:] == ("n/a", "n/a")
     assert bar.end == "exposed 20.0 % of step, hidden 33.3 % of comm, exposed copy and idle n/a"

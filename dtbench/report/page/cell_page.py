@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from dtbench.base.columns import Unit
@@ -224,16 +225,15 @@ def step_bar(label: str, row: StepMean | RankBreakdown, parts: Sequence[BarPart]
     exposed = format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns))
     hidden = sentences.fraction_of(row.hidden_comm_ns, row.comm_ns) if is_known else math.nan
     lengths_ns: list[int | None] = [getattr(row, part.key) for part in parts]
-    unknown = [part.name for part, length_ns in zip(parts, lengths_ns, strict=True) if length_ns is None]
-    left_out = f", {' and '.join(unknown)} n/a" if unknown else ""
-    return Bar(
+    bar = Bar(
         label=label,
-        lengths_ns=tuple(length_ns or 0 for length_ns in lengths_ns),
+        lengths_ns=tuple(lengths_ns),
         words=tuple(map(format_ns, lengths_ns)),
         below_ns=row.hidden_comm_ns,
         below_words=format_ns(row.hidden_comm_ns),
-        end=f"exposed {least}{exposed} of step, hidden {format_fraction(hidden)} of comm{left_out}",
     )
+    said = f"exposed {least}{exposed} of step, hidden {format_fraction(hidden)} of comm"
+    return replace(bar, end=", ".join(filter(None, (said, bar.name_unknown(parts)))))
 
 
 def _owners(cell: CellSummary) -> Iterator[Block]:

@@ -199,7 +199,7 @@ class Bar:
     """One bar.
 
     Attributes:
-        lengths_ns: of each part, in order.
+        lengths_ns: of each part, in order; None: not known, and so not drawn.
         words: the same as a person reads them.
         below_ns: of the thin bar below, drawn beside the first part; None: there is none.
         end: said behind the bar.
@@ -207,12 +207,22 @@ class Bar:
     """
 
     label: str
-    lengths_ns: tuple[int, ...]
+    lengths_ns: tuple[int | None, ...]
     words: tuple[str, ...]
     below_ns: int | None = None
     below_words: str = ""
     end: str = ""
     figures: tuple[str, ...] = ()
+
+    @property
+    def whole_ns(self) -> int:
+        """Length of what is drawn."""
+        return sum(length_ns or 0 for length_ns in self.lengths_ns)
+
+    def name_unknown(self, parts: Sequence[BarPart]) -> str:
+        """Name the parts that are not known: ``exposed copy and idle n/a``; empty: all are."""
+        names = [part.name for part, length_ns in zip(parts, self.lengths_ns, strict=True) if length_ns is None]
+        return f"{' and '.join(names)} n/a" if names else ""
 
 
 @dataclass(frozen=True)

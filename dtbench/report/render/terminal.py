@@ -6,6 +6,7 @@ the screen.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 
 from rich import box
@@ -128,7 +129,7 @@ class Bars:
         while len(widths) > _LEAST_FIGURES and options.max_width - label - sum(widths) < _GOOD_BAR:
             widths.pop()
         room = min(_MOST_BAR, max(_LEAST_BAR, options.max_width - label - sum(widths)))
-        longest_ns = max(1, *(sum(bar.lengths_ns) for bar in chart.bars))
+        longest_ns = max(1, *(bar.whole_ns for bar in chart.bars))
         yield render_line(Line(chart.title, Tone.STRONG))
         used = [at for at in range(len(looks)) if any(bar.lengths_ns[at] for bar in chart.bars)]
         keys = [piece for at in used for piece in ((looks[at].glyph, looks[at].colour), f" {chart.parts[at].name}  ")]
@@ -143,6 +144,12 @@ class Bars:
             pieces = [(look.glyph * count, look.colour) for look, count in zip(looks, drawn, strict=True)]
             figures = f"{' ' * (room - sum(drawn))}{_align(bar.figures, widths)}"
             yield Plain.assemble(f"{bar.label:<{label}}", *pieces, figures)
+        unknown = {bar.label: words for bar in chart.bars if (words := bar.name_unknown(chart.parts))}
+        for words in dict.fromkeys(unknown.values()):
+            names = ", ".join(label for label, one in unknown.items() if one == words)
+            yield render_line(Line(f"{words}, and not drawn: {names}", Tone.WARNING))
+        if hidden := chart.figures[len(widths) :]:
+            yield render_line(Line(f"no room for: {', '.join(hidden)}", Tone.QUIET))
         if chart.note:
             yield render_line(Line(chart.note, Tone.QUIET))
 
@@ -157,9 +164,9 @@ class _Look:
     colour: str
 
 
-def _share_out(lengths_ns: Sequence[int], longest_ns: int, room: int) -> list[int]:
+def _share_out(lengths_ns: Sequence[int | None], longest_ns: int, room: int) -> list[int]:
     """Return the letters of each part: ends are rounded, not lengths, so that bars end where they should."""
-    ends = [round(room * sum(lengths_ns[: at + 1]) / longest_ns) for at in range(len(lengths_ns))]
+    ends = [round(room * end_ns / longest_ns) for end_ns in accumulate(length_ns or 0 for length_ns in lengths_ns)]
     return [after - before for before, after in zip([0, *ends], ends, strict=False)]
 
 

@@ -20,8 +20,9 @@ from dtbench.report.page.brief.run import run_brief
 from dtbench.report.page.brief.traces import traces_brief
 from dtbench.report.page.checklist import CHANGED
 from dtbench.report.page.comparison_page import choose_metrics
-from dtbench.report.page.page import Bar, Block, Cell, Chart, Facts, Page, Table
+from dtbench.report.page.page import Bar, Block, Cell, Chart, Facts, Page, Part, Table
 from dtbench.report.page.trace_page import traces_page
+from dtbench.report.render.html_page.chart import chart_html
 from dtbench.report.render.terminal import Bars, render_brief
 from dtbench.report.words.advice import Advice, Bound, Loss
 from dtbench.runs.cell.cell_notes import NOTHING_JUDGED
@@ -394,3 +395,19 @@ def test_most_is_said_of_the_cells_that_it_is_known_of(example: RunSummary) -> N
 def test_knobs_of_which_ranks_contradict_each_other_are_not_as_asked(example: RunSummary) -> None:
     told = words_of(run_brief(with_cell(example, 0, contested_knobs=("parallel.static_graph",))), "checks")[-1]
     assert "knobs as asked (not known of `ddp`)" in told
+
+
+def test_figures_that_find_no_room_are_named(example: RunSummary) -> None:
+    assert "no room for: unshard wait" in show(run_brief(example), 80)
+    assert not any(line.startswith("no room") for line in show(run_brief(example), 160))
+
+
+def test_what_is_not_known_of_a_bar_is_said_and_not_drawn(example: RunSummary) -> None:
+    chart = blocks(run_brief(example))["cells"]
+    assert isinstance(chart, Chart)
+    ddp, other = chart.bars
+    unknown = replace(chart, bars=(ddp, replace(other, lengths_ns=(*other.lengths_ns[:2], None, None))))
+    told = show(Page("", (), (Part("", "", (unknown,)),)))
+    assert "exposed copy and host n/a, and not drawn: fsdp2_tp" in told
+    assert 'exposed copy n/a, host n/a"' in chart_html(unknown)
+    assert " n/a" not in chart_html(chart)

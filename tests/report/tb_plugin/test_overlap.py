@@ -134,7 +134,7 @@ def test_a_bar_is_the_mean_of_a_rank_or_of_a_step(show: Show) -> None:
     chart, table = chart_of(show(By.RANK))
     exposed = [part.key for part in chart.parts].index("exposed_comm_ns")
     assert [(bar.label, bar.lengths_ns[exposed]) for bar in chart.bars] == [("rank 0", 3 * MS), ("rank 1", MS)]
-    assert [sum(bar.lengths_ns) for bar in chart.bars] == [10 * MS, 10 * MS]
+    assert [bar.whole_ns for bar in chart.bars] == [10 * MS, 10 * MS]
     assert [bar.below_ns for bar in chart.bars] == [3 * MS, MS]
     assert [row[-2:] for row in table.words] == [("50.0 %", "30.0 %"), ("50.0 %", "10.0 %")]
     chart, _ = chart_of(show(By.STEP))

@@ -38,7 +38,7 @@ def patterns_svg() -> str:
 
 def chart_html(chart: Chart) -> str:
     """Return a legend, a row for each bar, and a scale."""
-    ends = [sum(bar.lengths_ns) for bar in chart.bars] + [bar.below_ns or 0 for bar in chart.bars]
+    ends = [bar.whole_ns for bar in chart.bars] + [bar.below_ns or 0 for bar in chart.bars]
     longest_ns = max(1, *ends)
     used = [part for at, part in enumerate(chart.parts) if any(bar.lengths_ns[at] for bar in chart.bars)]
     keys = "".join(_key(part) for part in (*used, *([chart.below] if chart.below else [])))
@@ -69,6 +69,8 @@ def _shapes(part: BarPart, box: str) -> Iterator[str]:
 def _bar(chart: Chart, bar: Bar, longest_ns: int) -> str:
     parts, left, said = [], 0.0, []
     for part, length_ns, words in zip(chart.parts, bar.lengths_ns, bar.words, strict=True):
+        if length_ns is None:
+            said.append(f"{part.name} n/a")
         if not length_ns:
             continue
         share = length_ns / longest_ns

@@ -60,7 +60,7 @@ function drawPart(part, box) {
 }
 
 function drawBar(chart, bar, longest, labels) {
-  const said = chart.parts.map((part, place) => `${part.name} ${bar.words[place]}`).filter((_, place) => bar.lengths_ns[place] > 0);
+  const said = chart.parts.map((part, place) => `${part.name} ${bar.words[place]}`).filter((_, place) => bar.lengths_ns[place] !== 0);
   if (bar.below_ns) said.push(`${chart.below.name} ${bar.below_words}`);
   const height = BAR_HEIGHT + (chart.below ? THIN_HEIGHT + 1 : 0);
   const svg = draw("svg", {class: "bar", height, role: "img", "aria-label": `${bar.label}: ${said.join(", ")}`});
