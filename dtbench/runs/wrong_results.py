@@ -3,11 +3,13 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from dtbench.base.units import count_things
+from dtbench.base.units import count_things, is_or_are
 from dtbench.base.vocabulary import StageOutcome
 from dtbench.runs.cell.cell_notes import say_taken
 from dtbench.runs.summary import CellSummary
 from dtbench.store.records.outline import RESULTS_DIFFER, STATE_DIFFERS, WAIT_MISSING
+from dtbench.store.records.run import RunStatus
+from dtbench.traces.known_part import name_launches
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,12 @@ def find_wrong_result(cell: CellSummary) -> WrongResult | None:
         return state
     if cell.canary is not None and cell.canary.passed is False:
         return _CANARY
-    matches = (*(row.matches_plan for row in cell.purposes), *(row.matches_plan for row in cell.stages))
-    return _TRAFFIC if False in matches else None
+    return _TRAFFIC if is_other_than_planned(cell) else None
+
+
+def is_other_than_planned(cell: CellSummary) -> bool:
+    """Tell whether a step, or a stage of the training state, is known to have sent other than its plan says."""
+    return False in (*(row.matches_plan for row in cell.purposes), *(row.matches_plan for row in cell.stages))
 
 
 def find_wrong_state(outcomes: Collection[StageOutcome]) -> WrongResult | None:
@@ -58,6 +64,15 @@ def find_wrong_results(cell: CellSummary) -> str | None:
 def why_unreliable(cell: CellSummary) -> str | None:
     """Say, as a clause, why no number of a cell may be gone by: others had the machine, or its results are wrong."""
     return say_taken(cell.disturbed) if cell.disturbed else find_wrong_results(cell)
+
+
+def why_not_whole(cell: CellSummary) -> str | None:
+    """Say, as a clause, why a cell's numbers are of some of its launches, or of some that did not end; None: of all."""
+    if cell.unreadable:
+        return f"{name_launches(sorted(cell.unreadable))} {is_or_are(len(cell.unreadable))} left out"
+    if cell.status is RunStatus.COMPLETE:
+        return None
+    return "it did not end well" if cell.status is RunStatus.FAILED else "it is not finished"
 
 
 def say_unseen(cell: CellSummary) -> str | None:

@@ -1,5 +1,6 @@
 """Of what a mean is, where it is not known of all of it: which ranks, launches and steps have part in it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,13 +39,21 @@ class KnownPart:
         >>> str(KnownPart(launches=(1, 2), of_launches=4, steps=6, of_steps=6))
         'launches 1-2 alone, of 4'
         """
-        launches = f"launch{'es ' if len(self.launches) > 1 else ''}{name_ranges(self.launches)}"
         of = [
             *([f"{name_ranks(self.ranks)} alone, of {self.of_ranks}"] if self.ranks else []),
-            *([f"{launches} alone, of {self.of_launches}"] if self.launches else []),
+            *([f"{name_launches(self.launches)} alone, of {self.of_launches}"] if self.launches else []),
         ]
         steps = [f"{self.steps} of {self.of_steps} {self.counted}"] if self.steps < self.of_steps else []
         return ", in ".join([", ".join(of), *steps] if of else steps)
+
+
+def name_launches(launches: Sequence[int]) -> str:
+    """Name launches of a cell.
+
+    >>> name_launches([0]), name_launches([1, 2])
+    ('launch0', 'launches 1-2')
+    """
+    return f"launch{'es ' if len(launches) > 1 else ''}{name_ranges(launches)}"
 
 
 def name_part(part: KnownPart | None) -> str:

@@ -29,11 +29,14 @@ from dtbench.runs.cell.cell_notes import NOTHING_JUDGED
 from dtbench.runs.run import summarize_run
 from dtbench.runs.summary import CellSummary, Disturbed, RunSummary
 from dtbench.store.records.checks import CheckOutcome
+from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.run import RunStatus, TookCores
 from dtbench.traces.causes.exposed_owners import Carried
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.known_part import KnownPart
 from dtbench.traces.notes.files import NumberedByName
+from tests.report.test_stages_text import make_row
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "results" / "example"
@@ -234,7 +237,7 @@ def test_what_was_verified_is_one_line_and_says_where_it_does_not_hold(example: 
     told = words_of(run_brief(with_cell(example, 1, canary=None, correctness=None)), "checks")[-1]
     assert "no wait missing (not known of `fsdp2_tp`)" in told
     lost = with_cell(with_cell(example, 0, receipts=()), 1, receipts=())
-    assert "knobs as asked: not looked at" in words_of(run_brief(lost), "checks")[-1]
+    assert "knobs as asked: not known" in words_of(run_brief(lost), "checks")[-1]
 
 
 def test_every_check_that_did_not_pass_is_told(example: RunSummary) -> None:
@@ -411,3 +414,28 @@ def test_what_is_not_known_of_a_bar_is_said_and_not_drawn(example: RunSummary) -
     assert "exposed copy and host n/a, and not drawn: fsdp2_tp" in told
     assert 'exposed copy n/a, host n/a"' in chart_html(unknown)
     assert " n/a" not in chart_html(chart)
+
+
+def test_what_one_rank_alone_told_is_said_to_be_of_it(example: RunSummary) -> None:
+    part = KnownPart(ranks=(0,), of_ranks=2, has_every_rank=False)
+    alone = example.model_copy(update={"cells": example.cells[:1], "checks": None})
+    lost = {"records_part": part, "rank_doubts": ("the record of rank 1 is missing",)}
+    (told,) = words_of(run_brief(with_cell(alone, 0, **lost)), "checks")
+    assert "results equal one process's (of rank 0 alone, of 2)" in told
+    assert "knobs as asked (of rank 0 alone, of 2)" in told
+    assert "not looked at" not in told
+    told = words_of(run_brief(with_cell(example, 0, **lost)), "checks")[-1]
+    assert "knobs as asked (of rank 0 alone, of 2 in `ddp`)" in told
+    contested = with_cell(alone, 0, contested_knobs=("parallel.static_graph",))
+    assert "knobs as asked: not known" in words_of(run_brief(contested), "checks")[-1]
+
+
+def test_knobs_without_effect_and_stages_that_sent_otherwise_are_not_verified(example: RunSummary) -> None:
+    alone = example.model_copy(update={"cells": example.cells[:1], "checks": None})
+    receipts = tuple(one.model_copy(update={"outcome": ReceiptOutcome.NO_EFFECT}) for one in alone.cells[0].receipts)
+    assert (
+        "knobs as asked: none has an effect"
+        in words_of(run_brief(with_cell(alone, 0, receipts=receipts)), "checks")[-1]
+    )
+    stages = (make_row().model_copy(update={"matches_plan": False}),)
+    assert "traffic as planned (NOT in `ddp`)" in words_of(run_brief(with_cell(alone, 0, stages=stages)), "checks")[-1]

@@ -1,7 +1,7 @@
 """What was held against what, of a run on one screen: in one line where all is as it should be."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from dtbench.report.page.brief.notes import MOST_NOTES
 from dtbench.report.page.checklist import CHANGED, failure_words, mark_outcome
@@ -10,6 +10,7 @@ from dtbench.report.words import sentences
 from dtbench.runs.exposure.agreement import Agreement
 from dtbench.runs.exposure.unjudged import judge_row
 from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.runs.wrong_results import is_other_than_planned, why_not_whole
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.records.checks import CheckOutcome
 from dtbench.store.records.rank import ReceiptOutcome
@@ -41,45 +42,85 @@ def _check_facts(summary: RunSummary) -> Iterator[Fact]:
     yield Fact("verified", ", ".join(_verified(summary.cells)))
 
 
+_HOLDS: Final = ""
+_FAILS: Final = "NOT"
+_NOT_KNOWN: Final = "not known"
+_NOT_LOOKED_AT: Final = "not looked at"
+_NO_EFFECT: Final = "none has an effect"
+_IN: Final = {_NOT_KNOWN: "of"}
+"""What stands between an outcome and the cells that it is of, where that is not ``in``."""
+
+
 def _verified(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """Yield what was held against what, and in which cells it is not so, or was not looked at."""
-    kinds: dict[str, Callable[[CellSummary], bool | None]] = {
-        "results equal one process's": lambda cell: None if cell.correctness is None else cell.correctness.passed,
-        "no wait missing": lambda cell: None if cell.canary is None else cell.canary.passed,
+    """Yield what was held against what, and in which cells it is not so, is known in part, or was not looked at."""
+    kinds: dict[str, Callable[[CellSummary], str]] = {
+        "results equal one process's": _are_results,
+        "no wait missing": _are_waits,
         "traffic as planned": _is_planned,
         "knobs as asked": _are_knobs,
     }
     if any(cell.exposure is not None for cell in cells):
-        kinds["estimates of exposed time agree"] = _do_agree
+        kinds["estimates of exposed time agree"] = _are_estimates
     for words, judge in kinds.items():
-        outcomes = {cell.name: _of_all(cell, judge(cell)) for cell in cells}
-        told = {one: [name for name, outcome in outcomes.items() if outcome is one] for one in (True, False, None)}
-        if told[None] and not told[True] and not told[False]:
-            yield f"{words}: not looked at"
+        told: dict[str, list[str]] = {}
+        for cell in cells:
+            told.setdefault(judge(cell), []).append(cell.name)
+        if len(told) == 1 and not told.keys() & {_HOLDS, _FAILS}:
+            only = next(iter(told))
+            yield f"{words} ({only})" if only.startswith("of ") else f"{words}: {only}"
             continue
-        where = [f"NOT in {name_some(told[False])}"] if told[False] else []
-        where += [f"not known of {name_some(told[None])}"] if told[None] else []
-        aside = f" ({', '.join(where)})" if where else ""
-        yield f"{words}{aside}"
+        where = [f"{one} {_IN.get(one, 'in')} {name_some(told[one])}" for one in _order(told) if one != _HOLDS]
+        yield f"{words} ({', '.join(where)})" if where else words
 
 
-def _of_all(cell: CellSummary, outcome: Literal[True, False, None]) -> bool | None:
-    """Return an outcome; that all is well is not known where a rank does not tell all that it should."""
-    return None if outcome and (cell.rank_doubts or cell.records_part is not None) else outcome
+def _order(outcomes: Iterable[str]) -> list[str]:
+    return sorted(outcomes, key=lambda one: one != _FAILS)
 
 
-def _is_planned(cell: CellSummary) -> bool | None:
-    """Tell whether a cell communicated what its plan says; None: there is no plan, or nothing was traced."""
-    if sentences.plan_words(cell) is not None or not cell.ranks:
-        return None
-    told = {row.matches_plan for row in cell.purposes}
-    return False if False in told else None if None in told else True
+def _find_outcome(cell: CellSummary, *, passed: bool | None, is_asked: bool) -> str:
+    """Return what is said of one thing that ranks tell: of which of them, where that is not all.
+
+    That all is well is not known where a rank does not tell all that it should, or a launch did not end well.
+    """
+    if passed is None:
+        return _NOT_KNOWN if is_asked else _NOT_LOOKED_AT
+    if not passed:
+        return _FAILS
+    if cell.records_part is not None:
+        return f"of {cell.records_part}"
+    return _NOT_KNOWN if cell.rank_doubts or why_not_whole(cell) is not None else _HOLDS
 
 
-def _are_knobs(cell: CellSummary) -> bool | None:
-    if not cell.receipts or cell.contested_knobs:
-        return None
-    return all(one.outcome is not ReceiptOutcome.DISAGREES for one in cell.receipts)
+def _are_results(cell: CellSummary) -> str:
+    passed = None if cell.correctness is None else cell.correctness.passed
+    return _find_outcome(cell, passed=passed, is_asked=cell.scenario is not None and cell.scenario.correctness.enabled)
+
+
+def _are_waits(cell: CellSummary) -> str:
+    is_asked = cell.canary is not None or (cell.scenario is not None and cell.scenario.wants_canary)
+    return _find_outcome(cell, passed=None if cell.canary is None else cell.canary.passed, is_asked=is_asked)
+
+
+def _is_planned(cell: CellSummary) -> str:
+    """Say whether a cell communicated what its plan says, in steps and in stages of its training state."""
+    if is_other_than_planned(cell):
+        return _FAILS
+    if sentences.plan_words(cell) is not None:
+        return _NOT_LOOKED_AT
+    is_known = bool(cell.ranks) and all(row.matches_plan is not None for row in cell.purposes)
+    return _find_outcome(cell, passed=True if is_known else None, is_asked=True)
+
+
+def _are_knobs(cell: CellSummary) -> str:
+    outcomes = {one.outcome for one in cell.receipts}
+    if outcomes == {ReceiptOutcome.NO_EFFECT}:
+        return _NO_EFFECT
+    passed = None if not outcomes or cell.contested_knobs else ReceiptOutcome.DISAGREES not in outcomes
+    return _find_outcome(cell, passed=passed, is_asked=cell.scenario is not None)
+
+
+def _are_estimates(cell: CellSummary) -> str:
+    return _find_outcome(cell, passed=_do_agree(cell), is_asked=cell.exposure is not None)
 
 
 def _do_agree(cell: CellSummary) -> bool | None:
