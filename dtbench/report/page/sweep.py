@@ -134,13 +134,16 @@ class _Spelling:
         return self.marks.mark(format_ms(time_ns, self.decimals), part)
 
     def step(self, cell: CellSummary) -> Cell:
-        return Cell(self._ms(cell.step_time.median, cell.timed_part), value=cell.step_time.median)
+        part = sentences.find_told_part(cell, cell.timed_part)
+        return Cell(self._ms(cell.step_time.median, part), value=cell.step_time.median)
 
     def tokens(self, cell: CellSummary) -> Cell:
-        return Cell(self.marks.mark(sentences.tokens_word(cell), cell.timed_part), value=cell.tokens_per_second)
+        part = sentences.find_told_part(cell, cell.timed_part)
+        return Cell(self.marks.mark(sentences.tokens_word(cell), part), value=cell.tokens_per_second)
 
     def wait(self, cell: CellSummary, purpose: Purpose) -> Cell:
-        words = self.marks.mark(_wait_words(cell, purpose, self.decimals), sentences.wait_part(cell, purpose))
+        part = sentences.find_told_part(cell, sentences.wait_part(cell, purpose))
+        words = self.marks.mark(_wait_words(cell, purpose, self.decimals), part)
         return Cell(_mark_doubt(cell, words), value=sentences.wait_ns(cell, purpose))
 
     def exposed(self, cell: CellSummary) -> Cell:
@@ -148,13 +151,15 @@ class _Spelling:
         return Cell(qualify_exposed(cell, words, self.marks), value=exposed_ns(cell))
 
     def hidden(self, cell: CellSummary) -> Cell:
-        words = self.marks.mark(format_fraction(cell.hidden_fraction), cell.part)
+        part = sentences.find_told_part(cell, cell.part)
+        words = self.marks.mark(format_fraction(cell.hidden_fraction), part)
         return Cell(_mark_doubt(cell, words), value=cell.hidden_fraction)
 
 
 def qualify_exposed(cell: CellSummary, words: str, marks: Marks) -> str:
     """Return exposed communication in words, as a bound, with a mark or as no finding where it is one."""
-    return _mark_doubt(cell, sentences.bound_below(cell, marks.mark(words, cell.part)))
+    part = sentences.find_told_part(cell, cell.part)
+    return _mark_doubt(cell, sentences.bound_below(cell, marks.mark(words, part)))
 
 
 def _check_cell(cell: CellSummary) -> Cell:
@@ -219,7 +224,8 @@ def mark_cells(summary: RunSummary) -> Marks:
     """Return the marks of these columns: of what the numbers are that are not known of all of their cell."""
     waits = (Purpose.GRAD_REDUCE, Purpose.UNSHARD)
     parts = ((cell.timed_part, cell.part, *(sentences.wait_part(cell, one) for one in waits)) for cell in summary.cells)
-    return Marks.of(part for of_cell in parts for part in of_cell)
+    told = ((cell, part) for cell, of_cell in zip(summary.cells, parts, strict=True) for part in of_cell)
+    return Marks.of(sentences.find_told_part(cell, part) for cell, part in told)
 
 
 def mark_lines(summary: RunSummary) -> tuple[str, ...]:

@@ -43,7 +43,8 @@ def plot_sweep_map(summary: RunSummary) -> Figure:
     places = {(rows.index(down.values[at]), columns.index(across.values[at])): at for at in range(len(summary.cells))}
     for place, at in places.items():
         times[place] = summary.cells[at].step_time.median / NS_PER_MS
-    marks = Marks.of(part for cell in summary.cells for part in (cell.timed_part, cell.part))
+    parts = ((cell, part) for cell in summary.cells for part in (cell.timed_part, cell.part))
+    marks = Marks.of(sentences.find_told_part(cell, part) for cell, part in parts)
     figure = new_figure(1.6 + 0.62 * len(rows), width_in=2.6 + 1.15 * max(4, len(columns)))
     axes = add_axes(figure)
     image = axes.imshow(times, cmap=_COLOURS, aspect="auto")
@@ -91,4 +92,5 @@ def _lightness(times: np.ndarray, place: tuple[int, int]) -> float:
 def _field_words(cell: CellSummary, marks: Marks) -> str:
     doubt = "" if sentences.is_trusted(cell) else f"\n{sentences.check_word(cell)}"
     exposed = sweep.qualify_exposed(cell, format_ns(sweep.exposed_ns(cell)), marks)
-    return f"{marks.mark(format_ns(cell.step_time.median), cell.timed_part)}\n{exposed} exposed{doubt}"
+    step = marks.mark(format_ns(cell.step_time.median), sentences.find_told_part(cell, cell.timed_part))
+    return f"{step}\n{exposed} exposed{doubt}"

@@ -16,6 +16,10 @@ NO_FINDING = "Whose it is and why is of these steps alone: no finding, and no ad
 
 NOT_WHOLE = "Files of ranks are missing or do not belong together: no finding, and no advice follows from it."
 
+UNRELIABLE = "Its numbers are unreliable: no finding, and no advice follows from it."
+
+NOT_ALL_LAUNCHES = "Launches failed, are not finished or are left out: no finding, and no advice follows from it."
+
 NOT_SEEN = "Of what was seen to run alone, and more was launched: no advice follows from it."
 
 NOT_ALL_OWNERS = "Owners are not known of the same steps: which has most is not told, and no advice follows from it."

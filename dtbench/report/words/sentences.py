@@ -4,7 +4,10 @@ A number that could not be computed reads ``n/a``, never 0.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from statistics import median
 from typing import Final
 
@@ -17,9 +20,11 @@ from dtbench.report.words.causes import describe_cause, describe_leading, find_l
 from dtbench.report.words.cell_knobs import describe_cell
 from dtbench.report.words.doubts import (
     NO_FINDING,
+    NOT_ALL_LAUNCHES,
     NOT_ALL_OWNERS,
     NOT_SEEN,
     NOT_WHOLE,
+    UNRELIABLE,
     UNSEEN_BUBBLE,
     UNSEEN_CONSUMER,
     say_doubts,
@@ -30,7 +35,14 @@ from dtbench.runs.doubt_words import describe_doubt
 from dtbench.runs.plan_notes import is_linked, planned_notes
 from dtbench.runs.representative import DoubtKind
 from dtbench.runs.summary import CellSummary, Interval, OwnerSummary, PurposeSummary, RunSummary
-from dtbench.runs.wrong_results import find_wrong_result, find_wrong_results, say_unseen, why_no_total, why_unreliable
+from dtbench.runs.wrong_results import (
+    find_wrong_result,
+    find_wrong_results,
+    say_unseen,
+    why_no_total,
+    why_not_whole,
+    why_unreliable,
+)
 from dtbench.scenario.schema.model import Timed
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Parallel
 from dtbench.store.records.rank import Receipt, ReceiptOutcome
@@ -182,9 +194,25 @@ def answer_sentence(cell: CellSummary) -> str | None:
     """
     if not cell.ranks:
         return None
+    part = find_told_part(cell, cell.part)
     is_said = cell.part is not None and not cell.part.has_every_rank
-    unjudged = f"; not judged: {cell.rank_doubts[0]}" if cell.rank_doubts and not is_said else ""
-    return f"{name_part(cell.part)}{_say_exposed(cell)}{unjudged}"
+    why = next(iter(cell.rank_doubts), why_not_whole(cell))
+    unjudged = f"; not judged: {why}" if why is not None and not is_said else ""
+    return f"{name_part(part)}{_say_exposed(cell)}{unjudged}"
+
+
+def find_told_part(cell: CellSummary, part: KnownPart | None) -> KnownPart | None:
+    """Return of what a number is that is known of a part of what a cell read: of launches that are left out it is not.
+
+    Args:
+        cell: whose number it is.
+        part: of the launches that were read.
+    """
+    if not cell.unreadable or not cell.launches:
+        return part
+    launches = cell.launches if part is None or not part.launches else part.launches
+    of_launches = len(cell.launches) + len(cell.unreadable)
+    return replace(KnownPart() if part is None else part, launches=launches, of_launches=of_launches)
 
 
 def _say_exposed(cell: CellSummary) -> str:
@@ -201,7 +229,7 @@ def _say_exposed(cell: CellSummary) -> str:
     if doubt is not None:
         return f"{said}; {doubt}"
     said = f"{_say_host(cell, exposed_ns)}{_say_copies(cell, exposed_ns)}{said}"
-    return f"{said}; {_say_whose(cell)}" if cell.owners and exposed_ns and not cell.rank_doubts else said
+    return f"{said}; {_say_whose(cell)}" if cell.owners and exposed_ns and has_findings(cell) else said
 
 
 def _say_whose(cell: CellSummary) -> str:
@@ -269,8 +297,11 @@ def _describe_owner(row: OwnerSummary, of_ns: int) -> str:
 
 
 def has_findings(cell: CellSummary) -> bool:
-    """Tell whether causes are findings: steps stand for others, records are whole, and nothing is unreliable."""
-    return why_unreliable(cell) is None and not cell.doubts and not cell.rank_doubts
+    """Tell whether causes are findings, for every report: steps stand for others, and records and launches are whole.
+
+    And nothing is unreliable.
+    """
+    return not (cell.doubts or cell.rank_doubts or why_unreliable(cell) or why_not_whole(cell))
 
 
 def are_causes_told(cell: CellSummary) -> bool:
@@ -308,14 +339,24 @@ _MORE_LAUNCHES: Final = "More launches may settle it: `--set repeat=4`."
 def limit_sentence(cell: CellSummary) -> str | None:
     """Say why no advice follows from whose communication was exposed, and why; None: something may."""
     if not has_findings(cell):
-        more = f" {_MORE_LAUNCHES}" if cell.scenario and _is_unsure(cell) else ""
-        return NOT_WHOLE if cell.rank_doubts else f"{NO_FINDING}{more}"
+        return _say_no_finding(cell)
     if cell.is_least:
         return NOT_SEEN
     return None if why_no_total(cell) is None else NOT_ALL_OWNERS
 
 
-def advice_sentences(cell: CellSummary) -> list[str]:
+def _say_no_finding(cell: CellSummary) -> str:
+    if why_unreliable(cell) is not None:
+        return UNRELIABLE
+    if cell.rank_doubts:
+        return NOT_WHOLE
+    if why_not_whole(cell) is not None:
+        return NOT_ALL_LAUNCHES
+    more = f" {_MORE_LAUNCHES}" if cell.scenario and _is_unsure(cell) else ""
+    return f"{NO_FINDING}{more}"
+
+
+def advice_sentences(cell: CellSummary, spell: Callable[[Advice], str] = attrgetter("words")) -> list[str]:
     """Say what would change the largest causes, largest first, each sentence once; that none are findings, if so.
 
     None where its numbers are unreliable.
@@ -325,19 +366,20 @@ def advice_sentences(cell: CellSummary) -> list[str]:
     if (limit := limit_sentence(cell)) is not None:
         return [limit] if cell.owners else []
     of_part = name_part(cell.owners[0].part if cell.owners else None)  # all are of the same steps
-    return [f"{of_part}{one.why}: {one.words}" for one in lead_advice(cell)[:MOST_ADVICE]]
+    return [f"{of_part}{one.why}: {spell(one)}" for one in lead_advice(cell)[:MOST_ADVICE]]
 
 
 def lead_advice(cell: CellSummary) -> list[Advice]:
     """Say what would change all losses of a cell, first of what its answer leads with."""
     lead = of_run(find_leading(cell.owners)) if cell.owners else None
-    return advise_cell(cell, [of_run(row) for row in cell.owners], lead)
+    return make_adviser(cell, lead)([of_run(row) for row in cell.owners])
 
 
-def advise_cell(cell: CellSummary, losses: Sequence[Loss], lead: Loss | None = None) -> list[Advice]:
-    """Say what would change some losses of a cell, largest first, whether or not they are findings."""
+def make_adviser(cell: CellSummary, lead: Loss | None = None) -> Callable[[Sequence[Loss]], list[Advice]]:
+    """Return what says what would change some losses of a cell, largest first, whether or not they are findings."""
     comm_ns = max((rank.comm_ns for rank in cell.ranks), default=NAN)
-    return advise(losses, describe_cell(cell), step_ns=profiled_step_ns(cell), comm_ns=comm_ns, lead=lead)
+    step_ns = profiled_step_ns(cell)
+    return partial(advise, ran=describe_cell(cell), step_ns=step_ns, comm_ns=comm_ns, lead=lead)
 
 
 def _why_absent(cell: CellSummary, purpose: Purpose) -> str:
@@ -699,8 +741,12 @@ def count_left_out(cells: Iterable[CellSummary], phase: Phase) -> int:
 
 def cell_notes(cell: CellSummary) -> tuple[str, ...]:
     """Return what a reader of the numbers must know, the plan's notes first, each once."""
-    of_doubts = (f"PROFILED steps may not stand for the run: {describe_doubt(doubt)}" for doubt in cell.doubts)
-    return tuple(dict.fromkeys((*planned_notes(cell), *of_doubts, *own_notes(cell))))
+    return tuple(dict.fromkeys((*planned_notes(cell), *doubt_notes(cell), *own_notes(cell))))
+
+
+def doubt_notes(cell: CellSummary) -> tuple[str, ...]:
+    """Return every reason why its PROFILED steps may not stand for the run."""
+    return tuple(f"PROFILED steps may not stand for the run: {describe_doubt(doubt)}" for doubt in cell.doubts)
 
 
 def own_notes(cell: CellSummary) -> tuple[str, ...]:

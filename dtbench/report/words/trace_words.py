@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -29,7 +30,7 @@ from dtbench.traces.job.means import MeanPurpose, MeanTime, average, average_pur
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.job.unlike_profilers import describe_late_profilers
 from dtbench.traces.known_part import name_part
-from dtbench.traces.notes.files import ComesTwice
+from dtbench.traces.notes.files import ComesTwice, CutShort, DamagedArchive, LeftOut
 from dtbench.traces.notes.job import LoneRank
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis
@@ -42,6 +43,9 @@ MOST_NAMES = 10
 
 MOST_LETTERS = 200
 """Of a name that is listed; ``--json`` has all."""
+
+_LEFT_OUT: Final = (LeftOut, ComesTwice, CutShort, DamagedArchive)
+"""Notes on files of which all or much is in no number: what must be known first."""
 
 _UNTIED: Final = {
     "launched_before": "launched before the trace began",
@@ -230,7 +234,7 @@ def advise_traces(traces: TraceSet) -> list[Advice]:
     if not has_findings(traces):
         return []
     lead = of_traces(find_leading(traces.owners)) if traces.owners else None
-    return advise_losses(traces, [of_traces(row) for row in traces.owners], lead)
+    return make_adviser(traces, lead)([of_traces(row) for row in traces.owners])
 
 
 def has_findings(traces: TraceSet) -> bool:
@@ -250,15 +254,15 @@ def why_not_judged(traces: TraceSet) -> str | None:
     return said
 
 
-def advise_losses(traces: TraceSet, losses: Sequence[Loss], lead: Loss | None = None) -> list[Advice]:
-    """Say what would change some losses, largest first, whether or not they are findings."""
+def make_adviser(traces: TraceSet, lead: Loss | None = None) -> Callable[[Sequence[Loss]], list[Advice]]:
+    """Return what says what would change some losses, largest first, whether or not they are findings."""
     mean = average(traces.analyses)
     comms_ns = [average([one]).overlap.comm_ns for one in traces.analyses]
     known_ns = [time_ns for time_ns in comms_ns if time_ns is not None]
     comm_ns = max(known_ns) if len(known_ns) == len(comms_ns) else math.nan
     step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns
-    return advise(
-        losses, describe_traces(traces), step_ns=step_ns, comm_ns=comm_ns, are_all_seen=not mean.lost, lead=lead
+    return partial(
+        advise, ran=describe_traces(traces), step_ns=step_ns, comm_ns=comm_ns, are_all_seen=not mean.lost, lead=lead
     )
 
 
@@ -370,8 +374,9 @@ def _count_windows(steps: Sequence[int], windows: int) -> str:
 
 
 def remark_lines(traces: TraceSet) -> tuple[str, ...]:
-    """Say what no number counts, what may be counted wrongly, and what was left out; not what the answer says."""
-    lines = []
+    """Say what was left out, what no number counts, and what may be counted wrongly; not what the answer says."""
+    left_out = [note for note in traces.notes if isinstance(note, _LEFT_OUT)]
+    lines = [*say_notes(left_out)]
     for one, unread in zip(traces.analyses, traces.unread, strict=True):
         if unread.count:
             reasons = ", ".join(f"{count} {reason}" for reason, count in unread.events.items())
@@ -398,7 +403,7 @@ def remark_lines(traces: TraceSet) -> tuple[str, ...]:
     rest = len(traces.unknown_names) - MOST_NAMES
     if rest > 0:
         lines.append(f"and {rest} more such names: see --json")
-    return (*lines, *say_notes(note for note in traces.notes if not isinstance(note, LoneRank)))
+    return (*lines, *say_notes(note for note in traces.notes if not isinstance(note, (*_LEFT_OUT, LoneRank))))
 
 
 def _shorten(name: str) -> str:

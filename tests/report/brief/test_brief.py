@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dtbench.base.vocabulary import Cause, Operation, Phase, Purpose
+from dtbench.base.vocabulary import Cause, MissingInput, Operation, Phase, Purpose
 from dtbench.cli.compare import compare
 from dtbench.cli.report import print_report
 from dtbench.comparison.run import compare_all
@@ -21,11 +21,15 @@ from dtbench.report.page.brief.traces import traces_brief
 from dtbench.report.page.checklist import CHANGED
 from dtbench.report.page.comparison_page import choose_metrics
 from dtbench.report.page.page import Bar, Block, Cell, Chart, Facts, Page, Part, Table
+from dtbench.report.page.sweep import sweep_quantities
 from dtbench.report.page.trace_page import traces_page
 from dtbench.report.render.html_page.chart import chart_html
 from dtbench.report.render.terminal import Bars, render_brief
 from dtbench.report.words.advice import Advice, Bound, Loss
+from dtbench.report.words.doubts import NOT_ALL_LAUNCHES, UNRELIABLE
+from dtbench.report.words.sentences import advice_sentences, answer_sentence, has_findings, limit_sentence
 from dtbench.runs.cell.cell_notes import NOTHING_JUDGED
+from dtbench.runs.representative import Doubt, DoubtKind
 from dtbench.runs.run import summarize_run
 from dtbench.runs.summary import CellSummary, Disturbed, RunSummary
 from dtbench.store.records.checks import CheckOutcome
@@ -82,6 +86,12 @@ def nothing(rows: Sequence[Loss]) -> list[Advice]:
 
 def make_blocks(rows: Sequence[Loss], advise: Callable[[Sequence[Loss]], list[Advice]] = nothing) -> dict[str, Any]:
     return {block.key: block for block in loss_blocks([Losses("", rows, 1, 1000.0 * MS, advise)], "ms")}
+
+
+def chart_of(page: Page, key: str = "cells") -> Chart:
+    found = blocks(page)[key]
+    assert isinstance(found, Chart)
+    return found
 
 
 def value(cell: str | Cell) -> float:
@@ -387,33 +397,91 @@ def test_where_a_rank_lost_its_record_nothing_is_verified_of_all(example: RunSum
         assert f"{words} (not known of `fsdp2_tp`)" in told
 
 
-def test_most_is_said_of_the_cells_that_it_is_known_of(example: RunSummary) -> None:
-    (said,) = (words for words in words_of(run_brief(example), "answer") if "leaves most" in words)
-    assert said.startswith("fsdp2_tp leaves most of its step exposed: 719 ms")
+def test_an_answer_is_about_one_cell_and_never_says_that_it_has_most(example: RunSummary) -> None:
+    assert words_of(run_brief(example), "answer")[1].startswith("fsdp2_tp: exposed 719 ms of a profiled step")
     doubted = run_brief(with_cell(example, 1, rank_doubts=("a record is missing",)))
-    (said,) = (words for words in words_of(doubted, "answer") if "leaves most" in words)
-    assert said.startswith("ddp leaves most of its step exposed, of the 1 of 2 cells that are compared: 83.1 ms")
+    assert words_of(doubted, "answer")[1].startswith("ddp: exposed 83.1 ms of a profiled step")
+    bound = run_brief(with_cell(example, 0, unseen_collectives=3))
+    assert not any("most of its step" in line for line in show(bound))
 
 
-def test_knobs_of_which_ranks_contradict_each_other_are_not_as_asked(example: RunSummary) -> None:
-    told = words_of(run_brief(with_cell(example, 0, contested_knobs=("parallel.static_graph",))), "checks")[-1]
-    assert "knobs as asked (not known of `ddp`)" in told
+def test_losses_are_of_the_cell_that_they_are_said_of(example: RunSummary) -> None:
+    page = run_brief(with_cell(example, 1, unknown_owners=2))
+    assert words_of(page, "answer")[1].startswith("fsdp2_tp: exposed")
+    assert table_of(page).title.endswith("of a profiled step of ddp")
+    assert words_of(page, "largest")[0].startswith("bucket 3's all-reduce")
 
 
-def test_figures_that_find_no_room_are_named(example: RunSummary) -> None:
-    assert "no room for: unshard wait" in show(run_brief(example), 80)
-    assert not any(line.startswith("no room") for line in show(run_brief(example), 160))
+@pytest.mark.parametrize(
+    "lost", [{"status": RunStatus.FAILED}, {"status": RunStatus.RUNNING}, {"unreadable": {1: "x"}}]
+)
+def test_a_cell_of_which_launches_did_not_end_or_are_left_out_has_no_finding(
+    example: RunSummary, lost: dict[str, Any]
+) -> None:
+    alone = example.model_copy(update={"cells": example.cells[:1], "checks": None})
+    assert has_findings(alone.cells[0])
+    less = with_cell(alone, 0, **lost)
+    cell = less.cells[0]
+    assert not has_findings(cell)
+    page = run_brief(less)
+    assert not {"losses", "largest"} & blocks(page).keys()
+    first, *others = words_of(page, "answer")
+    assert re.search(r"; not judged: (it did not end well|it is not finished|launch1 is left out)$", first)
+    assert others == [NOT_ALL_LAUNCHES] == advice_sentences(cell)
+    assert "bucket" not in first
+    assert "results equal one process's: not known" in words_of(page, "checks")[-1]
 
 
-def test_what_is_not_known_of_a_bar_is_said_and_not_drawn(example: RunSummary) -> None:
-    chart = blocks(run_brief(example))["cells"]
-    assert isinstance(chart, Chart)
-    ddp, other = chart.bars
-    unknown = replace(chart, bars=(ddp, replace(other, lengths_ns=(*other.lengths_ns[:2], None, None))))
-    told = show(Page("", (), (Part("", "", (unknown,)),)))
-    assert "exposed copy and host n/a, and not drawn: fsdp2_tp" in told
-    assert 'exposed copy n/a, host n/a"' in chart_html(unknown)
-    assert " n/a" not in chart_html(chart)
+def test_numbers_without_launches_that_are_left_out_have_a_mark_on_every_page(example: RunSummary) -> None:
+    less = with_cell(example, 0, unreadable={1: "launch1: no files"})
+    page = run_brief(less)
+    chart = chart_of(page)
+    assert chart.bars[0].figures[:3] == ("460 ms*", "83.1 ms*", "17.0 %*")
+    assert "* of launch0 alone, of 2: not known of the others" in chart.note
+    assert "of launch0 alone, of 2: 83.1 ms" in (answer_sentence(less.cells[0]) or "")
+    exposed = next(one for one in sweep_quantities(less) if one.header == "exposed comm")
+    assert [words.endswith("*") for words in exposed.words] == [True, False]
+
+
+def test_a_share_has_the_mark_of_what_it_is_a_share_of(example: RunSummary) -> None:
+    part = KnownPart(ranks=(0,), of_ranks=2, has_every_rank=False)
+    chart = chart_of(run_brief(with_cell(example, 0, part=part)))
+    assert chart.bars[0].figures[1:3] == ("83.1 ms*", "17.0 %*")
+
+
+def test_a_share_of_other_steps_is_not_known(example: RunSummary) -> None:
+    part = KnownPart(launches=(1,), of_launches=4)
+    owners = tuple(row.model_copy(update={"part": part}) for row in example.cells[0].owners)
+    alone = example.model_copy(update={"cells": example.cells[:1]})
+    page = run_brief(with_cell(alone, 0, owners=owners))
+    told = [words for words in words_of(page, "largest") if "'s all-reduce" in words]
+    assert told[0].startswith("bucket 3's all-reduce (grad_reduce), nothing left to hide behind: 56.2 ms")
+    assert all(words.endswith("(n/a of step)") for words in told)
+    assert table_of(page).said == ("all times: of launch1 alone, of 4; not known of the others",)
+
+
+def test_what_is_not_known_of_a_step_is_said_and_not_drawn(example: RunSummary) -> None:
+    ranks = tuple(row.model_copy(update={"exposed_copy_ns": None, "idle_ns": None}) for row in example.cells[1].ranks)
+    page = run_brief(with_cell(example, 1, ranks=ranks))
+    chart = chart_of(page)
+    assert chart.bars[1].lengths_ns[2:] == (None, None)
+    assert chart.bars[1].end.endswith("exposed copy and host n/a")
+
+
+def test_units_are_named_together_only_where_all_that_is_said_is_so_of_each() -> None:
+    def advise(rows: Sequence[Loss]) -> list[Advice]:
+        words = dict.fromkeys("Send more." if row.carried.size_bytes else "Send less." for row in rows)
+        return [Advice("why", one, 1) for one in words]
+
+    unknown = [loss(f"layers.{at}", 10, Cause.UNKNOWN) for at in range(4)]
+    why = [MissingInput.LAUNCH, MissingInput.LAUNCH, MissingInput.RANKS, MissingInput.RANKS]
+    rows = [replace(row, missing=(one,)) for row, one in zip(unknown, why, strict=True)]
+    told = [fact.words for fact in make_blocks(rows, advise)["largest"].facts]
+    assert [words.partition("'s")[0] for words in told[::2]] == ["layers.{0-1}", "layers.{2-3}"]
+    sizes = [loss(f"bucket {at}", 10, Cause.BANDWIDTH) for at in range(3)]
+    rows = [replace(row, carried=Carried(size_bytes=at // 2)) for at, row in enumerate(sizes)]
+    told = [fact.words for fact in make_blocks(rows, advise)["largest"].facts]
+    assert [words.partition("'s")[0] for words in told] == ["bucket {0-1}", "Send less.", "bucket 2", "Send more."]
 
 
 def test_what_one_rank_alone_told_is_said_to_be_of_it(example: RunSummary) -> None:
@@ -439,3 +507,64 @@ def test_knobs_without_effect_and_stages_that_sent_otherwise_are_not_verified(ex
     )
     stages = (make_row().model_copy(update={"matches_plan": False}),)
     assert "traffic as planned (NOT in `ddp`)" in words_of(run_brief(with_cell(alone, 0, stages=stages)), "checks")[-1]
+
+
+def test_where_no_time_is_told_apart_steps_and_waits_are_named(example: RunSummary) -> None:
+    alone = example.model_copy(update={"cells": example.cells[:1], "checks": None})
+    untold = with_cell(alone, 0, ranks=(), owners=())
+    assert [words.partition(" ")[0] for words in words_of(run_brief(untold), "answer")] == [
+        "step",
+        "gradient",
+        "unshard",
+    ]
+    assert words_of(run_brief(untold), "answer")[0].startswith("step time 460 ms median of 8 steps")
+    both = with_cell(with_cell(example, 0, ranks=(), owners=()), 1, ranks=(), owners=())
+    assert "fsdp2_tp: unshard wait 77.9 ms" in "\n".join(words_of(run_brief(both), "answer"))
+
+
+def test_unreliable_numbers_have_no_other_reason_for_no_finding(example: RunSummary) -> None:
+    correctness = example.cells[0].correctness
+    assert correctness is not None
+    alone = example.model_copy(update={"cells": example.cells[:1], "checks": None})
+    wrong = with_cell(alone, 0, correctness=correctness.model_copy(update={"passed": False}))
+    (said,) = words_of(run_brief(wrong), "answer")
+    assert said.startswith("exposed unreliable, since its results differ")
+    assert limit_sentence(wrong.cells[0]) == UNRELIABLE
+    assert UNRELIABLE not in "\n".join(show(run_brief(wrong)))
+
+
+def test_every_reason_of_doubt_is_told_or_counted(example: RunSummary) -> None:
+    doubts = tuple(Doubt(DoubtKind.UNSURE_MEASURED, (1.0 + at, 0.9, 9.0)) for at in range(2))
+    alone = example.model_copy(update={"cells": example.cells[:1], "checks": None})
+    told = words_of(run_brief(with_cell(alone, 0, doubts=doubts, notes=())), "doubts")
+    assert "and 1 more reason, see the notes" in told[0]
+    assert told[1].startswith("PROFILED steps may not stand for the run: PROFILED steps took 2.00 x")
+
+
+def test_notes_that_only_json_has_are_not_said_to_be_on_the_whole_page(example: RunSummary) -> None:
+    cells = tuple(
+        example.cells[0].model_copy(update={"name": f"cell{at}", "notes": (f"note {at}",)}) for at in range(5)
+    )
+    many = example.model_copy(update={"cells": cells, "checks": None})
+    assert words_of(run_brief(many), "doubts")[-1].endswith("more notes: --json")
+
+
+def test_knobs_of_which_ranks_contradict_each_other_are_not_as_asked(example: RunSummary) -> None:
+    told = words_of(run_brief(with_cell(example, 0, contested_knobs=("parallel.static_graph",))), "checks")[-1]
+    assert "knobs as asked (not known of `ddp`)" in told
+
+
+def test_figures_that_find_no_room_are_named(example: RunSummary) -> None:
+    assert "no room for: unshard wait" in show(run_brief(example), 80)
+    assert not any(line.startswith("no room") for line in show(run_brief(example), 160))
+
+
+def test_what_is_not_known_of_a_bar_is_said_and_not_drawn(example: RunSummary) -> None:
+    chart = blocks(run_brief(example))["cells"]
+    assert isinstance(chart, Chart)
+    ddp, other = chart.bars
+    unknown = replace(chart, bars=(ddp, replace(other, lengths_ns=(*other.lengths_ns[:2], None, None))))
+    told = show(Page("", (), (Part("", "", (unknown,)),)))
+    assert "exposed copy and host n/a, and not drawn: fsdp2_tp" in told
+    assert 'exposed copy n/a, host n/a"' in chart_html(unknown)
+    assert " n/a" not in chart_html(chart)

@@ -1,9 +1,10 @@
 """What communication costs, for who looks once: by purpose and cause, then the largest owners and what changes them."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from dtbench.base.units import decimals_for, format_fraction, format_ms, format_ns
 from dtbench.base.vocabulary import Cause, Purpose
@@ -11,6 +12,7 @@ from dtbench.report.page.page import Block, Cell, Column, Fact, Facts, Line, Row
 from dtbench.report.words.advice import Advice, Loss
 from dtbench.report.words.alike import find_pattern, name_together
 from dtbench.report.words.causes import UNATTRIBUTED, describe_cause, name_operation, spell_owner
+from dtbench.traces.known_part import KnownPart
 from dtbench.traces.time.overlap import divide
 
 MOST_ROWS: Final = 6
@@ -37,9 +39,10 @@ class Losses:
         name: of the cell; empty: there is only one.
         rows: times are sums over ``windows``.
         windows: steps of ranks that the times are divided by.
-        step_ns: of a mean step; NaN: not known.
+        step_ns: of a mean step, of the same steps as the times; NaN: not known.
         advise: says what would change some of the rows.
         limits: of what the times are, where that is not all.
+        whole: what ``step_ns`` is of: a step, or a whole trace.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Losses:
     step_ns: float
     advise: Callable[[Sequence[Loss]], Sequence[Advice]]
     limits: Sequence[str] = ()
+    whole: Literal["step", "trace"] = "step"
 
     @property
     def total_ns(self) -> float:
@@ -57,6 +61,11 @@ class Losses:
     def share_of_step(self, rows: Sequence[Loss]) -> float:
         """Return what part of a step some rows come to."""
         return divide(sum(row.exposed_ns for row in rows) / self.windows, self.step_ns)
+
+
+def say_limit(part: KnownPart, name: str = "") -> str:
+    """Say of what all times of a side are, where it is not known of all."""
+    return f"{name or 'all times'}: of {part}; not known of the others"
 
 
 _Key = tuple[Purpose | None, Cause]
@@ -157,7 +166,7 @@ def _spell_cause(rows: Sequence[Loss]) -> str:
 def _largest(sides: Sequence[Losses]) -> Facts:
     """Return the owners that take most of a step, units that behave alike together, each with what would change it."""
     found = [(side, rows) for side in sides for rows in _find_alike(side)]
-    found.sort(key=lambda one: -one[0].share_of_step(one[1]))
+    found.sort(key=lambda one: _order_by_share(*one))
     facts, before, said = list[Fact](), set[tuple[object, ...]](), dict[str, int]()
     for place, (side, rows) in enumerate(found[:MOST_OWNERS], 1):
         facts.append(Fact(f"{place}.", _describe(side, rows), Tone.STRONG))
@@ -173,15 +182,25 @@ def _largest(sides: Sequence[Losses]) -> Facts:
     return Facts(
         tuple(facts),
         key="largest",
-        title="The largest owners, by share of a step, and what would change them",
+        title=f"The largest owners, by share of a {sides[0].whole}, and what would change them",
         is_numbered=True,
     )
 
 
+def _order_by_share(side: Losses, rows: Sequence[Loss]) -> tuple[bool, float]:
+    """Return what to sort by: the largest share of a step first; of a step that is not known the longest time, last."""
+    share = side.share_of_step(rows)
+    is_unknown = math.isnan(share)
+    return is_unknown, -(sum(row.exposed_ns for row in rows) / side.windows if is_unknown else share)
+
+
 def _find_alike(side: Losses) -> list[list[Loss]]:
+    """Return rows of like units together: whatever is said of them, and what would change it, is so of each of them."""
     groups: dict[tuple[object, ...], list[Loss]] = {}
     for row in side.rows:
-        key = (find_pattern(spell_owner(row.owner)), row.purpose, row.operation, row.cause, row.waited_for)
+        said = tuple((one.what, one.bound is None) for one in side.advise([row]))
+        why = (row.cause, row.waited_for, row.missing)
+        key = (find_pattern(spell_owner(row.owner)), row.purpose, row.operation, *why, said)
         groups.setdefault(key, []).append(row)
     return [*groups.values()]
 
@@ -195,5 +214,5 @@ def _describe(side: Losses, rows: Sequence[Loss]) -> str:
     where = f"{side.name}: " if side.name else ""
     return (
         f"{where}{whose} ({rows[0].purpose}), {_spell_cause(rows)}: {format_ns(time_ns)}"
-        f" ({format_fraction(share)} of step)"
+        f" ({format_fraction(share)} of {side.whole})"
     )

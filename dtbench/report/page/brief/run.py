@@ -2,28 +2,29 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from dtbench.base.units import count_things, format_fraction, format_ns
 from dtbench.base.vocabulary import Purpose
-from dtbench.report.page.brief.losses import MOST_SIDES, Losses, loss_blocks
+from dtbench.report.page.brief.losses import MOST_SIDES, Losses, loss_blocks, say_limit
 from dtbench.report.page.brief.notes import note_facts
 from dtbench.report.page.brief.verified import check_facts
 from dtbench.report.page.checklist import REMEDY, answer_line
 from dtbench.report.page.looks import step_parts
 from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Facts, Line, Page, Part, Tone
 from dtbench.report.page.run_page import run_page
-from dtbench.report.page.sweep import all_notes, exposed_ns, finding, mark_cells
+from dtbench.report.page.sweep import MOST_CELLS, all_notes, exposed_ns, finding, mark_cells
 from dtbench.report.words import sentences
-from dtbench.report.words.advice import Loss, of_run
+from dtbench.report.words.advice import of_run
 from dtbench.report.words.marks import Marks
 from dtbench.runs.cell.cell_notes import NOTHING_JUDGED, name_takers
 from dtbench.runs.plan_notes import planned_notes
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.records.checks import CheckOutcome
-from dtbench.traces.known_part import name_part
+from dtbench.traces.known_part import KnownPart
 
 _WAITS: Final = {Purpose.GRAD_REDUCE: "grad wait", Purpose.UNSHARD: "unshard wait"}
 
@@ -39,8 +40,8 @@ def run_brief(summary: RunSummary) -> Page:
     if worst is not None:
         blocks.append(_chart(summary))
         sides = [cell for cell in summary.cells if sentences.are_causes_told(cell)]
-        shown = sides if len(sides) <= MOST_SIDES else [worst] if sentences.are_causes_told(worst) else []
-        which = "" if len(summary.cells) == 1 or len(shown) > 1 else f" of {worst.name}"
+        shown = sides if len(sides) <= MOST_SIDES else [max(sides, key=_share)]
+        which = f" of {shown[0].name}" if len(summary.cells) > 1 and len(shown) == 1 else ""
         blocks += loss_blocks(
             [cell_losses(cell, cell.name if len(shown) > 1 else "") for cell in shown],
             f"ms of a profiled step{which}",
@@ -59,14 +60,12 @@ def run_brief(summary: RunSummary) -> Page:
 
 
 def find_worst(summary: RunSummary) -> CellSummary | None:
-    """Return the cell that leaves most of its step exposed: of those that are findings, where there are any."""
-    return max(_find_compared(summary), key=_share, default=None)
+    """Return the cell that an answer is about: with the largest share of a step exposed of those that are findings.
 
-
-def _find_compared(summary: RunSummary) -> list[CellSummary]:
-    """Return the cells of which it is known what they leave exposed: those that are findings, where there are any."""
+    Of all that are known, where none is. Not that it has most: no test over launches tells exposed shares apart.
+    """
     known = [cell for cell in summary.cells if cell.ranks and not math.isnan(cell.exposed_step_fraction)]
-    return [cell for cell in known if sentences.has_findings(cell)] or known
+    return max(known, key=lambda cell: (sentences.has_findings(cell), cell.exposed_step_fraction), default=None)
 
 
 def _share(cell: CellSummary) -> float:
@@ -79,16 +78,12 @@ def cell_losses(cell: CellSummary, name: str) -> Losses:
     part = cell.owners[0].part  # all are of the same steps
     return Losses(
         name=name,
-        rows=_losses_of(cell),
+        rows=[of_run(row) for row in cell.owners],
         windows=1,
-        step_ns=sentences.profiled_step_ns(cell),
-        advise=partial(sentences.advise_cell, cell),
-        limits=() if part is None else (f"{name or 'all times'}: of {part} alone",),
+        step_ns=sentences.profiled_step_ns(cell) if part == cell.part else math.nan,
+        advise=sentences.make_adviser(cell),
+        limits=() if part is None else (say_limit(part, name),),
     )
-
-
-def _losses_of(cell: CellSummary) -> list[Loss]:
-    return [of_run(row) for row in cell.owners]
 
 
 def _answer(summary: RunSummary, worst: CellSummary | None) -> Iterator[Line]:
@@ -100,22 +95,25 @@ def _answer(summary: RunSummary, worst: CellSummary | None) -> Iterator[Line]:
     if (taken := _say_taken(summary)) is not None:
         yield Line(taken)
     if worst is None:
-        yield from (Line(words) for cell in summary.cells for _, words in sentences.lead_waits(cell))
+        yield from map(Line, _say_times(summary))
         return
-    who = "exposed" if len(summary.cells) == 1 else f"{worst.name} leaves most of its step exposed{_among(summary)}:"
-    yield Line(f"{who} {sentences.answer_sentence(worst)}", Tone.PLAIN if summary.checks else Tone.STRONG)
-    if sentences.are_causes_told(worst):
-        yield from (
-            Line(f"{name_part(worst.owners[0].part)}{one.why}: {one.short}") for one in sentences.lead_advice(worst)[:1]
-        )
-    elif (limit := sentences.limit_sentence(worst)) is not None and worst.owners:
-        yield Line(limit)
+    tone = Tone.PLAIN if summary.checks else Tone.STRONG
+    yield Line(f"{_name_in(summary, worst)}exposed {sentences.answer_sentence(worst)}", tone)
+    yield from map(Line, sentences.advice_sentences(worst, attrgetter("short"))[:1])
 
 
-def _among(summary: RunSummary) -> str:
-    """Say of which cells one has most, where that is not all: the others may have more."""
-    of, cells = len(_find_compared(summary)), len(summary.cells)
-    return f", of the {of} of {cells} cells that are compared" if of < cells else ""
+def _name_in(summary: RunSummary, cell: CellSummary) -> str:
+    """Return what stands before what is said of a cell; empty: there is no other."""
+    return f"{cell.name}: " if len(summary.cells) > 1 else ""
+
+
+def _say_times(summary: RunSummary) -> Iterator[str]:
+    """Say what is known of steps where it is not known where their time went."""
+    for cell in summary.cells[:MOST_CELLS]:
+        told = (("step time", sentences.step_time_words(cell)), *sentences.lead_waits(cell))
+        yield from (f"{_name_in(summary, cell)}{label} {words}" for label, words in told)
+    if (rest := len(summary.cells) - MOST_CELLS) > 0:
+        yield f"and {count_things(rest, 'more cell')}: --full"
 
 
 def _say_taken(summary: RunSummary) -> str | None:
@@ -177,17 +175,25 @@ def _cell_bar(
     """
     known = {part.key: [getattr(row, part.key) for row in cell.ranks] for part in parts}
     means = [None if None in times_ns else sum(times_ns) / len(times_ns) for times_ns in known.values()]
-    step = marks.mark(format_ns(cell.step_time.median), cell.timed_part)
-    exposed = marks.mark(sentences.bound_below(cell, format_ns(exposed_ns(cell))), cell.part)
-    waited = [marks.mark(sentences.wait_word(cell, one), sentences.wait_part(cell, one)) for one in waits]
-    share, word = sentences.bound_below(cell, format_fraction(cell.exposed_step_fraction)), _word(cell)
-    return Bar(
+    word = _word(cell)
+
+    def mark(words: str, part: KnownPart | None) -> str:
+        return marks.mark(words, sentences.find_told_part(cell, part))
+
+    step = mark(format_ns(cell.step_time.median), cell.timed_part)
+    exposed, share = (
+        mark(sentences.bound_below(cell, one), cell.part)
+        for one in (format_ns(exposed_ns(cell)), format_fraction(cell.exposed_step_fraction))
+    )
+    waited = [mark(sentences.wait_word(cell, one), sentences.wait_part(cell, one)) for one in waits]
+    bar = Bar(
         label=cell.name,
-        lengths_ns=tuple(round(mean_ns or 0) for mean_ns in means),
+        lengths_ns=tuple(None if mean_ns is None else round(mean_ns) for mean_ns in means),
         words=tuple(map(format_ns, means)),
-        end=f"measured step {step}, exposed {exposed} ({share} of a profiled one){f'; {word}' if word else ''}",
         figures=(step, exposed, share, *([word] if words else []), *waited),
     )
+    said = f"measured step {step}, exposed {exposed} ({share} of a profiled one)"
+    return replace(bar, end="; ".join(filter(None, (said, bar.name_unknown(parts), word))))
 
 
 def _word(cell: CellSummary) -> str:
@@ -196,7 +202,8 @@ def _word(cell: CellSummary) -> str:
 
 
 def _doubts(summary: RunSummary) -> Facts:
-    return note_facts(doubt_facts(summary))
+    where = "--full" if len(summary.cells) <= MOST_CELLS else "--json"  # of more, --full has the first notes alone
+    return note_facts(doubt_facts(summary), where)
 
 
 def doubt_facts(summary: RunSummary) -> list[Fact]:
@@ -209,8 +216,13 @@ def doubt_facts(summary: RunSummary) -> list[Fact]:
     doubts = (f"{name_some(names)}: {words}" if many else words for words, names in alike.items())
     facts = [Fact("ended", words, Tone.BAD) for words in ended if words is not None]
     facts += [Fact("doubt", words, Tone.WARNING) for words in doubts]
-    notes = (*all_notes(summary, _own_notes), *all_notes(summary, planned_notes))
+    notes = [note for tell in (_more_doubts, _own_notes, planned_notes) for note in all_notes(summary, tell)]
     return [*facts, *(Fact("note", note) for note in notes)]
+
+
+def _more_doubts(cell: CellSummary) -> Sequence[str]:
+    """Return why PROFILED steps may not stand for the run, without the first reason, which is said of the cell."""
+    return sentences.doubt_notes(cell)[1:]
 
 
 def _own_notes(cell: CellSummary) -> Iterator[str]:

@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Final
 
-from dtbench.base.units import count_things, format_fraction, format_ns
-from dtbench.report.page.brief.losses import Losses, loss_blocks
+from dtbench.base.units import count_things, format_fraction, format_ns, name_ranks
+from dtbench.report.page.brief.losses import Losses, loss_blocks, say_limit
 from dtbench.report.page.brief.notes import note_facts
 from dtbench.report.page.looks import step_parts
 from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Line, Page, Part, Tone
 from dtbench.report.page.trace_page import choose_ranks, say_lost, traces_page
 from dtbench.report.words.advice import of_traces
-from dtbench.report.words.trace_words import advise_losses, brief_lines, has_findings
+from dtbench.report.words.trace_words import brief_lines, has_findings, make_adviser
 from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rank.analysis import TraceAnalysis
@@ -41,25 +41,30 @@ def _losses(traces: TraceSet) -> Iterator[Block]:
     mean = average(traces.analyses)
     step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns
     rows = [of_traces(row) for row in traces.owners]
-    losses = Losses("", rows, mean.windows, step_ns, partial(advise_losses, traces), say_lost(mean.lost))
-    yield from loss_blocks([losses], "ms per step and rank" if mean.are_steps else "ms of the whole trace")
+    limits = (*say_lost(mean.lost), *([] if mean.part is None else [say_limit(mean.part)]))
+    losses = Losses("", rows, mean.windows, step_ns, make_adviser(traces), limits)
+    losses = losses if mean.are_steps else replace(losses, whole="trace")
+    yield from loss_blocks([losses], f"ms per {losses.whole} and rank")
 
 
 def _chart(traces: TraceSet) -> Iterator[Chart]:
     shown, which = choose_ranks(traces, MOST_RANKS)
     is_device = any(one.timeline.is_device for one in traces.analyses)
     parts = step_parts("idle" if is_device else "host")
-    bars = [bar for one in shown if (bar := _bar(one, parts)) is not None]
+    are_steps = average(traces.analyses).are_steps
+    stepless = [one for one in shown if average([one]).are_steps is not are_steps]
+    bars = [bar for one in shown if one not in stepless and (bar := _bar(one, parts)) is not None]
     if not bars:
         return
-    unknown = len(shown) - len(bars)
+    unknown = len(shown) - len(stepless) - len(bars)
     lacking = [f"{count_things(unknown, 'rank')} of which it is not known"] if unknown else []
+    lacking += [f"no step is known of {name_ranks([one.rank for one in stepless])}"] if stepless else []
     yield Chart(
-        title="Where the time went, mean over steps" if average(traces.analyses).are_steps else "Where the time went",
+        title="Where the time went, mean over steps" if are_steps else "Where the time went, whole traces",
         parts=parts,
         bars=tuple(bars),
         note="; ".join([*which, *lacking]),
-        figures=("step", "exposed", "of step"),
+        figures=("step" if are_steps else "trace", "exposed", "of step" if are_steps else "of trace"),
         key="ranks",
     )
 
@@ -71,15 +76,13 @@ def _bar(one: TraceAnalysis, parts: Sequence[BarPart]) -> Bar | None:
         return None
     lengths_ns = [getattr(overlap, part.key) for part in parts]
     least = "at least " if overlap.is_least else ""
-    exposed, share = (f"{least}{words}" for words in _spell(overlap.exposed_comm_ns, overlap.exposed_step_fraction))
-    return Bar(
+    told = (format_ns(overlap.exposed_comm_ns), format_fraction(overlap.exposed_step_fraction))
+    exposed, share = (words if words == "n/a" else f"{least}{words}" for words in told)
+    bar = Bar(
         label=f"rank {one.rank}",
-        lengths_ns=tuple(length_ns or 0 for length_ns in lengths_ns),
+        lengths_ns=tuple(lengths_ns),
         words=tuple(map(format_ns, lengths_ns)),
-        end=f"step {format_ns(overlap.step_ns)}, exposed {exposed} ({share})",
         figures=(format_ns(overlap.step_ns), exposed, share),
     )
-
-
-def _spell(time_ns: float | None, share: float) -> tuple[str, str]:
-    return format_ns(time_ns), format_fraction(share)
+    said = f"step {format_ns(overlap.step_ns)}, exposed {exposed} ({share})"
+    return replace(bar, end=", ".join(filter(None, (said, bar.name_unknown(parts)))))
