@@ -47,7 +47,6 @@ from dtbench.runs.cell.summarize_overlap import StepMean
 from dtbench.runs.summary import CellSummary, PurposeSummary, RankBreakdown
 from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.run import RunStatus
-from dtbench.traces.known_part import name_part
 
 MOST_RANKS: Final = 16
 """Rows of a table of ranks on a narrow medium."""
@@ -121,13 +120,13 @@ def _lead_facts(cell: CellSummary) -> Iterator[Fact]:
 
 def _tiles(cell: CellSummary) -> Iterator[Tile]:
     step = cell.step_time
-    timed = name_part(cell.timed_part)
+    timed = sentences.name_told_part(cell, cell.timed_part)
     interval = f"95 % interval {sentences.range_words(step.low, step.high)} {sentences.launches_words(cell)}"
     yield Tile("step time", format_ns(step.median), f"{timed}{interval}", step.median)
     scope = "".join(f"{words}; " for words in (sentences.throughput_scope(cell),) if words)
     used = f"{timed}{scope}MFU {sentences.utilization_words(cell)}"
     yield Tile("throughput", sentences.throughput_word(cell), used, cell.tokens_per_second)
-    part = name_part(cell.part)
+    part = sentences.name_told_part(cell, cell.part)
     exposed, hidden = cell.exposed_step_fraction, cell.hidden_fraction
     shown = sentences.bound_below(cell, format_fraction(exposed))
     yield Tile("exposed share", shown, f"{part}of the step, communication alone", exposed)
@@ -347,7 +346,7 @@ def _check_facts(cell: CellSummary) -> Iterator[Fact]:
     is_right = None if cell.correctness is None else cell.correctness.passed
     yield Fact("correctness", sentences.correctness_words(cell), _tone_of(cell, is_right))
     if cell.canary is not None:
-        words = f"{name_part(cell.records_part)}{canary_words(cell.canary)}"
+        words = f"{sentences.name_told_part(cell, cell.records_part)}{canary_words(cell.canary)}"
         yield Fact("canary", words, _tone_of(cell, cell.canary.passed))
     if cell.prediction is not None:
         yield Fact("prediction", cell.prediction.sentence, _OUTCOMES[cell.prediction.is_inside])

@@ -107,7 +107,7 @@ def wait_sentence(cell: CellSummary, purpose: Purpose) -> str:
         share = fraction_of(time_ns, step_ns) if part == cell.part else NAN  # else of other steps than their length is
         of_step = f"{bound_wait(cell, purpose, format_fraction(share))} of a profiled step"
         shown = of_step if cell.ranks else _why_untold(cell)
-        return f"{name_part(part)}{bound_wait(cell, purpose, format_ns(time_ns))} per step ({shown})"
+        return f"{name_told_part(cell, part)}{bound_wait(cell, purpose, format_ns(time_ns))} per step ({shown})"
     if not cell.ranks:
         return f"n/a: {_why_untold(cell)}"
     if find_purpose(cell, purpose) is not None:
@@ -180,7 +180,7 @@ def _bubble_sentence(cell: CellSummary, pipeline: PurposeSummary) -> str:
     if least and not bubble_ns:
         return f"n/a: {UNSEEN_BUBBLE}"
     shown = "n/a" if math.isnan(share) else f"{least}{format_fraction(share)}"
-    return f"{name_part(part)}{least}{format_ns(bubble_ns)} per step ({shown})"
+    return f"{name_told_part(cell, part)}{least}{format_ns(bubble_ns)} per step ({shown})"
 
 
 MOST_ADVICE = 3
@@ -194,11 +194,10 @@ def answer_sentence(cell: CellSummary) -> str | None:
     """
     if not cell.ranks:
         return None
-    part = find_told_part(cell, cell.part)
     is_said = cell.part is not None and not cell.part.has_every_rank
     why = next(iter(cell.rank_doubts), why_not_whole(cell))
     unjudged = f"; not judged: {why}" if why is not None and not is_said else ""
-    return f"{name_part(part)}{_say_exposed(cell)}{unjudged}"
+    return f"{name_told_part(cell, cell.part)}{_say_exposed(cell)}{unjudged}"
 
 
 def find_told_part(cell: CellSummary, part: KnownPart | None) -> KnownPart | None:
@@ -213,6 +212,11 @@ def find_told_part(cell: CellSummary, part: KnownPart | None) -> KnownPart | Non
     launches = cell.launches if part is None or not part.launches else part.launches
     of_launches = len(cell.launches) + len(cell.unreadable)
     return replace(KnownPart() if part is None else part, launches=launches, of_launches=of_launches)
+
+
+def name_told_part(cell: CellSummary, part: KnownPart | None) -> str:
+    """Return what stands before such a number in a sentence; empty: it is known of all."""
+    return name_part(find_told_part(cell, part))
 
 
 def _say_exposed(cell: CellSummary) -> str:
@@ -479,9 +483,9 @@ def step_time_words(cell: CellSummary) -> str:
     interval = cell.step_time
     if math.isnan(interval.median):
         return "n/a: no MEASURED step is known"
-    scope = launches_words(cell)
+    scope, part = launches_words(cell), name_told_part(cell, cell.timed_part)
     return (
-        f"{name_part(cell.timed_part)}{format_ns(interval.median)} median of {count_things(interval.count, 'step')}, "
+        f"{part}{format_ns(interval.median)} median of {count_things(interval.count, 'step')}, "
         f"95 % interval {range_words(interval.low, interval.high)} {scope}, "
         f"IQR {range_words(interval.quartile1, interval.quartile3)}"
     )
@@ -504,7 +508,7 @@ def range_words(low_ns: float, high_ns: float) -> str:
 def profiler_words(cell: CellSummary) -> str:
     """Say how much longer a step takes under the profiler, of the launches that were timed."""
     words = profiler_cost_words(cell.profiler_cost)
-    return words if words == "n/a" else f"{name_part(cell.timed_part)}{words}"
+    return words if words == "n/a" else f"{name_told_part(cell, cell.timed_part)}{words}"
 
 
 def profiler_cost_words(ratio: Interval) -> str:
@@ -521,7 +525,7 @@ def first_step_words(cell: CellSummary) -> str:
     """Say how long it took from the launch to the end of the first step."""
     if math.isnan(cell.time_to_first_step_ns):
         return _NO_RECORDS if cell.memory is None else "n/a: no rank has told it; ranks that are forked cannot"
-    return f"{name_part(cell.first_step_part)}{format_ns(cell.time_to_first_step_ns)} after the launch"
+    return f"{name_told_part(cell, cell.first_step_part)}{format_ns(cell.time_to_first_step_ns)} after the launch"
 
 
 def utilization_words(cell: CellSummary) -> str:
@@ -542,7 +546,7 @@ def compilation_words(cell: CellSummary) -> str | None:
     counts = {"graph": compilation.graphs, "recompile": compilation.recompiles, "graph break": compilation.graph_breaks}
     words = [count_things(count, name) for name, count in counts.items()]
     slowest = "" if cell.compilation_part is not None else " on the slowest rank"
-    time = f"{name_part(cell.compilation_part)}{format_ns(compilation.duration_ns)}{slowest}"
+    time = f"{name_told_part(cell, cell.compilation_part)}{format_ns(compilation.duration_ns)}{slowest}"
     return f"{time}: {', '.join(words)}"
 
 
@@ -550,7 +554,9 @@ def throughput_words(cell: CellSummary) -> str:
     """Return tokens per second of the whole job, of the launches that were timed."""
     if math.isnan(cell.tokens_per_second):
         return throughput_word(cell)
-    return " ".join(filter(None, (f"{name_part(cell.timed_part)}{throughput_word(cell)}", throughput_scope(cell))))
+    return " ".join(
+        filter(None, (f"{name_told_part(cell, cell.timed_part)}{throughput_word(cell)}", throughput_scope(cell)))
+    )
 
 
 def throughput_word(cell: CellSummary) -> str:
@@ -580,14 +586,14 @@ def cpu_time_words(cell: CellSummary) -> str:
     """Return the CPU time of a rank in a MEASURED step, of the launches that were timed."""
     if math.isnan(cell.cpu_ns_per_step):
         return "n/a"
-    return f"{name_part(cell.timed_part)}{format_ns(cell.cpu_ns_per_step)} per step and rank"
+    return f"{name_told_part(cell, cell.timed_part)}{format_ns(cell.cpu_ns_per_step)} per step and rank"
 
 
 def memory_words(cell: CellSummary) -> str:
     """Return the largest memory peaks of any rank."""
     if (memory := cell.memory) is None:
         return "n/a"
-    words = f"{name_part(cell.records_part)}{format_bytes(memory.rss_peak_bytes)} host"
+    words = f"{name_told_part(cell, cell.records_part)}{format_bytes(memory.rss_peak_bytes)} host"
     if cell.plan.device is DeviceKind.CPU:
         return words
     of_device = (memory.allocated_peak_bytes, memory.reserved_peak_bytes)
@@ -644,7 +650,7 @@ def correctness_words(cell: CellSummary) -> str:
         f"gradient error {_exponent(result.gradient_error)} (tolerance {_exponent(result.gradient_tolerance)})"
     )
     if result.passed:
-        return f"passed against a single process: {name_part(cell.records_part)}{errors}"
+        return f"passed against a single process: {name_told_part(cell, cell.records_part)}{errors}"
     return f"FAILED, differs from a single process: {errors}, worst parameter {result.worst_parameter}"
 
 
@@ -663,7 +669,7 @@ def agreeing_words(cell: CellSummary) -> str:
     if not cell.receipts and (cell.rank_doubts or cell.memory is None):
         return _NO_RECORDS
     agreeing = sum(receipt.outcome is ReceiptOutcome.AGREES for receipt in cell.receipts)
-    return f"{name_part(cell.records_part)}{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}"
+    return f"{name_told_part(cell, cell.records_part)}{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}"
 
 
 _MENDED_WORD = "stage works"

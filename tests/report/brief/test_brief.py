@@ -27,7 +27,14 @@ from dtbench.report.render.html_page.chart import chart_html
 from dtbench.report.render.terminal import Bars, render_brief
 from dtbench.report.words.advice import Advice, Bound, Loss
 from dtbench.report.words.doubts import NOT_ALL_LAUNCHES, UNRELIABLE
-from dtbench.report.words.sentences import advice_sentences, answer_sentence, has_findings, limit_sentence
+from dtbench.report.words.sentences import (
+    advice_sentences,
+    answer_sentence,
+    has_findings,
+    limit_sentence,
+    step_time_words,
+    wait_sentence,
+)
 from dtbench.runs.cell.cell_notes import NOTHING_JUDGED
 from dtbench.runs.representative import Doubt, DoubtKind
 from dtbench.runs.run import summarize_run
@@ -429,7 +436,8 @@ def test_a_cell_of_which_launches_did_not_end_or_are_left_out_has_no_finding(
     assert re.search(r"; not judged: (it did not end well|it is not finished|launch1 is left out)$", first)
     assert others == [NOT_ALL_LAUNCHES] == advice_sentences(cell)
     assert "bucket" not in first
-    assert "results equal one process's: not known" in words_of(page, "checks")[-1]
+    how = " (of launch0 alone, of 2)" if cell.unreadable else ": not known"
+    assert f"results equal one process's{how}" in words_of(page, "checks")[-1]
 
 
 def test_numbers_without_launches_that_are_left_out_have_a_mark_on_every_page(example: RunSummary) -> None:
@@ -439,6 +447,8 @@ def test_numbers_without_launches_that_are_left_out_have_a_mark_on_every_page(ex
     assert chart.bars[0].figures[:3] == ("460 ms*", "83.1 ms*", "17.0 %*")
     assert "* of launch0 alone, of 2: not known of the others" in chart.note
     assert "of launch0 alone, of 2: 83.1 ms" in (answer_sentence(less.cells[0]) or "")
+    assert wait_sentence(less.cells[0], Purpose.GRAD_REDUCE).startswith("of launch0 alone, of 2: 74.9 ms")
+    assert step_time_words(less.cells[0]).startswith("of launch0 alone, of 2: 460 ms")
     exposed = next(one for one in sweep_quantities(less) if one.header == "exposed comm")
     assert [words.endswith("*") for words in exposed.words] == [True, False]
 

@@ -86,8 +86,8 @@ def _find_outcome(cell: CellSummary, *, passed: bool | None, is_asked: bool) -> 
         return _NOT_KNOWN if is_asked else _NOT_LOOKED_AT
     if not passed:
         return _FAILS
-    if cell.records_part is not None:
-        return f"of {cell.records_part}"
+    if (part := sentences.find_told_part(cell, cell.records_part)) is not None:
+        return f"of {part}"
     return _NOT_KNOWN if cell.rank_doubts or why_not_whole(cell) is not None else _HOLDS
 
 
