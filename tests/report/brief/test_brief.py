@@ -519,6 +519,17 @@ def test_knobs_without_effect_and_stages_that_sent_otherwise_are_not_verified(ex
     assert "traffic as planned (NOT in `ddp`)" in words_of(run_brief(with_cell(alone, 0, stages=stages)), "checks")[-1]
 
 
+def test_traffic_is_not_looked_at_where_nothing_was_planned_and_not_known_where_nothing_was_seen(
+    example: RunSummary,
+) -> None:
+    cell = example.cells[0]
+    alone = example.model_copy(update={"cells": (cell,), "checks": None})
+    unseen = with_cell(alone, 0, ranks=(), purposes=())
+    assert "traffic as planned: not known" in words_of(run_brief(unseen), "checks")[-1]
+    own = with_cell(unseen, 0, plan=cell.plan.model_copy(update={"traffic": None}))
+    assert "traffic as planned: not looked at" in words_of(run_brief(own), "checks")[-1]
+
+
 def test_where_no_time_is_told_apart_steps_and_waits_are_named(example: RunSummary) -> None:
     alone = example.model_copy(update={"cells": example.cells[:1], "checks": None})
     untold = with_cell(alone, 0, ranks=(), owners=())

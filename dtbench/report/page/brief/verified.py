@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from dtbench.plan.plan import Plan
 from dtbench.report.page.brief.notes import MOST_NOTES
 from dtbench.report.page.checklist import CHANGED, failure_words, mark_outcome
 from dtbench.report.page.page import Fact, Facts, Tone
@@ -105,10 +106,11 @@ def _is_planned(cell: CellSummary) -> str:
     """Say whether a cell communicated what its plan says, in steps and in stages of its training state."""
     if is_other_than_planned(cell):
         return _FAILS
-    if sentences.plan_words(cell) is not None:
-        return _NOT_LOOKED_AT
     is_known = bool(cell.ranks) and all(row.matches_plan is not None for row in cell.purposes)
-    return _find_outcome(cell, passed=True if is_known else None, is_asked=True)
+    is_asked = isinstance(cell.plan, Plan) and (
+        cell.plan.traffic is not None or any(row.planned_count is not None for row in cell.purposes)
+    )
+    return _find_outcome(cell, passed=True if is_known and is_asked else None, is_asked=is_asked)
 
 
 def _are_knobs(cell: CellSummary) -> str:
