@@ -560,6 +560,10 @@ def test_every_reason_of_doubt_is_told_or_counted(example: RunSummary) -> None:
     told = words_of(run_brief(with_cell(alone, 0, doubts=doubts, notes=())), "doubts")
     assert "and 1 more reason, see the notes" in told[0]
     assert told[1].startswith("PROFILED steps may not stand for the run: PROFILED steps took 2.00 x")
+    lost = with_cell(alone, 0, doubts=doubts[:1], notes=(), rank_doubts=("a record is missing",))
+    told = words_of(run_brief(lost), "doubts")
+    assert told[:1] == ["not judged: a record is missing"]
+    assert told[1].startswith("PROFILED steps may not stand for the run: PROFILED steps took 1.00 x")
 
 
 def test_notes_that_only_json_has_are_not_said_to_be_on_the_whole_page(example: RunSummary) -> None:

@@ -18,6 +18,7 @@ from dtbench.report.page.run_page import run_page
 from dtbench.report.page.sweep import MOST_CELLS, all_notes, exposed_ns, finding, mark_cells
 from dtbench.report.words import sentences
 from dtbench.report.words.advice import of_run
+from dtbench.report.words.doubts import say_doubts
 from dtbench.report.words.marks import Marks
 from dtbench.runs.cell.cell_notes import NOTHING_JUDGED, name_takers
 from dtbench.runs.plan_notes import planned_notes
@@ -221,8 +222,9 @@ def doubt_facts(summary: RunSummary) -> list[Fact]:
 
 
 def _more_doubts(cell: CellSummary) -> Sequence[str]:
-    """Return why PROFILED steps may not stand for the run, without the first reason, which is said of the cell."""
-    return sentences.doubt_notes(cell)[1:]
+    """Return why PROFILED steps may not stand for the run, without the first reason where that is said of the cell."""
+    is_said = say_doubts(cell.doubts) in sentences.doubts_of_cells([cell]).values()
+    return sentences.doubt_notes(cell)[1 if is_said else 0 :]
 
 
 def _own_notes(cell: CellSummary) -> Iterator[str]:
