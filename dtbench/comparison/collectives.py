@@ -159,7 +159,7 @@ def _with_place(
         for place in dict.fromkeys((*before, *after))
     }
     for part, whole_ns in enumerate((exposed_change(row), duration_change(row))):
-        most = max(changes_ns, key=lambda place: abs(changes_ns[place][part]), default=None)
+        most = max(changes_ns, key=lambda place: _size(changes_ns[place][part]), default=None)
         if most is not None and whole_ns and changes_ns[most][part] / whole_ns > _TELLING:
             known = (after.get(most) or before[most])[0]
             return row.model_copy(update={"place": _spell_place(known)})
@@ -184,7 +184,7 @@ def _change_ns(
     name: str,
 ) -> float:
     old, new = ([getattr(one, name) for one in side.get(place, ())] for side in (before, after))
-    return (median(new) if new else 0.0) - (median(old) if old else 0.0)
+    return (_median(new) if new else 0.0) - (_median(old) if old else 0.0)
 
 
 def _spell_place(one: PlacedTime) -> str:

@@ -182,7 +182,7 @@ def _say_exposed(findings: Findings) -> Iterator[str]:
 
 
 def _say_changes(findings: Findings) -> Iterator[str]:
-    known = (row for row in findings.collectives if not math.isnan(exposed_change(row) + duration_change(row)))
+    known = (row for row in findings.collectives if not math.isnan(exposed_change(row)))
     told = [row for row in known if _may_be_told(row, findings)]
     exposed = [row for row in told if abs(exposed_change(row)) >= _LEAST_CHANGE_NS]
     step = findings.step
@@ -190,7 +190,8 @@ def _say_changes(findings: Findings) -> Iterator[str]:
         exposed.sort(key=lambda row: (exposed_change(row) > 0) is not (step.ratio > 1))
     lead = exposed[0] if exposed else None
     if not _is_enough(findings):
-        longest = max(told, key=lambda row: abs(duration_change(row)), default=None)
+        timed = (row for row in told if not math.isnan(duration_change(row)))
+        longest = max(timed, key=lambda row: abs(duration_change(row)), default=None)
         bound_ns = max(_LEAST_CHANGE_NS, _OUTGROWS * abs(exposed_change(lead)) if lead else 0.0)
         if longest is not None and longest is not lead and abs(duration_change(longest)) >= bound_ns:
             longer = "longer" if duration_change(longest) > 0 else "shorter"
@@ -244,11 +245,14 @@ def _may_be_told(row: CollectiveChange, findings: Findings) -> bool:
 
 
 def _name(row: CollectiveChange) -> str:
-    """Name whose it is, of what kind, and how long it takes: ``unshard of layers.3 (all-gather, 2 ms to 35 ms)``."""
+    """Name whose it is, of what kind, and how long it takes: ``unshard of layers.3 (all-gather, 2 ms to 35 ms)``.
+
+    How long is left out where a side does not know it.
+    """
     operation = name_issued(row.purpose, row.operation).removeprefix(f"{row.purpose} ")
     before, after = (format_ns(duration_ns) for duration_ns in row.duration_ns)
-    spans = before if before == after else f"{before} to {after}"
+    spans = "" if math.isnan(duration_change(row)) else f", {before if before == after else f'{before} to {after}'}"
     if row.owner:
-        return f"{row.purpose} of {row.owner} ({operation}, {spans})"
+        return f"{row.purpose} of {row.owner} ({operation}{spans})"
     place = f", {row.place}" if row.place else ""
-    return f"{row.purpose} without owner ({operation}{place}, {spans})"
+    return f"{row.purpose} without owner ({operation}{place}{spans})"

@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 from dtbench.base.errors import ComparisonError
+from dtbench.base.vocabulary import Purpose
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import BoundError, Kept, check_subjects, judge, read_bound
+from dtbench.comparison.reading.sides import read_sides
 from dtbench.comparison.run import compare_paths, compare_sides
 from dtbench.store.layout import RunFolder
 
@@ -37,6 +39,16 @@ def forget_accounts(path: Path) -> None:
     table = pd.read_parquet(path)
     for column in ("comm_ns", "hidden_comm_ns", "exposed_comm_ns", "compute_ns", "idle_ns"):
         table[column] = pd.array([None] * len(table), dtype="Int64")
+    table.to_parquet(path, index=False)
+
+
+def forget_one_end(path: Path) -> None:
+    """Forget when one collective of ``layers.0``, and one without an owner, ended; what they exposed is known."""
+    table = pd.read_parquet(path)
+    table["end_ns"] = table["end_ns"].astype("Int64")
+    table.loc[table.index[table["owner"] == "layers.0"][0], "end_ns"] = pd.NA
+    table.loc[(table["owner"] == "root") & (table["purpose"] == "grad_reduce"), "owner"] = ""
+    table.loc[table.index[table["owner"] == ""][0], "end_ns"] = pd.NA
     table.to_parquet(path, index=False)
 
 
@@ -76,6 +88,33 @@ def test_a_launch_without_a_table_is_in_no_number_that_needs_it(compare_after: C
     assert change.outcome is Outcome.NOT_ENOUGH_LAUNCHES
     row = next(row for row in found.collectives if row.owner == "layers.0")
     assert row.exposed_ns[0] == row.exposed_ns[1] > 0
+
+
+def test_collectives_of_which_one_has_no_end_took_not_known_and_what_they_exposed_is_told(
+    compare_after: Callable[..., Comparison], results: Path
+) -> None:
+    found = compare_after(forget_one_end, "collectives", runs=RUNS[1:])
+    rows = {(row.owner, row.purpose): row for row in found.collectives}
+    row = rows["layers.0", Purpose.UNSHARD]
+    assert row.duration_ns[0] > 0
+    assert math.isnan(row.duration_ns[1])
+    assert row.exposed_ns[0] == row.exposed_ns[1] > 0
+    assert not any(math.isnan(time_ns) for time_ns in rows["layers.1", Purpose.UNSHARD].duration_ns)
+    (side,) = read_sides(RUNS[1], results).values()
+    (placed,) = side.launches[0].placed
+    assert math.isnan(placed.duration_ns)
+    assert placed.exposed_ns > 0
+
+
+def test_a_sentence_tells_what_was_exposed_where_it_is_not_known_how_long_it_took(
+    launch_of: Make, side_of: Make, gather_of: Make
+) -> None:
+    sides = [
+        side_of(label, [launch_of(0, 100.0, owned=[gather_of("layers.0", exposed_ms, took_ms)])])
+        for label, exposed_ms, took_ms in (("old", 2.0, math.nan), ("new", 9.0, 20.0))
+    ]
+    said = compare_sides(*sides).sentence
+    assert said.endswith("7.00 ms more exposed: unshard of layers.0 (all-gather)")
 
 
 @pytest.mark.parametrize("spoiled", ["purposes", "overlap"])

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
@@ -39,6 +39,9 @@ from dtbench.traces.account.kernel_times import KernelTime
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.rows.tables import OVERLAP, PURPOSES, WHOLE
+
+if TYPE_CHECKING:
+    from pandas.api.typing import DataFrameGroupBy
 
 _CAUSES: Final = {f"exposed_{cause}_ns": cause for cause in Cause}
 
@@ -312,11 +315,13 @@ def total_owned(collectives: pd.DataFrame, steps: pd.DataFrame, ranks: Collectio
     table = collectives.assign(duration_ns=_durations(collectives), is_unknown=collectives["exposed_ns"].isna())
     grouped = table.groupby(keys, dropna=False)
     counts = grouped.size()
-    sizes = grouped["size_bytes"].sum().where(grouped["size_bytes"].count() == counts).astype("float64") / windows
+    sizes = _sum_where_all_known(grouped, "size_bytes") / windows
     if table["is_unknown"].any():
         table["is_unknown"] = table.groupby([*keys, "rank", "step"], dropna=False)["is_unknown"].transform("any")
     known = table[~table["is_unknown"]]
-    sums = known.groupby(keys, dropna=False)[["duration_ns", "exposed_ns", *_CAUSES]].sum().reindex(counts.index)
+    of_known = known.groupby(keys, dropna=False)
+    sums = of_known[["exposed_ns", *_CAUSES]].sum()
+    sums = sums.assign(duration_ns=_sum_where_all_known(of_known, "duration_ns")).reindex(counts.index)
     unknown = dict(iter(table[table["is_unknown"]].groupby(keys, dropna=False)))
     left = [_leave_out(steps, unknown[key]) if key in unknown else steps for key in counts.index]
     return tuple(
@@ -355,9 +360,9 @@ def total_placed(collectives: pd.DataFrame, windows: int) -> tuple[PlacedTime, .
     table = table.sort_values("begin_ns", kind="stable")
     place = ["group", "operation", "purpose"]
     table["number"] = table.groupby(["rank", "step", *place]).cumcount() + 1
-    found = table.groupby([*place, "number"]).agg(
-        {"seq": "first", "duration_ns": "sum", "exposed_ns": "sum"}  # the first that is known
-    )
+    at_place = table.groupby([*place, "number"])
+    found = at_place.agg({"seq": "first", "exposed_ns": "sum"})  # the first that is known
+    found["duration_ns"] = _sum_where_all_known(at_place, "duration_ns")
     rows = []
     for key, row in zip(found.index, found.to_dict("records"), strict=True):
         group, operation, purpose, number = key
@@ -376,7 +381,14 @@ def total_placed(collectives: pd.DataFrame, windows: int) -> tuple[PlacedTime, .
 
 
 def _durations(collectives: pd.DataFrame) -> "pd.Series[int]":
-    return (collectives["end_ns"] - collectives["start_ns"]).fillna(0)
+    """Return how long each took; NA: when it began or ended is not known."""
+    return collectives["end_ns"] - collectives["start_ns"]
+
+
+def _sum_where_all_known(grouped: "DataFrameGroupBy[Any, Any]", column: str) -> "pd.Series[float]":
+    """Sum a column over each group; NaN where a row of the group has no value: a sum of the others is none of all."""
+    values = grouped[column]
+    return values.sum().where(values.count() == grouped.size()).astype("float64")
 
 
 def _find_doubt(summary: CellSummary) -> str | None:

@@ -379,7 +379,9 @@ def collectives_table(comparison: Comparison) -> Iterator[Table]:
 
 
 def _has_changed(row: CollectiveChange) -> bool:
-    return any(before != after for before, after in (row.exposed_ns, row.duration_ns, row.count))
+    """Tell whether a number of an owner differs, or one side alone knows it."""
+    told = (row.exposed_ns, row.duration_ns, row.count)
+    return any(before != after for before, after in told if not (math.isnan(before) and math.isnan(after)))
 
 
 def _collective_row(row: CollectiveChange, exposed: int, took: int) -> tuple[str | Cell, ...]:

@@ -33,7 +33,8 @@ class Measurement(Record):
 class OwnedTime(Record):
     """One owner's collectives of one kind; ``owner`` is empty where nobody knows it.
 
-    Times are NaN where what of it was exposed is known in no step; ``ranks`` as of ``Measurement``.
+    Times are NaN where what of it was exposed is known in no step, ``duration_ns`` also where one has no start or
+    no end; ``ranks`` as of ``Measurement``.
 
     Attributes:
         size_bytes: per step and rank; NaN: not told of all, or by versions that did not keep it.
@@ -57,6 +58,7 @@ class PlacedTime(Record):
     """One collective of a step that has no owner, by its place.
 
     Attributes:
+        duration_ns: NaN: not known of each.
         number: from 1, among those of its group and operation in a step, by issue.
         seq: its sequence number on the group where it first occurs; None: not told.
     """
@@ -66,7 +68,7 @@ class PlacedTime(Record):
     purpose: Purpose
     number: int
     seq: int | None
-    duration_ns: float
+    duration_ns: FloatOrNan
     exposed_ns: float
 
 

@@ -341,6 +341,18 @@ def test_a_comparison_shows_what_everybody_looks_for_and_counts_the_rest() -> No
     assert sides.bars[0].figures == ("83.1 ms", "17.0 %")
 
 
+def test_what_launches_did_not_all_do_is_not_told_as_done_and_why_is_told() -> None:
+    (comparison,) = compare_all([f"{EXAMPLE}:ddp", f"{EXAMPLE}:fsdp2_tp"], results=EXAMPLE.parent)
+    assert comparison.mechanism
+    doubt = "launch1 of ddp issued other collectives than launch0, which is compared"
+    why = f"done: what was done differently is not established: {doubt}"
+    for mechanism, more in ((comparison.mechanism, "; what was seen to differ: --full"), ((), "")):
+        doubted = comparison.model_copy(update={"mechanism": mechanism, "mechanism_doubts": (doubt,)})
+        changed = blocks(comparison_brief(doubted))["changed"]
+        assert isinstance(changed, Facts)
+        assert [f"{fact.label}: {fact.words}" for fact in changed.facts if fact.label == "done"] == [f"{why}{more}"]
+
+
 def test_a_screen_is_what_is_printed_and_full_has_everything(
     example: RunSummary, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

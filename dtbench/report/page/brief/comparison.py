@@ -11,7 +11,7 @@ from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PUR
 from dtbench.report.page.brief.notes import note_facts
 from dtbench.report.page.comparison_page import choose_metrics, collectives_table, comparison_page, metrics_table
 from dtbench.report.page.looks import step_parts
-from dtbench.report.page.page import Bar, Block, Chart, Fact, Facts, Page, Part, Table
+from dtbench.report.page.page import Bar, Block, Chart, Fact, Facts, Page, Part, Table, Tone
 from dtbench.traces.time.overlap import divide
 
 MOST_METRICS: Final = 8
@@ -96,12 +96,21 @@ def _bar(name: str, times_ns: list[float], exposed_at: int) -> Bar:
 
 def _changed(comparison: Comparison) -> Iterator[Facts]:
     asked = [f"{change.field} {change.baseline} -> {change.candidate}" for change in comparison.treatment]
-    done = [
-        f"{change.what} of {change.subject} {change.baseline} -> {change.candidate}" for change in comparison.mechanism
-    ]
-    facts = [Fact(label, _first(words)) for label, words in (("asked for", asked), ("done", done)) if words]
+    facts = [*([Fact("asked for", _first(asked))] if asked else []), *_done(comparison)]
     if facts:
         yield Facts(tuple(facts), key="changed")
+
+
+def _done(comparison: Comparison) -> Iterator[Fact]:
+    """Say what was done differently; where launches contradict each other or were not wholly seen, that alone."""
+    if comparison.mechanism_doubts:
+        seen = "; what was seen to differ: --full" if comparison.mechanism else ""
+        why = _first([*comparison.mechanism_doubts])
+        yield Fact("done", f"what was done differently is not established: {why}{seen}", Tone.WARNING)
+    elif comparison.mechanism:
+        changes = comparison.mechanism
+        words = [f"{change.what} of {change.subject} {change.baseline} -> {change.candidate}" for change in changes]
+        yield Fact("done", _first(words))
 
 
 def _first(words: list[str]) -> str:
