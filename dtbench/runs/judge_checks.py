@@ -406,8 +406,7 @@ def _judge_estimates(cell: CellSummary) -> _Finding:
     lacking = [one.estimate for one in mean.estimates if one.estimate in VOTES and one not in known]
     told = [f"{one.estimate} {format_ns(one.mean_ns)}" for one in known]
     got = ", ".join([*told, *(f"{estimate} n/a" for estimate in lacking)]) if known else "none is known"
-    outcome = _AGREEMENT[judge(mean)]
-    return NOT_JUDGED if lacking and outcome is PASSED else outcome, got
+    return _AGREEMENT[judge(mean)], got
 
 
 _AGREEMENT = {Agreement.AGREE: PASSED, Agreement.DISPUTED: FAILED, Agreement.UNKNOWN: NOT_JUDGED}

@@ -13,7 +13,7 @@ from dtbench.base.units import NS_PER_MS, decimals_for, format_fraction, format_
 from dtbench.base.vocabulary import ESTIMATE_PHRASES, Estimate
 from dtbench.report.page.page import Cell, Column, Table, Tone, lines, numbers
 from dtbench.report.words.marks import Marks
-from dtbench.runs.exposure.agreement import ERRORS, LEAST_NS, SHARE, Agreement, known_votes, leans_on_errors
+from dtbench.runs.exposure.agreement import ERRORS, LEAST_NS, SHARE, VOTES, Agreement, known_votes, leans_on_errors
 from dtbench.runs.exposure.unjudged import judge_row
 from dtbench.runs.summary import CellSummary, Estimated, ExposureRow, ExposureSummary
 from dtbench.traces.known_part import name_part
@@ -106,7 +106,12 @@ def _unknown_words(exposure: ExposureSummary) -> str:
         return "n/a: none is known"
     if exposure.unjudged:
         return f"not judged, since {exposure.unjudged}: {_figures(row)}"
-    return f"not judged: {_figures(row)}" if len(known) > 1 else f"nothing to compare: only {_figures(row)} is known"
+    if len(known) == 1:
+        return f"nothing to compare: only {_figures(row)} is known"
+    lost = [
+        f"{ESTIMATE_PHRASES[one.estimate]} n/a" for one in row.estimates if one.estimate in VOTES and one not in known
+    ]
+    return f"not judged: {', '.join([_figures(row), *lost])}"
 
 
 def _figures(row: ExposureRow) -> str:

@@ -92,9 +92,15 @@ def find_doubts(row: ExposureRow, *, sure_ns: float, sure_share: float) -> list[
 
 
 def judge(row: ExposureRow) -> Agreement:
-    """Say of a row that all known estimates agree, that two do not, or that there is nothing to hold together."""
+    """Say of a row that all estimates agree, that two do not, or that it is not known.
+
+    They agree where each that was asked for is known, of every rank and launch, and as more than a bound.
+    """
     if row.disputes:
         return Agreement.DISPUTED
+    votes = [one for one in row.estimates if one.estimate in VOTES]
+    if any(math.isnan(one.mean_ns) or one.part is not None or one.is_least for one in votes):
+        return Agreement.UNKNOWN
     outcomes = [compare(one, other) for one, other in combinations(known_votes(row), 2)]
     agrees = bool(outcomes) and all(outcome is Agreement.AGREE for outcome in outcomes)
     return Agreement.AGREE if agrees else Agreement.UNKNOWN

@@ -12,6 +12,7 @@ from dtbench.runs.exposure.agreement import Agreement, compare, find_doubts, jud
 from dtbench.runs.exposure.estimates import estimate_ablation, estimate_steps, estimate_waits, read_blocks
 from dtbench.runs.summary import Estimated, ExposureRow
 from dtbench.store.records.arms import ArmBlock, ArmSteps
+from dtbench.traces.known_part import KnownPart
 
 MS = 1_000_000
 NAN = math.nan
@@ -48,12 +49,17 @@ def row(*estimates: Estimated, disputes: tuple[str, ...] = ()) -> ExposureRow:
     return ExposureRow(rank=None, estimates=estimates, disputes=disputes)
 
 
-def test_a_row_agrees_only_if_every_two_that_are_known_do() -> None:
+def test_a_row_agrees_only_if_every_two_do_and_all_that_were_asked_for_are_known_of_all() -> None:
     trace, ablation, wait = (
         estimated(ms, 0.1, kind) for ms, kind in ((20, Estimate.TRACE), (21, Estimate.ABLATION), (19, Estimate.WAIT))
     )
     assert judge(row(trace, ablation, wait)) is Agreement.AGREE
-    assert judge(row(trace, estimated(NAN, NAN, Estimate.ABLATION), wait)) is Agreement.AGREE
+    assert judge(row(trace, estimated(NAN, NAN, Estimate.ABLATION), wait)) is Agreement.UNKNOWN
+    of_rank_0 = KnownPart(ranks=(0,), of_ranks=2, steps=3, of_steps=3, has_every_rank=False)
+    alone = [one.model_copy(update={"part": of_rank_0}) for one in (trace, ablation, wait)]
+    assert judge(row(*alone)) is Agreement.UNKNOWN
+    assert judge(row(trace.model_copy(update={"is_least": True}), ablation, wait)) is Agreement.UNKNOWN
+    assert judge(row(trace, wait, estimated(NAN, NAN, Estimate.LOGGER))) is Agreement.AGREE
     assert judge(row(trace, ablation, wait, disputes=("so",))) is Agreement.DISPUTED
     assert judge(row(trace, estimated(60, NAN, Estimate.ABLATION), wait)) is Agreement.UNKNOWN
 
