@@ -14,7 +14,7 @@ import dtbench
 from dtbench.base.vocabulary import Cause
 from dtbench.report.page.run_tables import OWNERS
 from dtbench.report.plots.exposed import CAUSE_PARTS, MOST_BARS
-from dtbench.report.plots.names import figure_png, plot_exposed, plot_exposed_owners, plot_overlap
+from dtbench.report.plots.names import Whole, figure_png, plot_exposed, plot_exposed_owners, plot_overlap
 from dtbench.report.plots.overlap import MOST_STEPS
 
 RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
@@ -198,6 +198,27 @@ def test_a_bar_is_the_mean_over_ranks_and_each_rank_is_a_dot() -> None:
     (dots,) = figure.axes[0].lines
     assert sorted(np.asarray(dots.get_ydata())) == pytest.approx([5, 15])
     assert title(figure) == "50.0 % of the communication is hidden, 10.0 ms of a step exposed (10.0 %)"
+
+
+def test_a_mean_over_some_ranks_or_launches_is_said_to_be_of_them() -> None:
+    table = overlap_of({(0, 7): 5, (1, 7): 15})
+    lost = table.assign(exposed_comm_ns=table["exposed_comm_ns"].where(table["rank"] == 0).astype("Int64"))
+    said = "of rank 0 alone, of 2: 75.0 % of the communication is hidden, 5.00 ms of a step exposed (5.0 %)"
+    assert title(plot_overlap(lost)).replace("\n", " ") == said
+    for absent, whole in (
+        (table[table["rank"] == 0], Whole(range(2))),
+        (table[table["rank"] == 0].assign(launch=0), Whole(range(2), (0,))),
+    ):
+        assert title(plot_overlap(absent, wholes={"": whole})).replace("\n", " ") == said
+    of_launch = title(plot_overlap(table.assign(launch=1), wholes={"": Whole(range(2), range(4))}))
+    assert of_launch.startswith("of launch1 alone, of 4: 50.0 %")
+
+
+def test_where_none_was_seen_of_what_was_launched_it_is_not_said_that_there_is_none() -> None:
+    none = overlap_of({(0, 7): 0}).assign(comm_ns=0, hidden_comm_ns=0)
+    assert title(plot_overlap(none)) == "no communication"
+    said = title(plot_overlap(none.assign(is_least=True)))
+    assert said.startswith("no communication was seen: more communication was launched")
 
 
 def test_more_steps_than_fit_are_one_more_bar_their_mean() -> None:

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import dtbench
-from dtbench.report.plots.names import figure_png, plot_ranks
+from dtbench.report.plots.names import Whole, figure_png, plot_ranks
 from dtbench.report.plots.rank_map import MOST_CELLS, MOST_ROWS, map_exposed, map_waited
 
 MS = 1_000_000
@@ -75,7 +75,7 @@ def test_where_it_is_not_known_for_whom_others_waited_a_rank_of_their_group_has_
     assert np.isnan(waited.times_ns[[0, 2], 0]).all()
     assert waited.times_ns[3, 0] == 0
     said = plot_ranks(overlap_of(np.ones((4, 1))), waits).get_supxlabel()
-    assert "at least so much: of 1 wait it is not known for whom" in said
+    assert "at least so much: of 1 wait it is not known how long or for whom" in said
 
 
 def test_a_step_in_which_no_wait_is_known_is_no_zero() -> None:
@@ -94,7 +94,7 @@ def test_each_field_is_its_ranks_number_and_an_unknown_one_is_named() -> None:
     assert exposed[0].tolist() == [1, 2]
     assert exposed[1, 0] == 8
     assert math.isnan(exposed[1, 1])
-    assert titles(figure)[0] == "exposed: most 8.00 ms (rank 1, step 0)"
+    assert titles(figure)[0] == "exposed: most 8.00 ms (rank 1, step 0), of what is known"
     assert [text.get_text() for text in figure.axes[0].texts] == ["1.00", "2.00", "8.00"]
     legend = figure.axes[0].get_legend()
     assert legend is not None
@@ -115,7 +115,7 @@ def test_one_rank_of_very_many_is_seen(ranks: int, late: int) -> None:
         assert drawn[late // share, 3] == most
     assert titles(figure) == [
         f"exposed: most 9.00 ms (rank {late}, step 3)",
-        f"others waited for it: most 8.00 ms (rank {late}, step 3)",
+        f"others waited for it: most 8.00 ms (rank {late}, step 3), of what is known",
     ]
     assert ("the most of theirs" in figure.axes[0].get_xlabel()) == (share > 1)
     assert figure.get_size_inches()[1] < 9
@@ -139,6 +139,36 @@ def test_cells_that_are_not_drawn_and_steps_that_others_disturbed_are_counted_an
 def test_collectives_that_were_not_seen_to_run_make_exposed_time_a_bound() -> None:
     figure = plot_ranks(overlap_of(np.ones((2, 2))).assign(is_least=True), waits_of())
     assert "exposed: at least so much" in figure.get_supxlabel()
+
+    assert titles(figure)[0] == "exposed: most at least 1.00 ms (rank 0, step 0)"
+
+
+@pytest.mark.parametrize("lost", ["how long", "its row"])
+def test_a_rank_is_not_free_of_waits_that_others_lost(lost: str) -> None:
+    rows = [(0, 0, "a", 2, 1), (1, 0, "a", 0, NA), (0, 1, "a", NA, NA), (1, 1, "a", 0, NA)]
+    waits = waits_of(*(rows if lost == "how long" else [*rows[:2], rows[3]])).assign(group_size=2)
+    waited, _ = map_waited(waits, map_exposed(overlap_of(np.ones((2, 2)))))
+    assert waited.times_ns[:, 0].tolist() == [0, 2 * MS]
+    assert np.isnan(waited.times_ns[:, 1]).all()
+    assert waited.finding == "most at least 2.00 ms (rank 1, step 0), of what is known"
+
+
+def test_a_rank_of_which_others_tell_has_the_waits_for_it_although_its_own_are_lost() -> None:
+    waited, _ = map_waited(waits_of((0, 0, "a", 2, 1)), map_exposed(overlap_of(np.ones((2, 1)))))
+    assert waited.times_ns.tolist() == [[0], [2 * MS]]
+
+
+def test_ranks_launches_and_cells_of_which_nothing_is_known_are_named_and_no_step_is_made_up() -> None:
+    first = overlap_of(np.ones((2, 2))).assign(cell="ddp", launch=0)
+    second = first.assign(launch=1, step=first["step"] + 1)
+    wholes = {"ddp": Whole(range(4), (0, 1, 2))}
+    table = pd.concat([first, second], ignore_index=True)
+    figure = plot_ranks(table, waits_of().assign(cell="", launch=0), {}, ("ddp", "fsdp2"), wholes)
+    assert maps_of(figure, "exposed")[0].shape == (2, 4)
+    assert not np.isnan(maps_of(figure, "exposed")[0]).any()
+    assert titles(figure)[0] == "ddp: exposed: most 1.00 ms (rank 0, step 0, launch 0), of what is known"
+    said = figure.get_supxlabel()
+    assert said.endswith("; ddp: nothing is known of ranks 2-3 and launch 2; nothing to draw of fsdp2")
 
 
 def test_a_run_and_traces_draw_their_own_tables() -> None:

@@ -225,6 +225,25 @@ def test_what_was_launched_and_not_seen_to_run_is_not_called_hidden_nor_less_tha
         assert title(traces.plot_owners()) == "not judged: 2 collectives were launched and not seen to run"
 
 
+def test_what_one_rank_alone_tells_is_said_to_be_of_it_in_every_picture_and_table(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        trace = json.loads((RECORDED / "one_hardware_queue" / "queue8" / f"rank{rank}.json").read_text())
+        kernels = [one for one in trace["traceEvents"] if one.get("cat") == "kernel" and "nccl" not in one["name"]]
+        trace["traceEvents"] = [one for one in trace["traceEvents"] if rank or one is not kernels[0]]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    traces = dtbench.read_trace(tmp_path)
+    part = "of rank 1 alone, of 2"
+    assert str(traces).startswith(f"{part}: ")
+    assert {f"of {known}" for known in traces.owners["known_of"]} == {part}
+    assert title(traces.plot_owners()).startswith(f"{part}: layers.0's")
+    assert title(traces.plot_exposed()).startswith(f"{part}: grad_reduce")
+    assert title(traces.plot_overlap()).startswith(f"{part}: ")
+    assert title(traces.plot_ranks()).endswith(", of what is known")
+    assert title(traces.plot_timeline()) == (
+        "Step 1: at least 250 us of communication exposed per rank; of rank 0 not all is known"
+    )
+
+
 def test_pictures_of_traces_of_two_jobs_say_as_the_text_that_no_owner_is_told(tmp_path: Path) -> None:
     for rank, kind in enumerate(("ddp", "fsdp2")):
         shutil.copy(RECORDED / "two_ranks_one_gpu" / kind / f"rank{rank}.json.gz", tmp_path)

@@ -128,16 +128,17 @@ class RunReport:
 
     def plot_overlap(self) -> "Figure":
         """Draw how much communication each PROFILED step hid and left exposed, for each cell."""
-        from dtbench.report.plots.names import plot_overlap
+        from dtbench.report.plots.names import plot_overlap, wholes_of
 
-        return plot_overlap(self._every_row("overlap", self.overlap), doubts_of_cells(self.summary.cells), self._cells)
+        overlap, cells = self._every_row("overlap", self.overlap), self.summary.cells
+        return plot_overlap(overlap, doubts_of_cells(cells), self._cells, wholes_of(cells))
 
     def plot_ranks(self) -> "Figure":
         """Draw maps of ranks and PROFILED steps, for each cell: what was exposed, and how long others waited for it."""
-        from dtbench.report.plots.names import plot_ranks
+        from dtbench.report.plots.names import plot_ranks, wholes_of
 
-        overlap = self._every_row("overlap", self.overlap)
-        return plot_ranks(overlap, self.collectives, doubts_of_cells(self.summary.cells), self._cells)
+        overlap, cells = self._every_row("overlap", self.overlap), self.summary.cells
+        return plot_ranks(overlap, self.collectives, doubts_of_cells(cells), self._cells, wholes_of(cells))
 
     def plot_step_distribution(self) -> "Figure":
         """Draw how the MEASURED steps of each launch are spread."""

@@ -21,6 +21,7 @@ from dtbench.traces.rows.tables import COMM_WAITS, GAPS, GROUPS, LANES, OVERLAP,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dtbench.report.plots.names import Wholes
     from dtbench.report.timeline.open import Ranks, Timeline
     from dtbench.traces.job.chosen_steps import Steps
 
@@ -88,8 +89,10 @@ class TraceReport:
     @cached_property
     def owners(self) -> pd.DataFrame:
         """Whose communication was exposed and why, over all ranks: the table ``owners``."""
-        windows = average(self.traces.analyses).windows if self.traces.analyses else 1
-        return OWNERS.tabulate(OwnedRows(self.traces.owners, windows))
+        if not self.traces.analyses:
+            return OWNERS.tabulate(OwnedRows(self.traces.owners))
+        mean = average(self.traces.analyses)
+        return OWNERS.tabulate(OwnedRows(self.traces.owners, mean.windows, mean.part))
 
     def plot_exposed(self) -> "Figure":
         """Draw what communication was exposed, by purpose and cause."""
@@ -107,13 +110,18 @@ class TraceReport:
         """Draw how much communication each step hid and left exposed."""
         from dtbench.report.plots.names import plot_overlap
 
-        return plot_overlap(self.overlap, self._doubts())
+        return plot_overlap(self.overlap, self._doubts(), wholes=self._wholes())
 
     def plot_ranks(self) -> "Figure":
         """Draw maps of ranks and steps: what each left exposed, and how long others waited for it."""
         from dtbench.report.plots.names import plot_ranks
 
-        return plot_ranks(self.overlap, self.collectives, self._doubts())
+        return plot_ranks(self.overlap, self.collectives, self._doubts(), wholes=self._wholes())
+
+    def _wholes(self) -> "Wholes":
+        from dtbench.report.plots.names import Whole
+
+        return {"": Whole(self.traces.every_rank)}
 
     def _doubts(self) -> dict[str, str]:
         """Say why no owner is told to have most of it, as pictures ask for it; empty: nothing speaks against it."""

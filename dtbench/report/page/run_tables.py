@@ -11,14 +11,16 @@ from dtbench.report.words.causes import describe_cause
 from dtbench.runs.exposure.unjudged import judge_row
 from dtbench.runs.summary import CellSummary, Estimated, ExposureRow, ExposureSummary, OwnerSummary, RunSummary
 from dtbench.traces.causes.exposed_owners import ExposedOwner
+from dtbench.traces.known_part import KnownPart
 
 
 @dataclass(frozen=True)
 class OwnedRows:
-    """Rows whose times are sums over so many windows."""
+    """Rows whose times are sums over so many windows; those of traces are all of one ``part``, those of runs say it."""
 
     rows: Sequence[ExposedOwner | OwnerSummary]
     windows: int = 1
+    part: KnownPart | None = None
 
 
 def _describe(row: ExposedOwner | OwnerSummary) -> str:
@@ -26,13 +28,19 @@ def _describe(row: ExposedOwner | OwnerSummary) -> str:
     return describe_cause(row.cause, waited_for=row.waited_for, behind=behind)
 
 
-_Owned = tuple[ExposedOwner | OwnerSummary, int]
+_Owned = tuple[ExposedOwner | OwnerSummary, OwnedRows]
+
+
+def _find_part(of: _Owned) -> KnownPart | None:
+    row, owned = of
+    return row.part if isinstance(row, OwnerSummary) else owned.part
+
 
 OWNERS: Final = Table[OwnedRows, None, _Owned](
     name="owners",
     doc="Whose communication was exposed and why, most exposed owner first: one row per owner, operation, purpose and "
     "cause, means per profiled step and rank.",
-    find=lambda owned: ((None, (row, owned.windows)) for row in owned.rows),
+    find=lambda owned: ((None, (row, owned)) for row in owned.rows),
     keys=(),
     columns=(
         Column("owner", "string", None, "as in `collectives`; empty: unattributed", lambda of: of[0].owner or ""),
@@ -45,7 +53,7 @@ OWNERS: Final = Table[OwnedRows, None, _Owned](
             "float64",
             Unit.NS,
             "for this cause",
-            lambda of: of[0].exposed_ns / of[1],
+            lambda of: of[0].exposed_ns / of[1].windows,
             better=Better.LOWER,
         ),
         Column(
@@ -53,7 +61,7 @@ OWNERS: Final = Table[OwnedRows, None, _Owned](
             "float64",
             Unit.NS,
             "for all causes of this owner, operation and purpose",
-            lambda of: of[0].owner_exposed_ns / of[1],
+            lambda of: of[0].owner_exposed_ns / of[1].windows,
             better=Better.LOWER,
         ),
         Column(
@@ -69,7 +77,7 @@ OWNERS: Final = Table[OwnedRows, None, _Owned](
             "string",
             None,
             "over what ranks, launches and steps the means are; NA: over all",
-            lambda of: str(of[0].part) if isinstance(of[0], OwnerSummary) and of[0].part else None,
+            lambda of: None if (part := _find_part(of)) is None else str(part),
             may_be_na=True,
         ),
     ),

@@ -8,6 +8,7 @@ from dtbench.report.plots.comparison import plot_comparison
 from dtbench.report.plots.drawing import figure_png, save_figure, save_picture
 from dtbench.report.plots.exposed import plot_exposed, plot_exposed_owners
 from dtbench.report.plots.overlap import plot_overlap
+from dtbench.report.plots.panels import Whole, Wholes, wholes_of
 from dtbench.report.plots.rank_map import plot_ranks
 from dtbench.report.plots.stages import plot_stage_memory, plot_stages
 from dtbench.report.plots.steps import plot_step_distribution, plot_step_times
@@ -19,6 +20,8 @@ __all__ = [
     "MOST_CELLS",
     "MOST_RANKS",
     "Limits",
+    "Whole",
+    "Wholes",
     "figure_png",
     "plot_comparison",
     "plot_exposed",
@@ -35,4 +38,5 @@ __all__ = [
     "plot_timeline",
     "save_figure",
     "save_picture",
+    "wholes_of",
 ]

@@ -24,10 +24,19 @@ from dtbench.report.plots.drawing import (
     say,
     set_finding,
 )
-from dtbench.report.plots.panels import cut_words, find_doubt, split_panels
+from dtbench.report.plots.panels import (
+    Wholes,
+    cut_words,
+    find_doubt,
+    find_drawn_part,
+    find_whole,
+    name_cell,
+    split_panels,
+)
 from dtbench.report.words.sentences import fraction_of
 from dtbench.runs.cell.summarize_overlap import keep_known
 from dtbench.runs.reading.undisturbed import keep_steps
+from dtbench.traces.known_part import KnownPart, name_part
 
 MOST_STEPS = 60
 """Bars of one cell over steps; the mean of what is left over is one more."""
@@ -38,7 +47,12 @@ _WINDOW: Final = ("cell", "launch", "step")
 _EXPOSED: Final = Part("exposed comm", "exposed_comm_ns", looks.EXPOSED_COMM)
 
 
-def plot_overlap(overlap: pd.DataFrame, doubts: Mapping[str, str] | None = None, cells: Sequence[str] = ()) -> Figure:
+def plot_overlap(
+    overlap: pd.DataFrame,
+    doubts: Mapping[str, str] | None = None,
+    cells: Sequence[str] = (),
+    wholes: Wholes | None = None,
+) -> Figure:
     """Draw how much communication each step hid and left exposed: means over ranks, and a dot for each rank.
 
     Args:
@@ -47,6 +61,7 @@ def plot_overlap(overlap: pd.DataFrame, doubts: Mapping[str, str] | None = None,
             counted, not drawn; nor are steps that are known of fewer ranks than others of their cell.
         doubts: as those of ``plot_exposed_owners``; told below the panel.
         cells: as those of ``plot_exposed_owners``.
+        wholes: ranks and launches that there are: those of which nothing is known are named; None: those of the table.
     """
     kept = keep_steps(overlap)
     left_out = left_out_words(_count_steps(overlap) - _count_steps(kept), Phase.PROFILED)
@@ -64,7 +79,9 @@ def plot_overlap(overlap: pd.DataFrame, doubts: Mapping[str, str] | None = None,
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
         axes.set_ylabel("ms", fontsize=9)
-        set_finding(axes, _overlap_finding(cell, rows), fontsize=10)
+        of_cell = kept if "cell" not in rows else kept[kept["cell"] == rows["cell"].iloc[0]]
+        part = find_drawn_part(rows, of_cell, find_whole(wholes, of_cell))
+        set_finding(axes, name_cell(cell, _overlap_finding(rows, part)), fontsize=10)
         axes.set_xlabel(literal(find_doubt(doubts, rows) or ""), fontsize=9)
     unknown = _count_steps(kept) - _count_steps(known)
     more = (
@@ -139,17 +156,14 @@ def _tuples(index: pd.Index) -> list[tuple[object, ...]]:
     return [one if isinstance(one, tuple) else (one,) for one in index]
 
 
-def _overlap_finding(cell: str, rows: pd.DataFrame) -> str:
+def _overlap_finding(rows: pd.DataFrame, part: KnownPart | None) -> str:
+    """Say how much was hidden and how much exposed, and of which ranks, launches and steps, where not of all."""
     comm_ns, exposed_ns = float(rows["comm_ns"].sum()), float(rows[_EXPOSED.field].sum())
-    if not comm_ns:
-        return f"{cell}: no communication" if cell else "No communication"
-    share = format_fraction(fraction_of(exposed_ns, float(rows["step_ns"].sum())))
     is_least = bool(rows.get("is_least", pd.Series(dtype="boolean")).any())
-    least = "at least " if is_least else ""
-    exposed = f"{least}{format_ns(exposed_ns / len(rows))} of a step exposed ({least}{share})"
-    if is_least:
-        words = f"{exposed}: more communication was launched than was seen to run"
-    else:
-        hidden = format_fraction(fraction_of(float(rows[HIDDEN_COMM.field].sum()), comm_ns))
-        words = f"{hidden} of the communication is hidden, {exposed}"
-    return f"{cell}: {words}" if cell else words
+    least, why = ("at least ", ": more communication was launched than was seen to run") if is_least else ("", "")
+    if not comm_ns:
+        return f"{name_part(part)}no communication{' was seen' if is_least else ''}{why}"
+    share = format_fraction(fraction_of(exposed_ns, float(rows["step_ns"].sum())))
+    exposed = f"{least}{format_ns(exposed_ns / len(rows))} of a step exposed ({least}{share}){why}"
+    hidden = format_fraction(fraction_of(float(rows[HIDDEN_COMM.field].sum()), comm_ns))
+    return f"{name_part(part)}{'' if is_least else f'{hidden} of the communication is hidden, '}{exposed}"

@@ -17,6 +17,7 @@ from dtbench.report.plots.names import (
     plot_step_breakdown,
     plot_step_distribution,
     plot_sweep,
+    wholes_of,
 )
 from dtbench.report.plots.pictures import MOST_STAGE_CELLS, plot_run_exposed, plot_run_owners
 from dtbench.report.plots.vector import draw_svg
@@ -58,7 +59,7 @@ def run_pictures(
         collectives: of its cells, columns as in ``dtbench.traces.rows.collective_table.COLLECTIVES``.
     """
     names = [cell.name for cell in summary.cells]
-    doubts = doubts_of_cells(summary.cells)
+    doubts, wholes = doubts_of_cells(summary.cells), wholes_of(summary.cells)
     if len(names) > 1:
         finding = sweep.finding(summary)
         yield picture_of("cells", "sweep", "Cells against each other", lambda: untitle(plot_sweep(summary), finding))
@@ -71,10 +72,10 @@ def run_pictures(
         yield picture_of("plots", "owners", title, lambda: plot_run_owners(summary))
     if not overlap.empty and len(names) <= MOST_CELLS:
         title = "What each profiled step hides and leaves exposed"
-        yield picture_of("plots", "overlap", title, lambda: plot_overlap(overlap, doubts, names))
+        yield picture_of("plots", "overlap", title, lambda: plot_overlap(overlap, doubts, names, wholes))
         if overlap["rank"].nunique() > 1:
             title = "Each rank in each profiled step"
-            yield picture_of("plots", "ranks", title, lambda: plot_ranks(overlap, collectives, doubts, names))
+            yield picture_of("plots", "ranks", title, lambda: plot_ranks(overlap, collectives, doubts, names, wholes))
     if not steps.empty:
         title, untrusted = "How measured steps are spread", mistrusted(summary.cells)
         yield picture_of("plots", "spread", title, lambda: plot_step_distribution(steps, untrusted, names))

@@ -12,7 +12,7 @@ Where ranks are many, a row is some of them and shows the most of theirs, so tha
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,7 +23,7 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from dtbench.base.units import NS_PER_MS, count_things, format_ns, three_digits
+from dtbench.base.units import NS_PER_MS, count_things, format_ns, name_ranges, name_ranks, three_digits
 from dtbench.base.vocabulary import Phase
 from dtbench.report.page import looks
 from dtbench.report.plots.drawing import (
@@ -36,7 +36,7 @@ from dtbench.report.plots.drawing import (
     set_finding,
     set_heading,
 )
-from dtbench.report.plots.panels import find_doubt, name_cell, split_panels
+from dtbench.report.plots.panels import Whole, Wholes, find_doubt, find_whole, name_cell, say_absent, split_panels
 from dtbench.runs.reading.undisturbed import keep_steps
 
 MOST_CELLS = 4
@@ -68,12 +68,16 @@ class RankMap:
         ranks: shape ``(r,)``.
         steps: shape ``(s,)``, what each is called.
         times_ns: shape ``(r, s)``, NaN: not known.
+        lacking: ranks and launches that there are, and that are not in the map; empty: none.
+        is_least: numbers are lower bounds.
     """
 
     key: Sequence[str]
     ranks: Sequence[int]
     steps: Sequence[str]
     times_ns: np.ndarray
+    lacking: str = ""
+    is_least: bool = False
 
     def fold(self, most: int) -> tuple[np.ndarray, int]:
         """Return at most so many rows, each the most of the ranks that share it, and how many share one."""
@@ -85,59 +89,102 @@ class RankMap:
 
     @property
     def finding(self) -> str:
-        """Say where most of it is."""
-        if np.isnan(self.times_ns).all():
+        """Say where most of it is, as far as is known."""
+        is_unknown = np.isnan(self.times_ns)
+        if is_unknown.all():
             return "not known"
+        known = ", of what is known" if is_unknown.any() or self.lacking else ""
         rank, step = divmod(int(np.nanargmax(self.times_ns)), len(self.steps))
         most_ns = float(self.times_ns[rank, step])
+        if not most_ns:
+            return f"none{' was seen' if self.is_least else ''}{known}"
         where = f"rank {self.ranks[rank]}, step {self.steps[step]}".replace("\n", ", ")
-        return f"most {format_ns(most_ns)} ({where})" if most_ns else "none"
+        return f"most {'at least ' if self.is_least else ''}{format_ns(most_ns)} ({where}){known}"
 
 
-def map_exposed(overlap: pd.DataFrame) -> RankMap:
+def map_exposed(overlap: pd.DataFrame, whole: Whole | None = None) -> RankMap:
     """Return how much communication each rank left exposed in each step.
 
     Args:
         overlap: columns as in the table ``overlap``, and ``launch`` where it is of several.
+        whole: ranks and launches that there are; None: those of the table.
     """
+    whole = whole or find_whole(None, overlap)
     is_one = "launch" not in overlap or overlap["launch"].nunique() == 1
     key = ["step"] if is_one else ["launch", "step"]
     times = overlap.assign(time=overlap["exposed_comm_ns"].astype("Float64").astype(float))
-    wide = times.pivot_table(index="rank", columns=key, values="time", aggfunc="max", dropna=False)
-    names = [_name_step(one if isinstance(one, tuple) else (one,)) for one in wide.columns]
-    return RankMap(key, [int(rank) for rank in wide.index], names, wide.to_numpy(dtype=float))
+    wide = times.groupby(["rank", *key])["time"].max().unstack(key).sort_index(axis="columns")
+    return RankMap(
+        key=key,
+        ranks=[int(rank) for rank in wide.index],
+        steps=[_name_step(one if isinstance(one, tuple) else (one,)) for one in wide.columns],
+        times_ns=wide.to_numpy(dtype=float),
+        lacking=_name_lacking(overlap, whole),
+        is_least=bool(overlap.get("is_least", pd.Series(dtype="boolean")).any()),
+    )
+
+
+def _name_lacking(overlap: pd.DataFrame, whole: Whole) -> str:
+    """Name the ranks and launches that have no place in a map, as the table has nothing of them."""
+    ranks = sorted(set(whole.ranks) - set(overlap["rank"]))
+    launches = sorted(set(whole.launches) - set(overlap["launch"])) if "launch" in overlap else []
+    named = [f"launch{'' if len(launches) == 1 else 'es'} {name_ranges(launches)}"] if launches else []
+    return " and ".join([*([name_ranks(ranks)] if ranks else []), *named])
 
 
 def map_waited(collectives: pd.DataFrame, like: RankMap) -> tuple[RankMap, int]:
     """Return how long others waited for each rank in each step: the rank that waited longest for it, all its waits.
 
     A rank has no number in a step in which no wait of its collectives is known, nor where nobody is known to have
-    waited for it and it is not known for whom others of its groups did.
+    waited for it and it is not known for whom, or how long, others of its groups did.
 
     Args:
         collectives: columns as in the table ``collectives``, and ``launch`` where it is of several.
         like: which ranks and steps; collectives of no step are left out.
 
     Returns:
-        The map, and of how many waits it is not known for whom they were: with any, numbers are lower bounds.
+        The map, and of how many waits it is not known how long they were or for whom: with any, numbers are lower
+        bounds.
     """
     key = [*like.key]
-    known = collectives.dropna(subset=["step", "skew_wait_ns"])
+    issued = collectives.dropna(subset=["step"])
+    known = issued.dropna(subset=["skew_wait_ns"])
     by_waiter = known.groupby([*key, "last_rank", "rank"])["skew_wait_ns"].sum()
-    longest = by_waiter.groupby(level=[*key, "last_rank"]).max().to_dict()
-    untold = known[known["last_rank"].isna() & (known["skew_wait_ns"] > 0)]
-    groups = set(untold[[*key, "group"]].itertuples(index=False, name=None))
+    of_waits = by_waiter.groupby(level=[*key, "last_rank"]).max().reset_index()
+    longest = {_to_place(at): int(str(time_ns)) for *at, time_ns in _keys(of_waits, [*of_waits])}
+    untold = issued[issued["skew_wait_ns"].isna() | (issued["last_rank"].isna() & (issued["skew_wait_ns"] > 0))]
+    open_groups = {*_keys(untold, [*key, "group"]), *_find_silent(issued, key)}
     times_ns = np.full(like.times_ns.shape, np.nan)
     rows = {rank: place for place, rank in enumerate(like.ranks)}
     columns = {name: place for place, name in enumerate(like.steps)}
-    for at, mine in known.groupby([*key, "rank"]):
-        *step, rank = (int(str(one)) for one in at)
+    groups: dict[tuple[int, ...], set[str]] = {}
+    for *at, group in _keys(known[[*key, "rank", "group"]].drop_duplicates(), [*key, "rank", "group"]):
+        groups.setdefault(_to_place(at), set()).add(str(group))
+    for place in {*groups, *longest}:
+        *step, rank = place
         row, column = rows.get(rank), columns.get(_name_step(step))
-        time_ns = longest.get((*step, rank), 0)
-        is_untold = any((*step, group) in groups for group in mine["group"].unique())
-        if row is not None and column is not None and (time_ns or not is_untold):
+        time_ns = longest.get(place, 0)
+        is_open = any((*step, group) in open_groups for group in groups.get(place, ()))
+        if row is not None and column is not None and (time_ns or not is_open):
             times_ns[row, column] = float(time_ns)
-    return replace(like, times_ns=times_ns), len(untold)
+    return replace(like, times_ns=times_ns, is_least=bool(open_groups)), len(untold)
+
+
+def _to_place(at: Sequence[object]) -> tuple[int, ...]:
+    """Return a launch where there are several, a step and a rank as numbers."""
+    return tuple(int(str(one)) for one in at)
+
+
+def _keys(rows: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[object, ...]]:
+    return rows[[*columns]].itertuples(index=False, name=None)
+
+
+def _find_silent(issued: pd.DataFrame, key: Sequence[str]) -> Iterator[tuple[object, ...]]:
+    """Yield steps and groups in which fewer ranks tell of collectives than take part: what others waited is lost."""
+    if "group_size" not in issued or issued.empty:
+        return
+    of_groups = issued.groupby([*key, "group"]).agg(ranks=("rank", "nunique"), size=("group_size", "max"))
+    yield from of_groups.index[(of_groups["ranks"] < of_groups["size"]).fillna(value=False).to_numpy(dtype=bool)]
 
 
 def _name_step(at: Sequence[object]) -> str:
@@ -146,7 +193,11 @@ def _name_step(at: Sequence[object]) -> str:
 
 
 def plot_ranks(
-    overlap: pd.DataFrame, collectives: pd.DataFrame, doubts: Mapping[str, str] | None = None, cells: Sequence[str] = ()
+    overlap: pd.DataFrame,
+    collectives: pd.DataFrame,
+    doubts: Mapping[str, str] | None = None,
+    cells: Sequence[str] = (),
+    wholes: Wholes | None = None,
 ) -> Figure:
     """Draw maps of ranks and steps: what each left exposed, and how long others waited for it.
 
@@ -156,13 +207,14 @@ def plot_ranks(
         collectives: columns as in the table ``collectives``, of the same.
         doubts: by cell (empty: of tables without cells), why its steps may not stand for others.
         cells: of the run.
+        wholes: ranks and launches that there are: those of which nothing is known are named; None: those of the table.
     """
     kept = keep_steps(overlap)
     panels = split_panels(kept, cells)
     if not panels:
         figure = new_figure(2.0)
         return say(figure, figure.add_subplot(), "No step was profiled.")
-    shown = [(name, rows, map_exposed(rows)) for name, rows in panels[:MOST_CELLS]]
+    shown = [(name, rows, map_exposed(rows, find_whole(wholes, rows))) for name, rows in panels[:MOST_CELLS]]
     heights = [min(_MOST_IN, max(_LEAST_IN, _ROW_IN * len(one.ranks))) for _, _, one in shown]
     figure = new_figure(1.3 + sum(heights) + 0.7 * len(heights), width_in=10.0)
     grid = figure.subplots(len(shown), 2, squeeze=False, gridspec_kw={"height_ratios": heights})
@@ -178,7 +230,9 @@ def plot_ranks(
         set_finding(waited_axes, f"{where}others waited for it: {waited.finding}", fontsize=9)
     said = [name_cell(name, doubt) for name, rows in panels[:MOST_CELLS] if (doubt := find_doubt(doubts, rows))]
     set_heading(figure, "; ".join(said) or _HEADING)
-    figure.supxlabel(_footnote(overlap, kept, len(panels), untold), x=0.01, ha="left", fontsize=8)
+    lacking = [name_cell(name, f"nothing is known of {one.lacking}") for name, _, one in shown if one.lacking]
+    words = "; ".join([_footnote(overlap, kept, len(panels), untold), *lacking]) + say_absent(kept, cells)
+    figure.supxlabel(literal(words), x=0.01, ha="left", fontsize=8)
     return figure
 
 
@@ -225,8 +279,8 @@ def _footnote(overlap: pd.DataFrame, kept: pd.DataFrame, panels: int, untold: in
     is_least = bool(kept.get("is_least", pd.Series(dtype="boolean")).any())
     said = [
         "others waited for it: all waits of the rank that waited longest",
-        f"at least so much: of {count_things(untold, 'wait')} it is not known for whom" if untold else "",
+        f"at least so much: of {count_things(untold, 'wait')} it is not known how long or for whom" if untold else "",
         "exposed: at least so much where collectives were launched and not seen to run" if is_least else "",
         f"{count_things(panels - MOST_CELLS, 'more cell')} not drawn" if panels > MOST_CELLS else "",
     ]
-    return literal("; ".join(filter(None, said)) + left_out_words(left_out, Phase.PROFILED))
+    return "; ".join(filter(None, said)) + left_out_words(left_out, Phase.PROFILED)

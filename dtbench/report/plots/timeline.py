@@ -237,7 +237,8 @@ def _finding(spans: pd.DataFrame, exposed: pd.DataFrame, limits: Limits) -> str:
     why = f": {_unseen_words(limits.unseen)}" if limits.unseen else ""
     if comm.empty:
         return f"no communication was seen{why}"
-    is_whole = not limits.unseen and not comm["exposed_ns"].isna().any()
+    unknown = sorted(set(comm.loc[comm["exposed_ns"].isna(), "rank"]))
+    is_whole = not limits.unseen and not unknown
     if not total_ns:
         return (
             "all communication overlapped with compute"
@@ -250,6 +251,8 @@ def _finding(spans: pd.DataFrame, exposed: pd.DataFrame, limits: Limits) -> str:
     words = f"{least}{format_ns(total_ns / ranks)} of communication exposed{per_rank}"
     if limits.unseen or not limits.is_one_job:
         return f"{words}{why}{'' if limits.is_one_job else '; the traces are not all, or not surely, of one job'}"
+    if unknown:  # whose most of it is may be among what is not known
+        return f"{words}; of {name_ranks(unknown)} not all is known"
     by_owner = comm.groupby(["owner", "operation"])["exposed_ns"].sum()
     owner, operation = _words(by_owner.idxmax())
     return f"{words}, most of it {name_collective(owner or None, Operation(operation) if operation else None)}"
