@@ -62,20 +62,30 @@ def check(
 
 def _say_how_long(file: "ScenarioFile", results: Path) -> str:
     """Say how long a run takes, as far as one is there; with ``repeat: auto`` as many launches as that had."""
-    unknown = f"How long a run takes is not known: {results} has none that is complete"
-    if not (results / file.name).is_dir():
-        return unknown  # and nothing that reads runs is loaded
+    if not (results / file.name).is_dir():  # and nothing that reads runs is loaded
+        return f"How long a run takes is not known: {results} has none that is complete"
+    from dtbench.base.units import count_things
     from dtbench.launch.time_left import find_earlier, spell_about
+    from dtbench.scenario.sweeps.sweep import name_some
 
-    earlier = find_earlier(results, file.name, file.overrides)
+    earlier = find_earlier(results, file.name, {cell.name: cell.scenario for cell in file.cells})
     if earlier is None:
-        return f"How long a run takes is not known: {results} has no complete one with the same --set and --sweep"
+        return (
+            f"How long a run takes is not known: {results} has no complete one of these cells as they are now, "
+            "on a machine with this processor and as many cores"
+        )
     planned = {cell.name: cell.scenario.repeat for cell in file.cells}
     launches = {
         name: count if isinstance(count, int) else len(earlier.launches_ns.get(name, (0,)))
         for name, count in planned.items()
     }
-    return f"A run takes {spell_about(earlier.foretell_ns(launches))}, by run {earlier.run_id}"
+    about = spell_about(earlier.foretell_ns(launches))
+    unknown = earlier.find_unknown(launches)
+    if unknown:
+        known = name_some([cell for cell in launches if cell not in unknown])
+        return f"A run takes {about} for {known}, by run {earlier.run_id}, and nothing is known of {name_some(unknown)}"
+    most = f" at most, as that had {count_things(len(earlier.other_cells), 'more cell')}" if earlier.other_cells else ""
+    return f"A run takes {about}{most}, by run {earlier.run_id}"
 
 
 def _find_missing_python(scenario: "Scenario") -> "Iterator[str]":

@@ -140,8 +140,10 @@ def say_whole(time_left: "TimeLeft") -> str:
     """Say which launch of how many this is, and how long the run may still take: ``; 2 of 8, about 3 min left``."""
     from dtbench.launch.time_left import spell_about
 
-    left_ns = time_left.left_ns()
-    left = "" if left_ns is None else f", {spell_about(left_ns)} left"
+    left_ns, guessed = time_left.left_ns(), time_left.find_guessed()
+    which = f"`{guessed[0]}` takes" if len(guessed) == 1 else f"{len(guessed)} cells that have not run yet take"
+    given = f" if {which} as long as the others" if guessed else ""
+    left = "" if left_ns is None else f", {spell_about(left_ns)} left{given}"
     count = f"{len(time_left.begun)} of {max(len(time_left.planned), len(time_left.begun))}"
     return f"; {count}{left}"
 

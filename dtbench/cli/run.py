@@ -142,7 +142,8 @@ def train(request: RunRequest) -> Path:
     folders: list[Path] = []
     repeat = cells[0].scenario.repeat
     most_launches = None if isinstance(repeat, int) else repeat.at_most
-    earlier = find_earlier(request.results, request.file.name, request.file.overrides)
+    scenarios = {cell.name: cell.scenario for cell in cells}
+    earlier = find_earlier(request.results, request.file.name, scenarios)
     time_left = TimeLeft.of(cells, earlier) if before is None and isinstance(repeat, int) else None
     with observe(folders.append, most_launches=most_launches, time_left=time_left) as screen:
         observer = screen

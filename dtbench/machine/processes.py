@@ -6,6 +6,7 @@ systems through psutil, which does not know how long a process stood ready and w
 
 import ctypes
 import os
+import platform
 import signal
 import sys
 import time
@@ -268,6 +269,16 @@ class AnySystem:
     def read_throttled_ns(self) -> int | None:
         """Return None: psutil does not know."""
         return None
+
+
+def name_processor() -> str:
+    """Name the processor; ``platform.processor`` is empty on most Linux systems."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123 - not a path of ours
+            names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def count_cores() -> int:

@@ -9,6 +9,7 @@ import pytest
 
 from dtbench.base.errors import PlanError, ScenarioError
 from dtbench.cli.main import main
+from dtbench.machine.processes import count_cores, name_processor
 
 
 def run(*arguments: str) -> int | str | None:
@@ -136,7 +137,13 @@ def test_how_long_a_run_takes_is_told_by_one_that_is_there(capsys: pytest.Captur
     assert run("quickstart", "--results", str(tmp_path)) == 0
     assert "How long a run takes is not known" in capsys.readouterr().out
     example = Path(__file__).parents[2] / "results" / "example"
-    shutil.copytree(example, tmp_path / "quickstart" / "20260101T000000-aaaa")
+    copy = tmp_path / "quickstart" / "20260101T000000-aaaa"
+    shutil.copytree(example, copy)
+    assert run("quickstart", "--results", str(tmp_path)) == 0
+    assert "How long a run takes is not known" in capsys.readouterr().out  # of this machine
+    environment = json.loads((copy / "env.json").read_text())
+    here = {"processor": name_processor(), "cores": count_cores()}
+    (copy / "env.json").write_text(json.dumps({**environment, **here}))
     assert run("quickstart", "--results", str(tmp_path)) == 0
     run_id = json.loads((example / "run.json").read_text())["run_id"]
     assert f"A run takes about 60 s, by run {run_id}" in capsys.readouterr().out
@@ -144,3 +151,10 @@ def test_how_long_a_run_takes_is_told_by_one_that_is_there(capsys: pytest.Captur
     assert "A run takes about 4 min" in capsys.readouterr().out
     assert run("quickstart", "--results", str(tmp_path), "--set", "model.layers=2") == 0
     assert "How long a run takes is not known" in capsys.readouterr().out
+    assert run("quickstart", "--results", str(tmp_path), "--cell", "ddp") == 0
+    assert f"at most, as that had 1 more cell, by run {run_id}" in capsys.readouterr().out
+    record = json.loads((copy / "run.json").read_text())
+    alone = {"cells": record["cells"][:1], "only": ["ddp"], "checklist": {}}
+    (copy / "run.json").write_text(json.dumps({**record, **alone}))
+    assert run("quickstart", "--results", str(tmp_path)) == 0
+    assert f"for `ddp`, by run {run_id}, and nothing is known of `fsdp2_tp`" in capsys.readouterr().out

@@ -26,6 +26,10 @@ def test_a_launch_is_said_to_be_one_of_so_many_and_how_long_they_may_take() -> N
     assert say_whole(left) == "; 1 of 4, about 4 min left"
     left.begin(("b", 0))
     assert bar_line(left).startswith(f"[{'#' * 8}{'-' * 22}] launch 2 of 4, ")
+    guessed = TimeLeft([("a", 0), ("b", 0), ("c", 0)], {}, lambda: 0, own_ns={"a": [60 * 10**9]}, begun=[("a", 0)])
+    assert say_whole(guessed).endswith("left if 2 cells that have not run yet take as long as the others")
+    guessed.planned = guessed.planned[:2]
+    assert say_whole(guessed).endswith("left if `b` takes as long as the others")
     unknown = TimeLeft([("a", 0)], {}, lambda: 0)
     unknown.begin(("a", 0))
     assert say_whole(unknown) == "; 1 of 1"

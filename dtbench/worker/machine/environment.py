@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from dtbench.base.redaction import redact_value, redact_variables
 from dtbench.base.torch_versions import is_tested_torch, spell_tested_torch
-from dtbench.machine.processes import count_cores, die_with_parent
+from dtbench.machine.processes import count_cores, die_with_parent, name_processor
 from dtbench.scenario.schema.scenario import VARIABLE_PREFIXES, Scenario
 from dtbench.store.layout import LAUNCHER_VARIABLE
 from dtbench.store.records.rank import Receipt
@@ -33,7 +33,7 @@ def read_environment() -> Environment:
     return Environment(
         host=platform.node(),
         system=platform.platform(),
-        processor=_processor(),
+        processor=name_processor(),
         cores=count_cores(),
         memory_bytes=psutil.virtual_memory().total,
         python=sys.version.split()[0],
@@ -92,13 +92,3 @@ def _packages() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _processor() -> str:
-    """Name the processor; ``platform.processor`` is empty on most Linux systems."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123 - not a path of ours
-            names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()
