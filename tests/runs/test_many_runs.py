@@ -268,6 +268,26 @@ def test_a_cell_that_lacks_a_ranks_record_is_not_told_as_passed(tmp_path: Path) 
     assert not is_trusted(cell)
 
 
+@pytest.mark.parametrize(
+    ("key", "ranks", "said"),
+    [
+        ("correctness", (0, 1), "no result of the check against a single process, which its scenario asks for"),
+        ("canary", (1,), "rank 1 says nothing of the canary"),
+    ],
+)
+def test_a_check_that_was_asked_for_and_that_records_lost_is_noted_as_in_the_report(
+    tmp_path: Path, key: str, ranks: tuple[int, ...], said: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(EXAMPLE, run)
+    for rank in ranks:
+        path = RunFolder(run).launch("ddp", 0).rank_record(rank)
+        path.write_text(json.dumps({**json.loads(path.read_text()), key: None}))
+    with pytest.warns(UserWarning, match=said):
+        assert len(dtbench.load_runs(run))
+    assert any(said in note for note in dtbench.load_run(run).notes)
+
+
 @pytest.mark.parametrize("name", ["steps", "overlap", "purposes", "collectives"])
 def test_a_table_of_ranks_that_the_launch_has_not_is_refused(tmp_path: Path, name: str) -> None:
     run = tmp_path / "run"

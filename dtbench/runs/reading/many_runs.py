@@ -214,6 +214,7 @@ def _read_launch(path: Path, run: RunOutline, cell: CellOutline, index: int) -> 
         lost = [*lost, *say_lost_takers(judged.to_pandas())]
     if seen.silent:
         lost = [*lost, f"{name_ranks(seen.silent)} left no record: whether the results are right is not known"]
+    lost = [*lost, *cell.say_unchecked(seen)]
     said = tuple(f"{folder.path}: {sentence}" for sentence in lost)
     return _Launch(run, cell, index, folder, steps, is_left_out, said, note)
 

@@ -3,7 +3,7 @@
 Only what such a table shows is decoded and held against its type; ``read.read_run`` checks every field.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
@@ -11,6 +11,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from dtbench.base.errors import StoreError
+from dtbench.base.units import name_ranks
 from dtbench.plan.rules.machine import MOST_RANKS
 from dtbench.scenario.flat_fields import NOT_MEASURED, flatten_fields
 from dtbench.scenario.mistakes import join_words
@@ -35,19 +36,54 @@ class PlanOutline(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
+class _CorrectnessOutline(msgspec.Struct, frozen=True):
+    enabled: bool = True
+    canary: bool | None = None
+
+
+class _NetworkOutline(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+class ScenarioOutline(msgspec.Struct, frozen=True):
+    """What a scenario has looked at of what its ranks compute."""
+
+    correctness: _CorrectnessOutline = _CorrectnessOutline()
+    network: _NetworkOutline | None = None
+
+    @property
+    def wants_canary(self) -> bool:
+        """As ``Scenario.wants_canary``."""
+        is_emulated = self.network is not None and self.network.kind == "emulated"
+        asked = self.correctness.canary
+        return self.correctness.enabled and is_emulated if asked is None else asked
+
+
 class CellOutline(msgspec.Struct, frozen=True):
-    """A cell: its name, its launches by index, its plan, its value on each axis of a matrix, its scenario's fields."""
+    """A cell: its name, launches by index, plan, value on each axis of a matrix, scenario (None: of an own loop)."""
 
     name: str
     launches: tuple[int, ...]
     plan: PlanOutline
     coordinates: dict[str, str] = {}
-    scenario: dict[str, object] = {}
+    scenario: dict[str, object] | None = None
 
     @property
     def fields(self) -> dict[str, str]:
         """Its scenario's fields by their dotted names, as text, as far as they change what is measured."""
-        return flatten_fields({name: value for name, value in self.scenario.items() if name not in NOT_MEASURED})
+        given = self.scenario or {}
+        return flatten_fields({name: value for name, value in given.items() if name not in NOT_MEASURED})
+
+    def say_unchecked(self, seen: "SeenResults") -> Iterator[str]:
+        """Say what of the results its scenario has looked at and no rank, or not every rank, tells."""
+        if self.scenario is None:
+            return
+        asked = msgspec.convert(self.scenario, ScenarioOutline)
+        if asked.correctness.enabled and not seen.is_compared and len(seen.silent) < self.plan.ranks:
+            yield "no result of the check against a single process, which its scenario asks for"
+        if asked.wants_canary and seen.without_canary and not seen.has_odd_stage:
+            says = "says" if len(seen.without_canary) == 1 else "say"
+            yield f"{name_ranks(seen.without_canary)} {says} nothing of the canary"
 
 
 class RunOutline(msgspec.Struct, frozen=True):
@@ -222,10 +258,14 @@ class SeenResults:
 
     Attributes:
         silent: ranks that left no record.
+        without_canary: ranks whose record has no canary.
+        is_compared: some record says how results compare to a single process's.
         has_odd_stage: a stage of a training state raised on some rank, or came out other than it went in.
     """
 
     silent: Sequence[int]
+    without_canary: Sequence[int]
+    is_compared: bool
     has_odd_stage: bool
 
 
@@ -236,7 +276,8 @@ def refuse_wrong_results(folder: LaunchFolder, ranks: int) -> SeenResults:
         StoreError: one says so, or is broken.
     """
     silent: list[int] = []
-    has_odd_stage = False
+    without_canary: list[int] = []
+    is_compared = has_odd_stage = False
     for rank in range(ranks):
         file = folder.rank_record(rank)
         if not file.exists():
@@ -248,11 +289,13 @@ def refuse_wrong_results(folder: LaunchFolder, ranks: int) -> SeenResults:
         canary = found.canary or found.extras.canary
         if canary is not None and canary.passed is False:
             raise StoreError(f"{folder.path}: {WAIT_MISSING}")
+        is_compared |= found.correctness is not None
+        without_canary += [] if canary is not None else [rank]
         state = found.extras.state_dict or _StateOutline(found.stages, found.state_steps)
         if state.steps is not None and state.steps.mismatched:
             raise StoreError(f"{folder.path}: {STATE_DIFFERS}")
         has_odd_stage |= any(one.raised is not None or _is_some(one.mismatched) for one in state.stages)
-    return SeenResults(silent, has_odd_stage)
+    return SeenResults(silent, without_canary, is_compared, has_odd_stage)
 
 
 def _is_some(mismatched: int | str | None) -> bool:
