@@ -14,7 +14,9 @@ import dtbench
 from dtbench.base.errors import StoreError, TraceError
 from dtbench.report.plots.names import Limits, figure_png, plot_timeline
 from dtbench.report.plots.timeline import MOST_LANES, MOST_RANKS, merge_spans
+from dtbench.store.layout import RunFolder
 from dtbench.traces.spans import EXPOSED, SPANS
+from tests.put_trace import put_trace
 
 CASES = Path(__file__).parents[1] / "traces" / "cases"
 RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
@@ -242,6 +244,18 @@ def test_what_one_rank_alone_tells_is_said_to_be_of_it_in_every_picture_and_tabl
     assert title(traces.plot_timeline()) == (
         "Step 1: at least 250 us of communication exposed per rank; of rank 0 not all is known"
     )
+
+
+def test_the_picture_of_a_run_names_its_launch_and_those_whose_traces_are_gone(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(Path(__file__).parents[2] / "results" / "example", run)
+    put_trace("fsdp2_tp_2x2_rank0.json.gz", RunFolder(run).launch("fsdp2_tp", 0))
+    report = dtbench.load_run(run)
+    first, asked = (title(report.plot_timeline(cell=cell)) for cell in (None, "fsdp2_tp"))
+    assert first.startswith("fsdp2_tp launch0, step 10: 110 ms of communication exposed")
+    assert first.endswith("; no traces are left of ddp launch0")
+    assert asked.startswith("fsdp2_tp launch0, step 10: ")
+    assert "no traces are left" not in asked
 
 
 def test_pictures_of_traces_of_two_jobs_say_as_the_text_that_no_owner_is_told(tmp_path: Path) -> None:

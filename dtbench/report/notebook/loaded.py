@@ -160,7 +160,8 @@ class RunReport:
         Raises:
             StoreError: there is no such cell or launch, or its traces are gone.
         """
-        return plot_step_of(read_launch_traces(_choose_launch(self.summary, cell, launch)), step)
+        chosen, folder, untold = _choose_launch(self.summary, cell, launch)
+        return plot_step_of(read_launch_traces(folder), step, of=chosen, untold=untold)
 
     def timeline(
         self, steps: "Steps" = None, *, ranks: "Ranks" = None, cell: str | None = None, launch: int | None = None
@@ -239,12 +240,19 @@ def load_runs(results: Path, *, all_steps: bool = False) -> pd.DataFrame:
     return steps
 
 
-def _choose_launch(summary: RunSummary, cell: str | None, launch: int | None) -> LaunchFolder:
-    """Return the first launch with traces of those that are meant, else the first."""
+def _choose_launch(
+    summary: RunSummary, cell: str | None, launch: int | None
+) -> tuple[str, LaunchFolder, tuple[str, ...]]:
+    """Return the first launch with traces of those that are meant, else the first: its name, and where it is.
+
+    Then the names of those before it that are passed over, as their traces are gone.
+    """
     launches = [(one.name, index) for one in summary.cells for index in one.launches]
     meant = [one for one in launches if cell in (None, one[0]) and launch in (None, one[1])]
     if not meant:
         there = ", ".join(f"{name} launch {index}" for name, index in launches) or "none"
         raise StoreError(f"{summary.path}: there is no such cell or launch in this run; there are: {there}")
     folders = [RunFolder(Path(summary.path)).launch(*one) for one in meant]
-    return next((folder for folder in folders if folder.find_traces()), folders[0])
+    at = next((at for at, folder in enumerate(folders) if folder.find_traces()), 0)
+    names = [f"{name} launch{index}" for name, index in meant]
+    return names[at], folders[at], tuple(names[:at])

@@ -1,5 +1,6 @@
 """What a notebook gets of anyone's traces, as DataFrames: their columns are in ``docs/reference/tables.md``."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -162,8 +163,14 @@ class TraceReport:
         return page_html(traces_page(self.traces), ("owners",), headless=True)
 
 
-def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":
+def plot_step_of(traces: TraceSet, step: int | None, *, of: str = "", untold: Sequence[str] = ()) -> "Figure":
     """Draw one step of traces; None: a typical one.
+
+    Args:
+        traces: as analysed.
+        step: its number.
+        of: cell and launch of a run; empty: of traces alone.
+        untold: launches before it that are not drawn, as their traces are gone.
 
     Raises:
         TraceError: a trace is gone, or there is no such step.
@@ -184,6 +191,8 @@ def plot_step_of(traces: TraceSet, step: int | None) -> "Figure":
             every=traces.every_rank,
             unseen=spans.unseen,
             is_one_job=traces.over_ranks.is_one_job,
+            of=of,
+            untold=untold,
         ),
     )
 

@@ -33,6 +33,7 @@ from dtbench.report.plots.drawing import (
     shorten_middle,
 )
 from dtbench.report.words.causes import name_collective, spell_owner
+from dtbench.scenario.sweeps.sweep import name_some
 
 MOST_RANKS = 8
 MOST_LANES = 6
@@ -69,12 +70,16 @@ class Limits:
         every: ranks that there are, of some of which nothing may be drawn; empty: those that are.
         unseen: collectives that may have run in the step, and were launched and not seen to run.
         is_one_job: the traces are surely of one; else nothing is said over ranks.
+        of: which launch of a run it is of; empty: of traces alone.
+        untold: launches before that one which are not drawn, as their traces are gone.
     """
 
     apart: Collection[int] = ()
     every: Collection[int] = ()
     unseen: int = 0
     is_one_job: bool = True
+    of: str = ""
+    untold: Sequence[str] = ()
 
 
 def plot_timeline(
@@ -100,7 +105,8 @@ def plot_timeline(
     stages = stage_work[stage_work["step"] == step] if stage_work is not None else None
     if mine.empty:
         figure = new_figure(2.0)
-        return say(figure, add_axes(figure), f"Nothing is known to have run in step {step}.")
+        where = f"step {step}{f' of {limits.of}' if limits.of else ''}"
+        return say(figure, add_axes(figure), literal(f"Nothing is known to have run in {where}."))
     ranks = sorted(mine["rank"].unique())
     rows = [row for rank in ranks[:MOST_RANKS] for row in _rows_of(rank, mine, stages)]
     figure = new_figure(1.5 + 0.36 * max(3, len(rows)), width_in=11.0)
@@ -125,7 +131,9 @@ def plot_timeline(
     more = f"; ranks {ranks[0]} to {ranks[MOST_RANKS - 1]} of {len(ranks)}" if len(ranks) > MOST_RANKS else ""
     lacking = sorted(set(limits.every) - set(ranks))
     more += f"; of {name_ranks(lacking)} nothing is known to be of it" if lacking else ""
-    set_finding(axes, f"Step {step}: {_finding(mine, alone, limits)}{more}")
+    more += f"; no traces are left of {name_some(limits.untold).replace('`', '')}" if limits.untold else ""
+    head = f"{limits.of}, step {step}" if limits.of else f"Step {step}"
+    set_finding(axes, f"{head}: {_finding(mine, alone, limits)}{more}")
     done = set() if stages is None else set(stages["action"])
     parts = (*_PARTS.values(), _EXPOSED, *(part for action, part in _STAGE_PARTS.items() if action in done))
     handles = [legend_patch(part, part.name) for part in parts]

@@ -1,7 +1,7 @@
 """From traces, a launch or a run to their timeline: a document, and a page that draws it."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -10,6 +10,7 @@ from dtbench.base.units import count_things
 from dtbench.report.timeline.document import TimelineDocument, make_document
 from dtbench.report.timeline.page import timeline_html, timeline_page
 from dtbench.report.words.visible import spell_controls
+from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_run
 from dtbench.store.write import write_text
@@ -130,7 +131,13 @@ def open_run_timeline(
     with_traces = [one for one in asked if folder.launch(*one).find_traces()]
     chosen = (with_traces or asked)[0]
     title = f"{run.name} · {chosen[0]} · launch {chosen[1]}"
-    return open_launch_timeline(folder.launch(*chosen), ranks=ranks, steps=steps, title=title, most_spans=most_spans)
+    launch_folder = folder.launch(*chosen)
+    timeline = open_launch_timeline(launch_folder, ranks=ranks, steps=steps, title=title, most_spans=most_spans)
+    passed_over = [f"{name} launch {index}" for name, index in asked[: asked.index(chosen)]]
+    if not passed_over:
+        return timeline
+    note = f"no traces are left of {name_some(passed_over).replace('`', '')}: {chosen[0]} launch {chosen[1]} is drawn"
+    return Timeline(replace(timeline.document, notes=[note, *timeline.document.notes]))
 
 
 def _name(cell: str | None, launch: int | None) -> str:

@@ -180,6 +180,9 @@ def test_a_saved_page_has_the_title_as_text(ddp: TraceSet, tmp_path: Path, marku
 def test_a_run_shows_the_first_launch_that_has_traces(run: Path) -> None:
     document = open_run_timeline(run).document
     assert document.title == "run · fsdp2_tp · launch 0"
+    assert document.notes[0] == "no traces are left of ddp launch 0: fsdp2_tp launch 0 is drawn"
+    named = open_run_timeline(run, cell="fsdp2_tp").document
+    assert not any("no traces are left" in note for note in named.notes)
     assert [lane.name for lane in document.ranks[0].lanes][1:] == [
         "thread 3653 · shard: grad_reduce, unshard, all_reduce",
         "thread 3652 · shard: unshard, grad_reduce",
