@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import tarfile
 import tracemalloc
 from collections.abc import Callable, Mapping
@@ -231,6 +232,24 @@ def test_ranks_that_are_not_in_step_keep_their_own_times_and_it_is_said(
     (table,) = (block for part in archive_page(archive).parts for block in part.blocks if isinstance(block, Table))
     assert [row[1] for row in table.words] == ["0", "n/a"]
     assert any("not in step" in note or "shares no collective" in note for note in plan.notes)
+
+
+def test_a_rank_that_shares_no_collective_is_not_moved_by_what_others_are(
+    folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    for ahead_us in (5_000, -5_000):
+        made = folder({0: 0, 1: ahead_us})
+        lone = make_trace(2, 3)
+        for event in lone["traceEvents"]:
+            event["name"], event["args"] = "a_kernel_that_computes", {"stream": 7, "device": 0}
+        (made / "rank2.pt.trace.json.gz").write_bytes(gzip.compress(json.dumps(lone).encode()))
+        plan, _ = plan_of(made)
+        assert [one.is_aligned for one in plan.traces] == [True, True, False]
+        moved = {one.rank: one.offset_ns for one in plan.traces}
+        assert moved[2] == 0
+        assert abs(moved[0] - moved[1]) == pytest.approx(5_000_000, abs=10_000)
+        assert any(note.startswith("rank 2: no collective tells how far the clock is off") for note in plan.notes)
+        shutil.rmtree(made)
 
 
 def test_a_drift_is_said_since_one_offset_cannot_follow_it(folder: Callable[..., Path]) -> None:

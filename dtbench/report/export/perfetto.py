@@ -59,7 +59,8 @@ class ArchivedTrace:
         member: its name in the archive.
         clock: as the analysis of all ranks found it.
         offset_ns: what is added to its times to get those of the common timeline; at least 0.
-        is_aligned: it is known how far its clock is from that of the common timeline; where not, its own times stand.
+        is_aligned: it is known how far its clock is from that of the common timeline; where not, and nothing tells it
+            of its clock, its own times stand.
     """
 
     rank: int
@@ -109,8 +110,15 @@ def plan_archive(traces: TraceSet, sources: Iterable[TraceSource]) -> ArchivePla
     if not whole:
         raise TraceError("every trace is cut short, and Perfetto opens none that is; did the ranks die while writing?")
     clocks = {rank: traces.over_ranks.clocks.by_rank.get(rank, Clock()) for rank in whole}
-    ahead = max(clock.offset_ns for clock in clocks.values())
-    reference = next(rank for rank, clock in clocks.items() if clock.offset_ns == ahead)
+    told = [rank for rank, clock in clocks.items() if clock.uncertainty_ns is not None] or [*clocks]
+    ahead = max(clocks[rank].offset_ns for rank in told)
+    reference = next(rank for rank in told if clocks[rank].offset_ns == ahead)
+    aligned = {
+        rank
+        for rank in whole
+        if whole[rank].label == whole[reference].label  # one file has one clock
+        or traces.over_ranks.clocks.can_compare(reference, rank)
+    }
     order = sorted(whole, key=lambda rank: (rank != reference, rank))
     width = len(str(len(order) - 1))
     names = {rank: f"{place:0{width}d}_rank{rank}.json" for place, rank in enumerate(order)}
@@ -120,9 +128,8 @@ def plan_archive(traces: TraceSet, sources: Iterable[TraceSource]) -> ArchivePla
             source=whole[rank],
             member=names[rank],
             clock=clock,
-            offset_ns=ahead - clock.offset_ns,
-            is_aligned=whole[rank].label == whole[reference].label  # one file has one clock
-            or traces.over_ranks.clocks.can_compare(reference, rank),
+            offset_ns=ahead - clock.offset_ns if rank in aligned or rank in told else 0,
+            is_aligned=rank in aligned,
         )
         for rank, clock in sorted(clocks.items())
     )
