@@ -54,7 +54,7 @@ def maps_of(figure: Figure, meaning: str) -> list[np.ndarray]:
 
 
 def titles(figure: Figure) -> list[str]:
-    return [axes.get_title(loc="left") for axes in figure.axes if axes.images]
+    return [axes.get_title(loc="left").replace("\n", " ") for axes in figure.axes if axes.images]
 
 
 def test_a_rank_has_the_waits_of_the_one_that_waited_longest_for_it() -> None:
@@ -151,6 +151,9 @@ def test_a_rank_is_not_free_of_waits_that_others_lost(lost: str) -> None:
     assert waited.times_ns[:, 0].tolist() == [0, 2 * MS]
     assert np.isnan(waited.times_ns[:, 1]).all()
     assert waited.finding == "most at least 2.00 ms (rank 1, step 0), of what is known"
+    figure = plot_ranks(overlap_of(np.ones((2, 2))), waits)
+    assert "; at least so much: " in figure.get_supxlabel()
+    assert all(len(line) < 60 for axes in figure.axes for line in axes.get_title(loc="left").splitlines())
 
 
 def test_a_rank_of_which_others_tell_has_the_waits_for_it_although_its_own_are_lost() -> None:

@@ -14,6 +14,7 @@ Where ranks are many, a row is some of them and shows the most of theirs, so tha
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from textwrap import fill
 from typing import Final
 
 import numpy as np
@@ -48,6 +49,8 @@ MOST_ROWS = 256
 _LEAST_IN, _MOST_IN = 1.6, 6.0
 _ROW_IN = 0.16
 _MOST_TICKS = 16
+_FITS = 58
+"""Characters of a line above a map; more would run into the map beside it."""
 _MOST_WORDS = 8
 """Ranks and steps of a map whose fields have their numbers."""
 
@@ -218,20 +221,22 @@ def plot_ranks(
     heights = [min(_MOST_IN, max(_LEAST_IN, _ROW_IN * len(one.ranks))) for _, _, one in shown]
     figure = new_figure(1.3 + sum(heights) + 0.7 * len(heights), width_in=10.0)
     grid = figure.subplots(len(shown), 2, squeeze=False, gridspec_kw={"height_ratios": heights})
-    untold = 0
+    untold, is_bound = 0, False
     for (exposed_axes, waited_axes), (name, rows, exposed) in zip(grid, shown, strict=True):
         mine = collectives if "cell" not in rows else collectives[collectives["cell"] == rows["cell"].iloc[0]]
         where = f"{name}: " if name else ""
         _draw(figure, exposed_axes, exposed, "exposed")
-        set_finding(exposed_axes, f"{where}exposed: {exposed.finding}", fontsize=9)
+        set_finding(exposed_axes, fill(f"{where}exposed: {exposed.finding}", _FITS), fontsize=9)
         waited, of_rank = map_waited(mine, exposed)
-        untold += of_rank
+        untold, is_bound = untold + of_rank, is_bound or waited.is_least
         _draw(figure, waited_axes, waited, "waited")
-        set_finding(waited_axes, f"{where}others waited for it: {waited.finding}", fontsize=9)
+        set_finding(waited_axes, fill(f"{where}others waited for it: {waited.finding}", _FITS), fontsize=9)
     said = [name_cell(name, doubt) for name, rows in panels[:MOST_CELLS] if (doubt := find_doubt(doubts, rows))]
     set_heading(figure, "; ".join(said) or _HEADING)
     lacking = [name_cell(name, f"nothing is known of {one.lacking}") for name, _, one in shown if one.lacking]
-    words = "; ".join([_footnote(overlap, kept, len(panels), untold), *lacking]) + say_absent(kept, cells)
+    bounds = ["at least so much: not every rank of a group tells how long it waited"] if is_bound and not untold else []
+    said = [_footnote(overlap, kept, len(panels), untold), *bounds, *lacking]
+    words = "; ".join(said) + say_absent(kept, cells)
     figure.supxlabel(literal(words), x=0.01, ha="left", fontsize=8)
     return figure
 
