@@ -49,8 +49,8 @@ MOST_ROWS = 256
 _LEAST_IN, _MOST_IN = 1.6, 6.0
 _ROW_IN = 0.16
 _MOST_TICKS = 16
-_FITS = 58
-"""Characters of a line above a map; more would run into the map beside it."""
+_FITS, _FITS_BELOW = 58, 140
+"""Characters of a line above a map, where more would run into the map beside it, and below all."""
 _MOST_WORDS = 8
 """Ranks and steps of a map whose fields have their numbers."""
 
@@ -237,7 +237,7 @@ def plot_ranks(
     bounds = ["at least so much: not every rank of a group tells how long it waited"] if is_bound and not untold else []
     said = [_footnote(overlap, kept, len(panels), untold), *bounds, *lacking]
     words = "; ".join(said) + say_absent(kept, cells)
-    figure.supxlabel(literal(words), x=0.01, ha="left", fontsize=8)
+    figure.supxlabel(fill(literal(words), _FITS_BELOW), x=0.01, ha="left", fontsize=8)
     return figure
 
 
