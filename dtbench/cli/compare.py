@@ -22,7 +22,7 @@ from dtbench.cli.page_file import AsMarkdown, HtmlFile, InFull, refuse_page_plac
 
 if TYPE_CHECKING:
     from dtbench.comparison.comparison import Comparison
-    from dtbench.comparison.gate import Bound, Judgement, Kept
+    from dtbench.comparison.gate import Bound, Gate
 
 MOST_IN_FULL = 3
 """Comparisons that are told in full; of more, only their sentences are."""
@@ -111,17 +111,15 @@ def compare(
         comparisons = compare_all(
             named, results=results, force=force, threshold=threshold / 100, asked=_find_asked(bounds)
         )
-    judgements = _judge(bounds, comparisons)
-    write_page(html, lambda: _make_document(comparisons))
-    passes = _choose_passes(pass_unestablished=pass_unestablished)
+    gate = _judge(bounds, comparisons, passes_unestablished=pass_unestablished)
+    write_page(html, lambda: _make_document(comparisons, gate))
     if as_json:
-        _print_document(comparisons, judgements)
+        _print_document(comparisons, gate)
     elif as_markdown:
-        _print_markdown(comparisons, judgements)
+        _print_markdown(comparisons, gate)
     else:
-        print_comparisons(comparisons, full=full)
-        _print_passed(judgements, passes=passes)
-    _fail(judgements, comparisons[0].left_out, passes=passes)
+        print_comparisons(comparisons, gate, full=full)
+    _fail(gate)
 
 
 def _read_bounds(typed: Sequence[str]) -> "list[Bound]":
@@ -140,88 +138,77 @@ def _find_asked(bounds: "Sequence[Bound]") -> "frozenset[str]":
     return frozenset(bound.subject for bound in bounds)
 
 
-def _judge(bounds: "Sequence[Bound]", comparisons: "Sequence[Comparison]") -> "list[Judgement]":
+def _judge(
+    bounds: "Sequence[Bound]", comparisons: "Sequence[Comparison]", *, passes_unestablished: bool
+) -> "Gate | None":
     if not bounds:
-        return []
-    from dtbench.comparison.gate import BoundError, check_subjects, judge
+        return None
+    from dtbench.comparison.gate import BoundError, Gate, check_subjects, judge
 
     try:
         check_subjects(bounds, comparisons)
     except BoundError as error:
         raise typer.BadParameter(str(error), param_hint="--fail-if") from error
-    return [judge(bound, comparison) for comparison in comparisons for bound in bounds]
+    judgements = tuple(judge(bound, comparison) for comparison in comparisons for bound in bounds)
+    return Gate(judgements, comparisons[0].left_out, passes_unestablished)
 
 
-def _choose_passes(*, pass_unestablished: bool) -> "tuple[Kept, ...]":
-    """Return what becomes of a bound that passes."""
-    from dtbench.comparison.gate import Kept
-
-    return (Kept.KEPT, Kept.NOT_ESTABLISHED) if pass_unestablished else (Kept.KEPT,)
-
-
-def _fail(judgements: "Sequence[Judgement]", left_out: "Sequence[str]", *, passes: "Sequence[Kept]") -> None:
-    """Exit as the bounds ask: they hold for what was left out, too, and nobody can say whether it keeps them.
+def _fail(gate: "Gate | None") -> None:
+    """Exit as the bounds ask.
 
     Raises:
         GateError: one is exceeded.
         UndecidedError: none is, but one is not established, or cannot be judged.
     """
-    if not judgements:
+    if gate is None:
         return
     from dtbench.base.errors import GateError, UndecidedError
-    from dtbench.comparison.gate import Kept
 
-    exceeded = [judgement.words for judgement in judgements if judgement.kept is Kept.EXCEEDED]
-    undecided = [judgement.words for judgement in judgements if judgement.kept not in (Kept.EXCEEDED, *passes)]
-    undecided += [f"a bound cannot be judged: {words}" for words in left_out]
-    if exceeded:
-        raise GateError("\n".join([*exceeded, *undecided]))
-    if undecided:
-        raise UndecidedError("\n".join(undecided))
+    if gate.exceeded:
+        raise GateError("\n".join([*gate.exceeded, *gate.undecided]))
+    if gate.undecided:
+        raise UndecidedError("\n".join(gate.undecided))
 
 
-def _print_passed(judgements: "Sequence[Judgement]", *, passes: "Sequence[Kept]") -> None:
-    """Print what became of the bounds that pass; the others end the command, on standard error."""
-    for judgement in judgements:
-        if judgement.kept in passes:
-            print_prose(judgement.words)
-
-
-def _make_document(comparisons: "Sequence[Comparison]") -> str:
+def _make_document(comparisons: "Sequence[Comparison]", gate: "Gate | None") -> str:
     from dtbench.report.notebook.page_file import comparisons_document
 
-    return comparisons_document(comparisons)
+    return comparisons_document(comparisons, gate)
 
 
-def _print_markdown(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
-    """Print Markdown with every bound first: what a person looks for in a pull request."""
+def _print_markdown(comparisons: "Sequence[Comparison]", gate: "Gate | None") -> None:
     from dtbench.report.page.comparison_page import comparisons_page
-    from dtbench.report.render.markdown import escape_markdown
 
-    for judgement in judgements:
-        print(f"- {escape_markdown(judgement.words)}")
-    if judgements:
-        print()
-    print_markdown(comparisons_page(comparisons))
+    print_markdown(comparisons_page(comparisons, gate))
 
 
-def _print_document(comparisons: "Sequence[Comparison]", judgements: "Sequence[Judgement]") -> None:
+def _print_document(comparisons: "Sequence[Comparison]", gate: "Gate | None") -> None:
     from dtbench.report.documents.comparison import document
 
-    print_json(document(comparisons, judgements))
+    print_json(document(comparisons, () if gate is None else gate.judgements))
 
 
-def print_comparisons(comparisons: "Sequence[Comparison]", *, full: bool = False) -> None:
-    """Print what was left out, then comparisons: one on a screen, a few in full, else a sentence each below a table."""
+def print_comparisons(comparisons: "Sequence[Comparison]", gate: "Gate | None" = None, *, full: bool = False) -> None:
+    """Print what was left out, then comparisons: one on a screen, a few in full, else a sentence each below a table.
+
+    What became of bounds stands with the answer of one, above the table of several.
+    """
+    from dtbench.report.page.bounds import bounds_facts
     from dtbench.report.page.brief.comparison import comparison_brief
     from dtbench.report.page.comparison_page import comparison_page, left_out_facts, summary_table
 
     print_facts(left_out_facts(comparisons))
     if len(comparisons) > 1:
+        for facts in bounds_facts(gate):
+            print_block(facts)
         print_block(summary_table(comparisons))
         print_line()
-    if len(comparisons) == 1 and not full:
-        print_brief(comparison_brief(comparisons[0]))
+    if len(comparisons) == 1:
+        if full:
+            print_answer(comparison_page(comparisons[0], gate))
+            print_line()
+        else:
+            print_brief(comparison_brief(comparisons[0], gate))
     elif len(comparisons) > MOST_IN_FULL or not full:
         _print_sentences(comparisons)
         print_prose("Name two of them for what was done differently, and all metrics; --json has everything.")

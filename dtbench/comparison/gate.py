@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.base.columns import Unit
+from dtbench.base.errors import GateError, UndecidedError
 from dtbench.base.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes, format_fraction, format_ns
 from dtbench.base.vocabulary import Purpose
 from dtbench.comparison.comparison import Comparison, MetricChange, Outcome
@@ -85,6 +86,55 @@ class Judgement:
     typed: str
     kept: Kept
     words: str
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Every bound of a command, and whether they let it pass.
+
+    Attributes:
+        judgements: of every bound on the first comparison, then on the second, ...
+        left_out: what was compared with nothing, a sentence each: bounds hold for it, too, and nobody can say whether
+            it keeps them.
+        passes_unestablished: a person says that what is not established passes.
+    """
+
+    judgements: tuple[Judgement, ...]
+    left_out: tuple[str, ...] = ()
+    passes_unestablished: bool = False
+
+    @property
+    def exceeded(self) -> tuple[str, ...]:
+        """Say which bounds are exceeded."""
+        return tuple(one.words for one in self.judgements if one.kept is Kept.EXCEEDED)
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """Say which bounds neither pass nor are exceeded."""
+        passes = (Kept.KEPT, Kept.EXCEEDED, *((Kept.NOT_ESTABLISHED,) if self.passes_unestablished else ()))
+        judged = (one.words for one in self.judgements if one.kept not in passes)
+        return (*judged, *(f"a bound cannot be judged: {words}" for words in self.left_out))
+
+    @property
+    def exit_code(self) -> int:
+        """With which the command ends."""
+        if self.exceeded:
+            return GateError.exit_code
+        return UndecidedError.exit_code if self.undecided else 0
+
+    @property
+    def sentence(self) -> str:
+        """Say whether the command passes, its exit code, and how many bounds there are of each kind."""
+        let_pass = [one for one in self.judgements if self.passes_unestablished and one.kept is Kept.NOT_ESTABLISHED]
+        counts = {
+            "exceeded": len(self.exceeded),
+            "not established or not judged": len(self.undecided),
+            "not established, which --pass-unestablished lets pass": len(let_pass),
+            "kept": sum(one.kept is Kept.KEPT for one in self.judgements),
+        }
+        state = "FAILED" if self.exceeded else "not decided" if self.undecided else "passed"
+        told = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+        return f"{state}, exit code {self.exit_code}: {told}"
 
 
 def read_bound(typed: str) -> Bound:

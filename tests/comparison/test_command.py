@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -144,16 +145,27 @@ def test_a_bound_decides_the_exit_code_after_everything_was_printed(
 
 
 @pytest.mark.usefixtures("two_cells")
-def test_kept_bounds_are_told_with_the_answer_and_all_of_them_in_markdown(command: Make) -> None:
+def test_what_became_of_bounds_stands_in_every_form_of_the_answer(command: Make, tmp_path: Path) -> None:
     bounds = ("--fail-if", "step_time > 50%", "--fail-if", "step_time > 3%")
-    _, out, err = command("compare", "small", *bounds)
-    assert "`step_time > 50%`, ahead against plain: kept, step time 120 ms against 100 ms" in out
-    assert "EXCEEDED" not in out
-    assert "`step_time > 3%`, ahead against plain: EXCEEDED" in err
-    code, out, _ = command("compare", "small", "--markdown", *bounds)
-    assert code == 10
-    assert out.startswith("- \\`step\\_time \\> 50%\\`, ahead against plain: kept, ")
-    assert out.splitlines()[1].startswith("- \\`step\\_time \\> 3%\\`, ahead against plain: EXCEEDED")
+    said = (
+        "FAILED, exit code 10: 1 exceeded, 1 kept",
+        "`step_time > 50%`, ahead against plain: kept, step time 120 ms against 100 ms",
+        "`step_time > 3%`, ahead against plain: EXCEEDED, step time 120 ms against 100 ms",
+    )
+    file = tmp_path / "page.html"
+    for form in ((), ("--full",), ("--markdown",), ("--html", str(file))):
+        code, out, err = command("compare", "small", *form, *bounds)
+        told = unescape(re.sub("<[^>]*>", "", file.read_text())) if "--html" in form else out
+        words = " ".join(told.replace("\\", "").split())
+        places = [words.index(" ".join(one.split())) for one in said]
+        assert places == sorted(places)
+        assert max(places) < words.index("What it cost")
+        assert code == 10
+        assert said[2] in err
+    _, out, _ = command("compare", "small:plain", "small:ahead", "small:ahead", *bounds)
+    assert "FAILED, exit code 10: 2 exceeded, 2 kept" in out
+    for form in ((), ("--full",), ("--markdown",)):
+        assert "--fail-if" not in command("compare", "small", *form)[1]
 
 
 @pytest.mark.usefixtures("two_cells")
@@ -177,10 +189,12 @@ def test_what_is_not_established_passes_a_gate_only_where_a_person_says_so(
     assert code == 11
     assert "Whether the step times differ is not established" in out
     assert "`step_time > 3%`, wild against plain: not established, step time" in err
+    assert "not decided, exit code 11: 1 not established or not judged" in out
     assert "kept" not in out
     code, out, err = command(*asked, "--pass-unestablished")
     assert (code, err) == (0, "")
-    assert "`step_time > 3%`, wild against plain: not established, step time" in out
+    assert "passed, exit code 0: 1 not established, which --pass-unestablished lets pass" in " ".join(out.split())
+    assert "`step_time > 3%`, wild against plain: not established, step time" in " ".join(out.split())
     document = json.loads(command(*asked, "--pass-unestablished", "--json")[1])
     assert [one["kept"] for one in document["bounds"]] == ["not established"]
     run_of({"plain": cell(FOUR), "slow": cell(SLOW)}, run_id="20270102T120000Z-bbbb")

@@ -162,7 +162,7 @@ def _compare(run: Path) -> None:
     first, second = next(base.cells for base in BASES.values() if base.scenario == run.parent.name)
     comparisons = compare_all([f"{run}:{first}", f"{run}:{second}"], results=run.parents[1])
     print_comparisons(comparisons)
-    _read_strictly(lambda: _print_document(comparisons, []))
+    _read_strictly(lambda: _print_document(comparisons, None))
 
 
 def _read_strictly(write: Callable[[], object]) -> None:

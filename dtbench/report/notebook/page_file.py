@@ -9,6 +9,7 @@ from dtbench.base.commands import spell_command
 from dtbench.base.errors import DtbenchError
 from dtbench.base.units import format_bytes
 from dtbench.comparison.comparison import Comparison
+from dtbench.comparison.gate import Gate
 from dtbench.report.notebook.trace_report import TraceReport
 from dtbench.report.page.comparison_page import comparisons_page
 from dtbench.report.page.page import Picture
@@ -65,9 +66,9 @@ def traces_document(traces: TraceSet, paths: Sequence[Path]) -> str:
     return page_document(traces_page(traces), tuple(_trace_pictures(TraceReport(traces))), timeline)
 
 
-def comparisons_document(comparisons: Sequence[Comparison]) -> str:
-    """Return the file of one comparison or of several."""
-    return page_document(comparisons_page(comparisons), tuple(_comparison_pictures(comparisons)))
+def comparisons_document(comparisons: Sequence[Comparison], gate: Gate | None = None) -> str:
+    """Return the file of one comparison or of several, with the bounds on them where there are any."""
+    return page_document(comparisons_page(comparisons, gate), tuple(_comparison_pictures(comparisons)))
 
 
 def _trace_pictures(report: TraceReport) -> Iterator[Picture]:

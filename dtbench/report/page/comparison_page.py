@@ -18,10 +18,11 @@ from dtbench.comparison.comparison import (
     Outcome,
     Side,
 )
-from dtbench.comparison.gate import spell_number
+from dtbench.comparison.gate import Gate, spell_number
 from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
 from dtbench.comparison.sentence import percent, spell_interval
+from dtbench.report.page.bounds import bounds_part
 from dtbench.report.page.page import Cell, Column, Fact, Line, Page, Part, Prose, Table, Tone, lines, numbers
 from dtbench.report.words.causes import UNATTRIBUTED, name_operation, spell_owner
 
@@ -43,19 +44,20 @@ _MANIFOLD: Final = 10.0
 """A ratio from which "times" is easier to read than percent."""
 
 
-def comparisons_page(comparisons: Sequence[Comparison]) -> Page:
+def comparisons_page(comparisons: Sequence[Comparison], gate: Gate | None = None) -> Page:
     """Make the page of one comparison, or of several: their step times in one table, then each.
 
     Args:
         comparisons: at least one, of one command.
+        gate: its bounds; None: it has none.
     """
     left_out = left_out_facts(comparisons)
     if len(comparisons) == 1:
-        return replace(comparison_page(comparisons[0]), facts=left_out)
+        return replace(comparison_page(comparisons[0], gate), facts=left_out)
     return Page(
         title=f"{len(comparisons)} comparisons",
         answer=tuple(Line(f"{one.candidate.label}: {one.sentence}") for one in comparisons),
-        parts=(Part("summary", "", (summary_table(comparisons),)), *map(_fold, comparisons)),
+        parts=(*bounds_part(gate), Part("summary", "", (summary_table(comparisons),)), *map(_fold, comparisons)),
         facts=left_out,
     )
 
@@ -73,8 +75,8 @@ def _fold(comparison: Comparison) -> Part:
     return Part(f"candidate:{comparison.candidate.label}", title, told)
 
 
-def comparison_page(comparison: Comparison) -> Page:
-    """Make the page of one comparison."""
+def comparison_page(comparison: Comparison, gate: Gate | None = None) -> Page:
+    """Make the page of one comparison, with the bounds on it where there are any."""
     return Page(
         title=f"{comparison.candidate.label} against {comparison.baseline.label}",
         answer=(
@@ -82,8 +84,12 @@ def comparison_page(comparison: Comparison) -> Page:
             *lines(slower_lines(comparison)),
             *lines(basis_lines(comparison), Tone.QUIET),
         ),
-        parts=tuple(
-            Part(table.key, "", (table,), is_folded=table.key not in _OPEN) for table in comparison_tables(comparison)
+        parts=(
+            *bounds_part(gate),
+            *(
+                Part(table.key, "", (table,), is_folded=table.key not in _OPEN)
+                for table in comparison_tables(comparison)
+            ),
         ),
         notes=tuple(
             Line(note, Tone.WARNING if note.startswith("WARNING") else Tone.PLAIN) for note in remark_lines(comparison)

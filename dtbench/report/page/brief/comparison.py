@@ -7,7 +7,9 @@ from typing import Final
 
 from dtbench.base.units import count_things, format_fraction, format_ns
 from dtbench.comparison.comparison import ESTABLISHED, Comparison, MetricChange, Outcome, Sample
+from dtbench.comparison.gate import Gate
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, HIDDEN_SHARE, STEP_TIME
+from dtbench.report.page.bounds import bounds_facts
 from dtbench.report.page.brief.notes import note_facts
 from dtbench.report.page.comparison_page import choose_metrics, collectives_table, comparison_page, metrics_table
 from dtbench.report.page.looks import step_parts
@@ -23,12 +25,12 @@ MOST_CHANGED: Final = 3
 _ALWAYS: Final = (STEP_TIME, EXPOSED, HIDDEN_SHARE)
 
 
-def comparison_brief(comparison: Comparison) -> Page:
-    """Make the first screen of one comparison."""
+def comparison_brief(comparison: Comparison, gate: Gate | None = None) -> Page:
+    """Make the first screen of one comparison, with the bounds on it where there are any."""
     whole = comparison_page(comparison)
     notes = note_facts([Fact("note", note.words, note.tone) for note in whole.notes])
     chart = sides_chart(comparison)
-    blocks: list[Block] = [*([] if chart is None else [chart]), *_changed(comparison)]
+    blocks: list[Block] = [*bounds_facts(gate), *([] if chart is None else [chart]), *_changed(comparison)]
     blocks += [_metrics(comparison), *(_cut(table) for table in collectives_table(comparison))]
     blocks += [notes] if notes.facts else []
     return Page(title=whole.title, answer=whole.answer, parts=(Part("brief", "", tuple(blocks)),))
