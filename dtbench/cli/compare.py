@@ -196,6 +196,7 @@ def print_comparisons(comparisons: "Sequence[Comparison]", gate: "Gate | None" =
     from dtbench.report.page.bounds import bounds_facts
     from dtbench.report.page.brief.comparison import comparison_brief
     from dtbench.report.page.comparison_page import comparison_page, left_out_facts, summary_table
+    from dtbench.report.page.page import show_all
 
     print_facts(left_out_facts(comparisons))
     if len(comparisons) > 1:
@@ -205,7 +206,7 @@ def print_comparisons(comparisons: "Sequence[Comparison]", gate: "Gate | None" =
         print_line()
     if len(comparisons) == 1:
         if full:
-            print_answer(comparison_page(comparisons[0], gate))
+            print_answer(show_all(comparison_page(comparisons[0], gate)))
             print_line()
         else:
             print_brief(comparison_brief(comparisons[0], gate))
@@ -214,7 +215,7 @@ def print_comparisons(comparisons: "Sequence[Comparison]", gate: "Gate | None" =
         print_prose("Name two of them for what was done differently, and all metrics; --json has everything.")
     else:
         for comparison in comparisons:
-            print_answer(comparison_page(comparison))
+            print_answer(show_all(comparison_page(comparison)))
             print_line()
 
 

@@ -36,6 +36,20 @@ ESTABLISHED: Final = (Outcome.HIGHER, Outcome.LOWER)
 """Outcomes of which a change is found that matters."""
 
 
+class KernelOutcome(StrEnum):
+    """What can be said of one compute kernel, of these traces alone."""
+
+    LONGER = "longer"
+    SHORTER = "shorter"
+    BELOW_THRESHOLD = "too small"
+    NO_DIFFERENCE = "no difference"
+    NOT_ESTABLISHED = "not established"
+    SAME = "the same"
+    TOO_FEW = "too few steps"
+    UNKNOWN = "not known"
+    DIFFERENT_WORK = "different work"
+
+
 class Side(Record):
     """One of the things compared.
 
@@ -155,7 +169,7 @@ class KernelChange(Record):
         ratio: of the medians, candidate over baseline; NaN where they did not do the same work.
         low, high: interval of the ratio over steps, 95 % after the correction for the kernels tested beside it; NaN
             where so few steps allow none.
-        outcome: what can be said of the change, of these traces alone; *not known* where work differs.
+        outcome: what can be said of the change, of these traces alone.
         is_same_work: both run it equally often in a step, with one launch shape.
     """
 
@@ -166,7 +180,7 @@ class KernelChange(Record):
     ratio: FloatOrNan
     low: FloatOrNan
     high: FloatOrNan
-    outcome: Outcome
+    outcome: KernelOutcome
     is_same_work: bool
 
     @property
@@ -222,7 +236,10 @@ class Comparison(Record):
             is not to say nothing where there are ``mechanism_doubts`` or something is not known.
         metrics: ``step_time`` first.
         collectives: sorted by the change of ``exposed_ns``, whichever way, largest first.
-        kernels: compute kernels of traces, those first whose change makes most of a step; empty: not told.
+        kernels: compute kernels of traces; those with the same work first, by the time lost per step; empty: not told.
+        kernels_left_out: how many more there are, which took less.
+        kernels_not_compared: why no kernel of two sides of traces is compared, a sentence; empty: some are, or a side
+            is no traces.
         notes: what was left out, and why.
         treatment: in what the scenarios differ.
         is_mechanism_known: both sides say what they communicated.
@@ -254,3 +271,5 @@ class Comparison(Record):
     not_known: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     kernels: tuple[KernelChange, ...] = ()
+    kernels_left_out: int = 0
+    kernels_not_compared: str = ""

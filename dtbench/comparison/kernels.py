@@ -13,36 +13,84 @@ step, with one launch shape; else they did other work, and how long that took sa
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from dtbench.comparison.comparison import KernelChange, Outcome
+from dtbench.comparison.comparison import KernelChange, KernelOutcome, Outcome
 from dtbench.comparison.statistics import SampleComparison, compare_samples, share_level
 from dtbench.runs.cell.shift import LEVEL
+from dtbench.runs.told_apart import LEAST_LAUNCHES
+from dtbench.scenario.mistakes import join_words
 from dtbench.store.records.baseline import KernelRuns, MeasuredLaunch
 
 MOST_KERNELS: Final = 50
-"""Kernels that are compared, those with most time on either side: each one more makes a finding harder."""
+"""Kernels that are told, those with the same work first, then those with most time on either side: each one more that
+is compared makes a finding harder."""
 
 _Key = tuple[str, str]
 
+_OUTCOMES: Final = {
+    Outcome.HIGHER: KernelOutcome.LONGER,
+    Outcome.LOWER: KernelOutcome.SHORTER,
+    Outcome.BELOW_THRESHOLD: KernelOutcome.BELOW_THRESHOLD,
+    Outcome.NO_DIFFERENCE: KernelOutcome.NO_DIFFERENCE,
+    Outcome.NOT_ESTABLISHED: KernelOutcome.NOT_ESTABLISHED,
+    Outcome.SAME: KernelOutcome.SAME,
+    Outcome.NOT_ENOUGH_LAUNCHES: KernelOutcome.TOO_FEW,
+    Outcome.UNKNOWN: KernelOutcome.UNKNOWN,
+}
+_NOT: Final = "compute kernels are not compared"
+
+
+@dataclass(frozen=True)
+class KernelFindings:
+    """What became of compute kernels.
+
+    Attributes:
+        changes: one row per kernel: those with the same work first, by the time lost per step; then the others, by how
+            much of a step their change makes.
+        left_out: how many more there are.
+        not_compared: why none is compared, a sentence; empty: some are.
+    """
+
+    changes: tuple[KernelChange, ...] = ()
+    left_out: int = 0
+    not_compared: str = ""
+
 
 def find_kernel_changes(
-    baseline: Sequence[MeasuredLaunch], candidate: Sequence[MeasuredLaunch], threshold: float, *, is_doubted: bool
-) -> tuple[KernelChange, ...]:
-    """Return one row per kernel, those first whose change makes most of a step; none where a side tells no kernels.
+    baseline: Sequence[MeasuredLaunch],
+    candidate: Sequence[MeasuredLaunch],
+    labels: Sequence[str],
+    threshold: float,
+    *,
+    is_doubted: bool,
+) -> KernelFindings:
+    """Compare the compute kernels of two sides of traces.
 
     Args:
-        baseline: traces, one launch; or launches, which tell no kernels.
+        baseline: traces, one launch.
         candidate: likewise.
+        labels: of both.
         threshold: relative changes below it do not matter.
         is_doubted: steps of a side may not stand for others, so what they differ in is not established.
     """
     sides = [{(row.name, row.shape): row for one in side for row in one.kernels} for side in (baseline, candidate)]
     before, after = sides
-    if not before or not after:
-        return ()
-    keys = sorted({*before, *after}, key=lambda key: -max(_total_ns(side.get(key)) for side in sides))[:MOST_KERNELS]
+    lacking = [label for label, side in zip(labels, sides, strict=True) if not side]
+    if lacking:
+        have = "have" if len(lacking) > 1 else "has"
+        return KernelFindings(
+            not_compared=f"{_NOT}: {join_words(lacking, last='and')} {have} none that ran on a device"
+        )
+    every = sorted(
+        {*before, *after},
+        key=lambda key: (
+            not _is_same_work(before.get(key), after.get(key)),
+            -max(_total_ns(side.get(key)) for side in sides),
+        ),
+    )
+    keys = every[:MOST_KERNELS]
     same = [key for key in keys if _is_same_work(before.get(key), after.get(key))]
     found = {key: _compare(before[key], after[key], threshold) for key in same}
     for key, level in zip(same, share_level([found[key].p_value for key in same]), strict=True):
@@ -51,7 +99,26 @@ def find_kernel_changes(
         if is_doubted and found[key].outcome is not Outcome.NOT_ENOUGH_LAUNCHES:
             found[key] = replace(found[key], low=math.nan, high=math.nan, outcome=Outcome.NOT_ESTABLISHED)
     changes = [_as_change(key, before.get(key), after.get(key), found.get(key)) for key in keys]
-    return tuple(sorted(changes, key=lambda change: -abs(change.change_ns)))
+    return KernelFindings(
+        changes=tuple(sorted(changes, key=_place)),
+        left_out=len(every) - len(keys),
+        not_compared=_say_none(before, after, [change for change in changes if change.is_same_work]),
+    )
+
+
+def _place(change: KernelChange) -> tuple[bool, float]:
+    return not change.is_same_work, -change.change_ns if change.is_same_work else -abs(change.change_ns)
+
+
+def _say_none(before: dict[_Key, KernelRuns], after: dict[_Key, KernelRuns], same: Sequence[KernelChange]) -> str:
+    """Say why no kernel is compared; empty: one is."""
+    if not {name for name, _ in before} & {name for name, _ in after}:
+        return f"{_NOT}: none is in the traces of both sides"
+    if not same:
+        return f"{_NOT}: none runs equally often in a step, with one launch shape, on both sides"
+    if all(change.outcome is KernelOutcome.TOO_FEW for change in same):
+        return f"{_NOT}: a side has fewer than {LEAST_LAUNCHES} steps that count"
+    return ""
 
 
 def _total_ns(row: KernelRuns | None) -> float:
@@ -79,6 +146,6 @@ def _as_change(
         ratio=math.nan if found is None else found.ratio,
         low=math.nan if found is None else found.low,
         high=math.nan if found is None else found.high,
-        outcome=Outcome.UNKNOWN if found is None else found.outcome,
+        outcome=KernelOutcome.DIFFERENT_WORK if found is None else _OUTCOMES[found.outcome],
         is_same_work=found is not None,
     )

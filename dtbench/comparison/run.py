@@ -14,13 +14,12 @@ from dtbench.comparison.comparison import (
     CollectiveChange,
     Comparison,
     EnvironmentChange,
-    KernelChange,
     MetricChange,
     Outcome,
     Side,
 )
 from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike
-from dtbench.comparison.kernels import find_kernel_changes
+from dtbench.comparison.kernels import KernelFindings, find_kernel_changes
 from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
 from dtbench.comparison.reading.parts import (
@@ -204,6 +203,7 @@ def compare_sides(
         is_of_other_ranks=are_of_other_ranks(*sides),
     )
     mechanism = find_mechanism(*sides, labels, seen.not_seen)
+    kernels = _compare_kernels(sides, labels, seen, threshold)
     first, second = (_describe_side(side, label, rounds) for side, label in zip(sides, labels, strict=True))
     findings = Findings(
         baseline=first,
@@ -226,7 +226,9 @@ def compare_sides(
         mechanism=mechanism.changes,
         metrics=metrics,
         collectives=tuple(findings.collectives),
-        kernels=_compare_kernels(sides, seen, threshold),
+        kernels=kernels.changes,
+        kernels_left_out=kernels.left_out,
+        kernels_not_compared=kernels.not_compared,
         notes=(
             *_note_unlike(unlike),
             *say_new_defaults(sides),
@@ -285,14 +287,17 @@ def _compare_collectives(sides: tuple[MeasuredSide, MeasuredSide], seen: _Seen) 
 
 
 def _compare_kernels(
-    sides: tuple[MeasuredSide, MeasuredSide], seen: _Seen, threshold: float
-) -> tuple[KernelChange, ...]:
-    """Return what changed in compute kernels, of traces of the same ranks of which nothing is lost."""
+    sides: tuple[MeasuredSide, MeasuredSide], labels: Sequence[str], seen: _Seen, threshold: float
+) -> KernelFindings:
+    """Return what changed in compute kernels, of traces of the same ranks of which nothing is lost; runs tell none."""
+    if any(side.settings is not None for side in sides):
+        return KernelFindings()
     if seen.not_seen:
-        return ()
+        ranks = "; dtbench analyze FOLDER compares the ranks of one job" if are_of_other_ranks(*sides) else ""
+        return KernelFindings(not_compared=f"compute kernels are not compared: {'; '.join(seen.not_seen)}{ranks}")
     before, after = sides
     is_doubted = any(side.doubts for side in sides)
-    return find_kernel_changes(before.launches, after.launches, threshold, is_doubted=is_doubted)
+    return find_kernel_changes(before.launches, after.launches, labels, threshold, is_doubted=is_doubted)
 
 
 def _describe_side(side: MeasuredSide, label: str, rounds: Rounds) -> Side:

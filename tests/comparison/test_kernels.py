@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 import dtbench
-from dtbench.comparison.comparison import KernelChange, Outcome
+from dtbench.cli.compare import print_comparisons
+from dtbench.comparison.comparison import KernelChange, KernelOutcome
+from dtbench.comparison.kernels import MOST_KERNELS, find_kernel_changes
 from dtbench.comparison.run import compare_paths
+from dtbench.report.page.brief.comparison import comparison_brief
+from dtbench.report.page.comparison_page import MOST_OWNERS, kernels_table
 
 STEP_US = 1000
 JITTER_US = (0, 2, 1, 3, 1, 2)
@@ -49,10 +53,10 @@ def test_a_kernel_that_takes_longer_at_equal_work_is_named(tmp_path: Path) -> No
     rows = compare(before, after)
     assert list(rows) == ["gemm", "norm"]  # what costs a step most comes first
     gemm = rows["gemm"]
-    assert (gemm.count, gemm.outcome, gemm.is_same_work) == ((3.0, 3.0), Outcome.HIGHER, True)
+    assert (gemm.count, gemm.outcome, gemm.is_same_work) == ((3.0, 3.0), KernelOutcome.LONGER, True)
     assert gemm.median_ns == (101_000.0, 131_000.0)  # the last step, cut where the trace ends, does not count
     assert gemm.low > 1.2
-    assert rows["norm"].outcome not in (Outcome.HIGHER, Outcome.LOWER)
+    assert rows["norm"].outcome not in (KernelOutcome.LONGER, KernelOutcome.SHORTER)
     said = str(dtbench.compare(before, after))
     assert "compute kernels that took longer in these traces: gemm 101 us -> 131 us (+29.7 %, 3 runs per step)" in said
 
@@ -62,7 +66,7 @@ def test_kernels_that_run_more_often_did_other_work_and_are_not_called_slower(tm
     after = write_trace(tmp_path / "after.json", {"gemm": (4, 130.0), "silu": (2, 50.0)})
     rows = compare(before, after)
     assert not any(row.is_same_work for row in rows.values())
-    assert {row.outcome for row in rows.values()} == {Outcome.UNKNOWN}
+    assert {row.outcome for row in rows.values()} == {KernelOutcome.DIFFERENT_WORK}
     assert "took longer" not in str(dtbench.compare(before, after))
     frame = dtbench.compare(before, after).kernels.set_index("kernel")
     assert frame["baseline_median_ns"].isna()["silu"]  # it did not run, which is no time of 0
@@ -79,14 +83,17 @@ def test_another_launch_shape_is_other_work(tmp_path: Path) -> None:
 def test_what_lies_below_the_threshold_is_not_named(tmp_path: Path) -> None:
     before = write_trace(tmp_path / "before.json", {"gemm": (3, 100.0)})
     after = write_trace(tmp_path / "after.json", {"gemm": (3, 130.0)})
-    assert compare(before, after, threshold=0.5)["gemm"].outcome is not Outcome.HIGHER
+    assert compare(before, after, threshold=0.5)["gemm"].outcome is not KernelOutcome.LONGER
 
 
 def test_steps_that_are_too_few_establish_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(write_trace.__globals__, "JITTER_US", (0, 2, 1))
     before = write_trace(tmp_path / "before.json", {"gemm": (3, 100.0)})
     after = write_trace(tmp_path / "after.json", {"gemm": (3, 130.0)})
-    assert compare(before, after)["gemm"].outcome is Outcome.NOT_ENOUGH_LAUNCHES
+    assert compare(before, after)["gemm"].outcome is KernelOutcome.TOO_FEW
+    assert "compute kernels are not compared: a side has fewer than 4 steps that count" in str(
+        dtbench.compare(before, after)
+    )
 
 
 def test_runs_and_traces_of_threads_tell_no_kernels() -> None:
@@ -94,3 +101,72 @@ def test_runs_and_traces_of_threads_tell_no_kernels() -> None:
     cells = str(root / "results" / "example_sweep")
     found = compare_paths(f"{cells}:micro_batches-1", f"{cells}:micro_batches-4", results=root)
     assert found.kernels == ()
+    assert found.kernels_not_compared == ""
+    traces = root / "tests" / "traces" / "recorded"
+    of_threads = compare_paths(
+        str(traces / "ddp_2ranks_rank0.json.gz"),
+        str(traces / "two_ranks_one_gpu/ddp/rank0.json.gz"),
+        results=root,
+        force=True,
+    )
+    assert of_threads.kernels == ()
+    assert of_threads.kernels_not_compared.startswith("compute kernels are not compared: ")
+
+
+def test_a_sentence_says_why_no_kernel_is_compared(tmp_path: Path) -> None:
+    gemm, other, more = (
+        write_trace(tmp_path / f"{name}.json", kernels)
+        for name, kernels in (("a", {"gemm": (3, 100.0)}), ("b", {"silu": (3, 100.0)}), ("c", {"gemm": (4, 100.0)}))
+    )
+    for candidate, why in (
+        (other, "none is in the traces of both sides"),
+        (more, "none runs equally often in a step, with one launch shape, on both sides"),
+    ):
+        page = comparison_brief(compare_paths(str(gemm), str(candidate), results=tmp_path))
+        assert f"compute kernels are not compared: {why}" in [line.words for line in page.answer]
+    of_threads = find_kernel_changes([], [], ("a", "b"), 0.01, is_doubted=False)
+    assert of_threads.not_compared == "compute kernels are not compared: a and b have none that ran on a device"
+
+
+def test_kernels_with_the_same_work_come_first_by_the_time_lost_and_the_screen_says_where_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {f"other{at}": (1, 20.0) for at in range(MOST_OWNERS)}
+    before = write_trace(
+        tmp_path / "before.json", {"gemm": (1, 60.0), "norm": (2, 20.0), "relu": (1, 30.0), "silu": (1, 90.0)}
+    )
+    after = write_trace(tmp_path / "after.json", {"gemm": (1, 50.0), "norm": (2, 40.0), "relu": (1, 33.0), **others})
+    found = compare_paths(str(before), str(after), results=tmp_path)
+    assert [row.name for row in found.kernels[:4]] == ["norm", "relu", "gemm", "silu"]
+    assert {row.outcome.value for row in found.kernels[3:]} == {"different work"}  # the words of the screen
+    monkeypatch.setenv("COLUMNS", "160")
+    print_comparisons([found])
+    assert "3 of 12 compute kernels did the same work: see --full" in capsys.readouterr().out
+    print_comparisons([found], full=True)
+    shown = capsys.readouterr().out
+    assert all(row.name in shown for row in found.kernels)
+    assert "see --json" not in shown
+
+
+def test_kernels_beyond_those_that_are_told_are_counted_and_none_with_the_same_work_is(tmp_path: Path) -> None:
+    before = write_trace(tmp_path / "before.json", {"gemm": (1, 1.0)})
+    after = write_trace(tmp_path / "after.json", {"gemm": (1, 2.0), **{f"other{at}": (1, 3.0) for at in range(60)}})
+    found = compare_paths(str(before), str(after), results=tmp_path)
+    assert (len(found.kernels), found.kernels_left_out, found.kernels[0].name) == (MOST_KERNELS, 11, "gemm")
+    (table,) = kernels_table(found)
+    assert "11 more kernels that took less: left out" in table.said
+
+
+def test_names_of_kernels_that_differ_do_so_when_cut_and_shapes_tell_equal_ones_apart(tmp_path: Path) -> None:
+    begin, end = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<", f", {'float, ' * 9}4>"
+    kernels = {f"{begin}{functor}{end}": (2, 20.0) for functor in ("Adam", "Sgd", "Lerp")}
+    before = write_trace(tmp_path / "before.json", kernels)
+    found = compare_paths(str(before), str(write_trace(tmp_path / "after.json", kernels)), results=tmp_path)
+    (table,) = kernels_table(found)
+    assert len({row[0] for row in table.words}) == len(kernels)
+    assert max(len(row[0]) for row in table.words) < 60
+    assert table.columns[1].plain_title == "runs baseline"
+    reshaped = write_trace(tmp_path / "reshaped.json", kernels, grid=(16, 1, 1))
+    (table,) = kernels_table(compare_paths(str(before), str(reshaped), results=tmp_path))
+    assert table.columns[1].plain_title == "launch shape"
+    assert len({row[:2] for row in table.words}) == 2 * len(kernels)

@@ -12,7 +12,7 @@ from dtbench.base.columns import ANY, Column, Table, Unit
 from dtbench.comparison.comparison import CollectiveChange, Comparison, KernelChange, MechanismChange, MetricChange
 from dtbench.comparison.run import compare_paths
 from dtbench.report.notebook.loaded import RunReport
-from dtbench.report.page.comparison_page import basis_lines, comparisons_page, remark_lines, slower_lines
+from dtbench.report.page.comparison_page import basis_lines, comparisons_page, kernel_lines, remark_lines
 from dtbench.report.render.html import page_html
 from dtbench.report.words.visible import spell_controls
 
@@ -163,8 +163,8 @@ COLLECTIVES: Final = Table[Comparison, None, CollectiveChange](
 
 KERNELS: Final = Table[Comparison, None, KernelChange](
     name="kernels",
-    doc="Compute kernels in the traces of both sides, those first whose change makes most of a step. It is `.kernels` "
-    "of a comparison of traces of a device.",
+    doc="Compute kernels in the traces of both sides, those with the same work first, by the time lost per step. It is "
+    "`.kernels` of a comparison of traces of a device.",
     find=lambda comparison: ((None, row) for row in comparison.kernels),
     keys=(),
     columns=(
@@ -251,7 +251,7 @@ class ComparisonReport:
 
     def __str__(self) -> str:
         notes = (f"Note: {note}" for note in self.notes)
-        said = [self.sentence, *slower_lines(self.comparison), *basis_lines(self.comparison)]
+        said = [self.sentence, *kernel_lines(self.comparison), *basis_lines(self.comparison)]
         return spell_controls("\n".join([*said, *notes]))
 
     __repr__ = __str__

@@ -14,6 +14,7 @@ from dtbench.comparison.comparison import (
     Comparison,
     EnvironmentChange,
     KernelChange,
+    KernelOutcome,
     MetricChange,
     Outcome,
     Side,
@@ -25,6 +26,7 @@ from dtbench.comparison.sentence import percent, spell_interval
 from dtbench.report.page.bounds import bounds_part
 from dtbench.report.page.page import Cell, Column, Fact, Line, Page, Part, Prose, Table, Tone, lines, numbers
 from dtbench.report.words.causes import UNATTRIBUTED, name_operation, spell_owner
+from dtbench.report.words.kernel_names import shorten_apart
 
 MOST_ROWS: Final = 12
 """Rows of a table that depends on the model; ``--json`` has all."""
@@ -81,7 +83,7 @@ def comparison_page(comparison: Comparison, gate: Gate | None = None) -> Page:
         title=f"{comparison.candidate.label} against {comparison.baseline.label}",
         answer=(
             Line(comparison.sentence, Tone.STRONG),
-            *lines(slower_lines(comparison)),
+            *lines(kernel_lines(comparison)),
             *lines(basis_lines(comparison), Tone.QUIET),
         ),
         parts=(
@@ -113,13 +115,16 @@ def comparison_tables(comparison: Comparison) -> tuple[Table, ...]:
     )
 
 
-def slower_lines(comparison: Comparison) -> tuple[str, ...]:
-    """Say which compute kernels are established to have taken longer, those first that cost a step most; or nothing."""
-    slower = [row for row in comparison.kernels if row.is_same_work and row.outcome is Outcome.HIGHER]
+def kernel_lines(comparison: Comparison) -> tuple[str, ...]:
+    """Say which compute kernels took longer in two sides of traces, or why none is compared; of runs nothing."""
+    if comparison.kernels_not_compared:
+        return (comparison.kernels_not_compared,)
+    slower = [row for row in comparison.kernels if row.outcome is KernelOutcome.LONGER]
     if not slower:
         return ()
+    names = shorten_apart([row.name for row in slower])
     named = [
-        f"{_name_kernel(row)} {format_ns(row.median_ns[0])} -> {format_ns(row.median_ns[1])} "
+        f"{names[row.name]} {format_ns(row.median_ns[0])} -> {format_ns(row.median_ns[1])} "
         f"({100 * (row.ratio - 1):+.1f} %, {count_things(round(row.count[0]), 'run')} per step)"
         for row in slower[:_MOST_SLOWER]
     ]
@@ -128,17 +133,11 @@ def slower_lines(comparison: Comparison) -> tuple[str, ...]:
 
 
 _OF_KERNELS: Final = (
-    "medians over steps of one launch each: *longer* is said of these traces, not of what another launch takes, as "
-    "launches of one thing differ by more than their steps; *different work* where one side runs it more often, or "
-    "with another launch shape"
+    "those with the same work first, by the time lost per step; medians over steps of one launch each: longer is said "
+    "of these traces, not of what another launch takes, as launches of one thing differ by more than their steps; "
+    "different work where one side runs it more often, or with another launch shape"
 )
 _MOST_SLOWER: Final = 3
-_MOST_LETTERS: Final = 60
-"""Of a kernel's name, whose template may fill a page."""
-
-
-def _name_kernel(row: KernelChange) -> str:
-    return row.name if len(row.name) <= _MOST_LETTERS else f"{row.name[:_MOST_LETTERS]}..."
 
 
 def kernels_table(comparison: Comparison) -> Iterator[Table]:
@@ -147,43 +146,41 @@ def kernels_table(comparison: Comparison) -> Iterator[Table]:
         return
     sides = ("baseline", "candidate")
     runs, took = (tuple(f"{what}\n{side}" for side in sides) for what in ("runs", "median"))
-    rest = len(comparison.kernels) - MOST_OWNERS
+    kernels = comparison.kernels
+    names = shorten_apart([row.name for row in kernels])
+    has_shapes = len(names) < len(kernels)
+    left_out = comparison.kernels_left_out
+    told = (f"{count_things(left_out, 'more kernel')} that took less: left out",) if left_out else ()
     yield Table(
         "Compute kernels, per step and rank",
         (
             Column("kernel"),
+            *((Column("launch shape"),) if has_shapes else ()),
             *numbers(Unit.COUNT, *runs),
             *numbers(Unit.NS, *took),
             *numbers(None, "change", "interval\nover steps"),
             Column("here"),
         ),
-        [_kernel_row(row) for row in comparison.kernels],
-        notes=(_OF_KERNELS,),
+        [(names[row.name], *((row.shape,) if has_shapes else ()), *_kernel_cells(row)) for row in kernels],
+        notes=(*told, _OF_KERNELS),
         key="kernels",
         first=MOST_OWNERS,
-        more=f"and {rest} more: see --json",
+        more=f"and {len(kernels) - MOST_OWNERS} more: --full",
     )
 
 
-def _kernel_row(row: KernelChange) -> tuple[str | Cell, ...]:
+def _kernel_cells(row: KernelChange) -> tuple[str | Cell, ...]:
     interval = "n/a" if math.isnan(row.low) else f"{100 * (row.low - 1):+.1f} to {100 * (row.high - 1):+.1f} %"
     return (
-        _name_kernel(row),
         *(Cell(f"{count:g}" if count < _WHOLE else f"{count:.0f}", value=count) for count in row.count),
         *(Cell(format_ns(time_ns), value=time_ns) for time_ns in row.median_ns),
         Cell("n/a" if math.isnan(row.ratio) else f"{100 * (row.ratio - 1):+.1f} %", value=row.ratio),
         interval,
-        _judge_kernel(row),
+        Cell(row.outcome),
     )
 
 
 _WHOLE: Final = 1000
-
-
-def _judge_kernel(row: KernelChange) -> Cell:
-    if not row.is_same_work:
-        return Cell("different work")
-    return Cell({Outcome.HIGHER: "longer", Outcome.LOWER: "shorter"}.get(row.outcome) or _OUTCOMES[row.outcome])
 
 
 def basis_lines(comparison: Comparison) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from outside and stay plain text here: who shows them escapes what his medium wo
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -324,6 +324,16 @@ class Page:
 def numbers(unit: Unit | None, *titles: str) -> tuple[Column, ...]:
     """Return columns of numbers of one unit."""
     return tuple(Column(title, is_number=True, unit=unit) for title in titles)
+
+
+def show_all(page: Page) -> Page:
+    """Return a page whose tables show every row in a narrow medium, too."""
+
+    def whole(part: Part) -> Part:
+        blocks = (replace(block, first=None) if isinstance(block, Table) else block for block in part.blocks)
+        return replace(part, blocks=tuple(blocks))
+
+    return replace(page, parts=tuple(map(whole, page.parts)))
 
 
 def words_of(cell: str | Cell) -> str:

@@ -99,6 +99,10 @@ def _bar(name: str, times_ns: list[float], exposed_at: int) -> Bar:
 def _changed(comparison: Comparison) -> Iterator[Facts]:
     asked = [f"{change.field} {change.baseline} -> {change.candidate}" for change in comparison.treatment]
     facts = [*([Fact("asked for", _first(asked))] if asked else []), *_done(comparison)]
+    if comparison.kernels:
+        same = sum(row.is_same_work for row in comparison.kernels)
+        of = len(comparison.kernels) + comparison.kernels_left_out
+        facts.append(Fact("kernels", f"{same} of {count_things(of, 'compute kernel')} did the same work: see --full"))
     if facts:
         yield Facts(tuple(facts), key="changed")
 
