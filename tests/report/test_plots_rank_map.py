@@ -160,6 +160,9 @@ def test_a_rank_is_not_free_of_waits_that_others_lost(lost: str) -> None:
 def test_a_rank_of_which_others_tell_has_the_waits_for_it_although_its_own_are_lost() -> None:
     waited, _ = map_waited(waits_of((0, 0, "a", 2, 1)), map_exposed(overlap_of(np.ones((2, 1)))))
     assert waited.times_ns.tolist() == [[0], [2 * MS]]
+    waited, _ = map_waited(waits_of((0, 0, "a", 2, 1)), map_exposed(overlap_of(np.ones((1, 1)))))
+    assert (waited.ranks, waited.times_ns.tolist()) == ([0, 1], [[0], [2 * MS]])
+    assert waited.finding == "most 2.00 ms (rank 1, step 0)"
 
 
 def test_ranks_launches_and_cells_of_which_nothing_is_known_are_named_and_no_step_is_made_up() -> None:

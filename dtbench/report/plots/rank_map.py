@@ -143,7 +143,8 @@ def map_waited(collectives: pd.DataFrame, like: RankMap) -> tuple[RankMap, int]:
 
     Args:
         collectives: columns as in the table ``collectives``, and ``launch`` where it is of several.
-        like: which ranks and steps; collectives of no step are left out.
+        like: which ranks and steps; ranks that others waited for have a row, too, and collectives of no step are left
+            out.
 
     Returns:
         The map, and of how many waits it is not known how long they were or for whom: with any, numbers are lower
@@ -157,9 +158,11 @@ def map_waited(collectives: pd.DataFrame, like: RankMap) -> tuple[RankMap, int]:
     longest = {_to_place(at): int(str(time_ns)) for *at, time_ns in _keys(of_waits, [*of_waits])}
     untold = issued[issued["skew_wait_ns"].isna() | (issued["last_rank"].isna() & (issued["skew_wait_ns"] > 0))]
     open_groups = {*_keys(untold, [*key, "group"]), *_find_silent(issued, key)}
-    times_ns = np.full(like.times_ns.shape, np.nan)
-    rows = {rank: place for place, rank in enumerate(like.ranks)}
     columns = {name: place for place, name in enumerate(like.steps)}
+    late = {rank for *step, rank in longest if _name_step(step) in columns}
+    ranks = sorted({*like.ranks, *late})
+    times_ns = np.full((len(ranks), len(like.steps)), np.nan)
+    rows = {rank: place for place, rank in enumerate(ranks)}
     groups: dict[tuple[int, ...], set[str]] = {}
     for *at, group in _keys(known[[*key, "rank", "group"]].drop_duplicates(), [*key, "rank", "group"]):
         groups.setdefault(_to_place(at), set()).add(str(group))
@@ -170,7 +173,7 @@ def map_waited(collectives: pd.DataFrame, like: RankMap) -> tuple[RankMap, int]:
         is_open = any((*step, group) in open_groups for group in groups.get(place, ()))
         if row is not None and column is not None and (time_ns or not is_open):
             times_ns[row, column] = float(time_ns)
-    return replace(like, times_ns=times_ns, is_least=bool(open_groups)), len(untold)
+    return replace(like, ranks=ranks, times_ns=times_ns, is_least=bool(open_groups)), len(untold)
 
 
 def _to_place(at: Sequence[object]) -> tuple[int, ...]:
