@@ -175,7 +175,7 @@ def test_ranks_launches_and_cells_of_which_nothing_is_known_are_named_and_no_ste
     assert not np.isnan(maps_of(figure, "exposed")[0]).any()
     assert titles(figure)[0] == "ddp: exposed: most 1.00 ms (rank 0, step 0, launch 0), of what is known"
     said = figure.get_supxlabel().replace("\n", " ")
-    assert said.endswith("; ddp: nothing is known of ranks 2-3 and launch 2; nothing to draw of fsdp2")
+    assert said.endswith("; ddp: what was exposed is not known of ranks 2-3 and launch 2; nothing to draw of fsdp2")
 
 
 def test_a_run_and_traces_draw_their_own_tables() -> None:

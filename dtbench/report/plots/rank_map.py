@@ -236,7 +236,9 @@ def plot_ranks(
         set_finding(waited_axes, fill(f"{where}others waited for it: {waited.finding}", _FITS), fontsize=9)
     said = [name_cell(name, doubt) for name, rows in panels[:MOST_CELLS] if (doubt := find_doubt(doubts, rows))]
     set_heading(figure, "; ".join(said) or _HEADING)
-    lacking = [name_cell(name, f"nothing is known of {one.lacking}") for name, _, one in shown if one.lacking]
+    lacking = [
+        name_cell(name, f"what was exposed is not known of {one.lacking}") for name, _, one in shown if one.lacking
+    ]
     bounds = ["at least so much: not every rank of a group tells how long it waited"] if is_bound and not untold else []
     said = [_footnote(overlap, kept, len(panels), untold), *bounds, *lacking]
     words = "; ".join(said) + say_absent(kept, cells)
