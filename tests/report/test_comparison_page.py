@@ -149,3 +149,11 @@ def test_launches_far_from_the_others_are_named_and_so_is_the_noise_floor() -> N
         "far from the others in step time, and counted: new launch3",
     ]
     assert page.answer[-1].words == "noise floor: halves of one side differ by up to 3.1 % in step time"
+
+
+def test_words_on_a_page_hold_no_markup_which_html_would_show_as_it_is() -> None:
+    page = compare()
+    said = [line.words for line in (*page.answer, *page.notes)]
+    said += table_of(page, "metrics").said
+    assert any("no difference where it lies within" in words for words in said)
+    assert not any("*" in words for words in said)

@@ -292,8 +292,8 @@ def _metrics_table(comparison: Comparison) -> Table:
         "medians over launches; step time is the slowest rank's, the median over steps; exposed, hidden, idle, "
         "compute and wait are means over PROFILED steps and ranks, so they need not add up to it; "
         "the interval is the change's, wider the more numbers were tested beside it; an outcome goes by it: "
-        f"*no difference* where it lies within {percent(comparison.threshold)}, which do not matter, "
-        "else *not established* unless a change was found"
+        f"no difference where it lies within {percent(comparison.threshold)}, which do not matter, "
+        "else not established unless a change was found"
     )
     more = f"and {count_things(len(found) - MOST_OWNERS, 'more owner')} whose change is established: see --json"
     rows = [*shown, *found[MOST_OWNERS:]]
