@@ -9,6 +9,7 @@ from typing import Final, Literal
 from dtbench.base.columns import Better, Unit
 from dtbench.base.record import FloatOrNan, Record
 from dtbench.base.vocabulary import Cause, Operation, Purpose
+from dtbench.store.records.baseline import Origin
 
 FORMAT_VERSION: Final = 1
 
@@ -59,6 +60,9 @@ class Side(Record):
         launches: that count: complete, and to be trusted; a number that some of them do not tell has NaN for these.
         is_interleaved: its launches took turns with the other side's, in one run.
         left_out: names of its launches that do not count; the notes say why.
+        origins: runs that it is of; empty: traces, and baselines that were saved before this was kept.
+        torch: its version; empty: not told.
+        machine: host, processor and devices; empty: not told.
     """
 
     label: str
@@ -66,6 +70,9 @@ class Side(Record):
     launches: int
     is_interleaved: bool = False
     left_out: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
+    torch: str = ""
+    machine: str = ""
 
 
 class Sample(Record):

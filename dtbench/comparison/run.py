@@ -1,6 +1,7 @@
 """From what a person names to the answer: sides are read, refused where they are unlike, and compared."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,7 @@ from dtbench.runs.told_apart import LEAST_LAUNCHES
 from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.records.baseline import MeasuredSide
+from dtbench.store.records.run import Environment
 from dtbench.traces.reader.header import PROFILERS
 
 THRESHOLD: Final = 0.01
@@ -307,7 +309,17 @@ def _describe_side(side: MeasuredSide, label: str, rounds: Rounds) -> Side:
         launches=len(side.launches),
         is_interleaved=rounds.are_interleaved,
         left_out=side.left_out,
+        origins=side.origins,
+        torch="" if side.environment is None else side.environment.torch,
+        machine="" if side.environment is None else _name_machine(side.environment),
     )
+
+
+def _name_machine(environment: Environment) -> str:
+    counts = Counter(device.name for device in environment.devices)
+    devices = [f"{count} x {name}" if count > 1 else name for name, count in counts.items()]
+    cores = count_things(environment.cores, "core")
+    return ", ".join([environment.host, f"{environment.processor} ({cores})", *devices])
 
 
 def _find_unlike(

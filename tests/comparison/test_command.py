@@ -169,6 +169,24 @@ def test_what_became_of_bounds_stands_in_every_form_of_the_answer(command: Make,
 
 
 @pytest.mark.usefixtures("two_cells")
+def test_a_page_that_is_sent_says_of_which_run_when_and_where_each_side_is(command: Make, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    for form in (("--full",), ("--markdown",), ("--html", str(file))):
+        _, out, _ = command("compare", "small", *form)
+        told = unescape(re.sub("<[^>]*>", " ", file.read_text())) if "--html" in form else out
+        words = " ".join(told.replace("\\", "").split())
+        _, title, rest = words.partition("Where the sides are from")
+        assert title
+        for what in ("scenario", "run", "began (UTC)", "torch", "machine"):
+            assert what in rest
+        for said in ("20260101T120000Z-aaaa", "2.13.0+cpu", "laptop, AMD EPYC (2 cores)", "1970-01-01 00:00"):
+            assert rest.count(said) >= 2
+    found = json.loads(command("compare", "small", "--json")[1])["baseline"]
+    assert [(one["scenario"], one["run_id"]) for one in found["origins"]] == [("small", "20260101T120000Z-aaaa")]
+    assert (found["torch"], found["machine"]) == ("2.13.0+cpu", "laptop, AMD EPYC (2 cores)")
+
+
+@pytest.mark.usefixtures("two_cells")
 def test_json_says_what_became_of_each_bound(command: Make) -> None:
     bounds = ("--fail-if", "step_time > 50%", "--fail-if", "step_time > 3%")
     code, out, _ = command("compare", "small:plain", "small:ahead", "small:ahead", "--json", *bounds)

@@ -30,7 +30,7 @@ from dtbench.scenario.sweeps.sweep import name_some, point_to
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
 from dtbench.store.read import find_baselines, read_baseline, read_run
-from dtbench.store.records.baseline import MeasuredSide
+from dtbench.store.records.baseline import MeasuredSide, Origin
 from dtbench.store.records.outline import say_unlisted
 from dtbench.store.records.run import tell_reason_in_a_line
 from dtbench.traces.job.foreign import analyze_traces, are_traces
@@ -175,6 +175,7 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
         doubts=spell_doubts(whole.doubts),
         plan_notes=tuple(planned_notes(whole)),
         environment=next(iter(written.values()), run.environment),
+        origins=(Origin(scenario=record.name, run_id=record.run_id, started_unix_ns=record.started_unix_ns),),
         unlike=tuple(name_unlike(written, settings)),
         launches=tuple(launch for launch, doubt in measured if doubt is None),
         left_out=(
@@ -270,6 +271,7 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         paths=tuple(path for side in sides for path in side.paths),
         settings=first.settings,
         environment=known.environment,
+        origins=tuple(origin for side in sides for origin in side.origins),
         machine=first.machine,
         launches=tuple(named),
         left_out=tuple(f"{side.labels[-2]} {name}" for side in sides for name in side.left_out),

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 from dtbench.base.columns import Better, Unit
-from dtbench.base.units import count_things, decimals_for, format_ms, format_ns, three_digits
+from dtbench.base.units import NS_PER_S, count_things, decimals_for, format_ms, format_ns, three_digits
 from dtbench.base.vocabulary import CAUSE_PHRASES
 from dtbench.comparison.comparison import (
     ESTABLISHED,
@@ -99,7 +100,7 @@ def comparison_page(comparison: Comparison, gate: Gate | None = None) -> Page:
     )
 
 
-_OPEN: Final = ("mechanism", "metrics")
+_OPEN: Final = ("mechanism", "metrics", "origins")
 """Tables that a medium which can fold shows at once."""
 
 
@@ -112,7 +113,30 @@ def comparison_tables(comparison: Comparison) -> tuple[Table, ...]:
         _metrics_table(comparison),
         *collectives_table(comparison),
         *kernels_table(comparison),
+        _origins_table(comparison),
     )
+
+
+def _origins_table(comparison: Comparison) -> Table:
+    """Return of which run, when and where each side is: what a page that was sent is asked a week later."""
+    sides = [_tell_origin(side) for side in (comparison.baseline, comparison.candidate)]
+    rows = [(what, *(told[what] or "n/a" for told in sides)) for what in sides[0]]
+    headers = ("", comparison.baseline.label, comparison.candidate.label)
+    return Table("Where the sides are from", tuple(map(Column, headers)), rows, key="origins")
+
+
+def _tell_origin(side: Side) -> dict[str, str]:
+    return {
+        "scenario": ", ".join(dict.fromkeys(origin.scenario for origin in side.origins)),
+        "run": ", ".join(origin.run_id for origin in side.origins),
+        "began (UTC)": ", ".join(_spell_utc(origin.started_unix_ns) for origin in side.origins),
+        "torch": side.torch,
+        "machine": side.machine,
+    }
+
+
+def _spell_utc(unix_ns: int) -> str:
+    return f"{datetime.fromtimestamp(unix_ns / NS_PER_S, tz=UTC):%Y-%m-%d %H:%M}"
 
 
 def kernel_lines(comparison: Comparison) -> tuple[str, ...]:

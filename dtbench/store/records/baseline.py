@@ -174,6 +174,20 @@ class MeasuredLaunch(Record):
     kernels: tuple[KernelRuns, ...] = ()
 
 
+class Origin(Record):
+    """A run that a side is of.
+
+    Attributes:
+        scenario: its name.
+        run_id: of the run.
+        started_unix_ns: when the run began.
+    """
+
+    scenario: str
+    run_id: str
+    started_unix_ns: int
+
+
 class MeasuredSide(Record):
     """Launches of one thing; also the file of a saved baseline.
 
@@ -193,6 +207,7 @@ class MeasuredSide(Record):
             least" then. Baselines of cells that were saved before this was kept have 0.
         left_out: names of launches that do not count; what they issued is not known.
         doubts: why its PROFILED steps may not stand for others, clauses; where there are any, no row has a cause.
+        origins: runs that it is of; empty: traces, and baselines that were saved before this was kept.
     """
 
     format_version: Literal[1] = 1
@@ -211,3 +226,4 @@ class MeasuredSide(Record):
     world_size: int | None = None
     has_steps: bool = True
     unseen: int = 0
+    origins: tuple[Origin, ...] = ()
