@@ -46,7 +46,7 @@ def test_traces_have_pictures_too(tmp_path: Path) -> None:
         ((EXAMPLE, "owners", "-o", "no/such/folder/x.png"), "there is no folder no/such/folder"),
         ((TRACE, "breakdown", "-o", "x.png"), "there is no picture `breakdown`"),
         (("no_such_run", "owners", "-o", "x.png"), "no_such_run"),
-        ((EXAMPLE,), "say which picture: breakdown, exposed, overlap, owners, ranks, step_distribution, sweep or timeline"),
+        ((EXAMPLE,), "breakdown, exposed, overlap, owners, ranks, step_distribution, sweep or timeline"),
         ((EXAMPLE, "owners"), "say where to write it, for example `-o owners.svg`"),
     ],
 )

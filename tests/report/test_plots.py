@@ -97,6 +97,17 @@ def test_a_cell_whose_profiled_steps_are_not_accounted_for_is_named(
     assert words_of(plot_step_breakdown(make_run(never))).strip() == "No step was profiled in this run."
 
 
+def test_what_is_said_below_a_breakdown_is_no_longer_than_its_figure_is_wide(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    untold = [make_ddp(update={"name": f"cell_with_a_long_name_{at}", "ranks": ()}) for at in range(5)]
+    figure = plot_step_breakdown(make_run(make_ddp(), *untold))
+    figure.draw_without_rendering()
+    said = figure.axes[0].xaxis.label.get_window_extent()
+    assert said.x0 >= 0
+    assert said.x1 <= figure.bbox.x1
+
+
 def test_hidden_communication_lies_apart_from_the_stack(
     make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
 ) -> None:

@@ -11,6 +11,7 @@ from dtbench.base.units import format_bytes
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.gate import Gate
 from dtbench.report.notebook.trace_report import TraceReport
+from dtbench.report.page.brief.run import find_worst
 from dtbench.report.page.comparison_page import comparisons_page
 from dtbench.report.page.page import Picture
 from dtbench.report.page.run_page import run_page
@@ -20,8 +21,9 @@ from dtbench.report.plots.page_pictures import picture_of, run_pictures, untitle
 from dtbench.report.render.html import escape_html
 from dtbench.report.render.html_page import Inset, page_document
 from dtbench.report.timeline import Timeline, make_timeline, open_run_timeline, timeline_inset
-from dtbench.runs.reading.cell_data import STEPS_NAME, RunData, stack, stack_all
+from dtbench.runs.reading.cell_data import STEPS_NAME, LaunchData, RunData, stack, stack_all
 from dtbench.runs.summary import RunSummary
+from dtbench.store.layout import RunFolder
 from dtbench.traces.job.trace_set import TraceSet
 
 if TYPE_CHECKING:
@@ -45,13 +47,23 @@ def run_document(data: RunData, summary: RunSummary) -> str:
     launches = [launch for launch in data.launches if launch.place.cell in names]
     steps, overlap = (stack_all(launches, name) for name in (STEPS_NAME, "overlap"))
     collectives = stack(launches, "collectives")
-    folder, cell = Path(summary.path), summary.cells[0].name if len(names) == 1 else None
+    folder, cell = Path(summary.path), _choose_cell(launches, summary)
     timeline = _inset(
         lambda: open_run_timeline(folder, cell=cell, most_spans=MOST_SPANS),
         spell_command("dtbench", "tensorboard", summary.path),
         are_more=len(launches) > 1,
     )
     return page_document(run_page(summary), tuple(run_pictures(summary, steps, overlap, collectives)), timeline)
+
+
+def _choose_cell(launches: Sequence[LaunchData], summary: RunSummary) -> str | None:
+    """Return the cell whose timeline is shown: that which the answer is about, if traces of it are left; None: any."""
+    folder, worst = RunFolder(Path(summary.path)), find_worst(summary)
+    if len(summary.cells) == 1:
+        return summary.cells[0].name
+    places = [launch.place for launch in launches if worst is not None and launch.place.cell == worst.name]
+    has_traces = any(folder.launch(place.cell, place.launch).find_traces() for place in places)
+    return worst.name if worst is not None and has_traces else None
 
 
 def traces_document(traces: TraceSet, paths: Sequence[Path]) -> str:

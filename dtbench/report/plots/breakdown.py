@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Final
 
 from matplotlib.axes import Axes
@@ -41,6 +42,8 @@ _LABEL_FITS = 0.07
 _SMALL_FITS = 130
 """Characters of small print in a line."""
 _LEAST_OF_KNOBS = 30
+_LABEL_LETTERS = 100
+"""Letters of a line below the axis."""
 
 PARTS: Final = (
     Part("compute", "compute_ns", looks.COMPUTE),
@@ -74,9 +77,9 @@ def plot_step_breakdown(summary: RunSummary) -> Figure:
             ticks.append((position, name))
         position += 1.1
     _finish_breakdown(axes, ticks, longest_ns, profiled)
-    axes.set_xlabel(axes.get_xlabel() + absent_words(untold, "where it went is not known of"))
-    left_out = sentences.count_left_out(summary.cells, Phase.PROFILED)
-    axes.set_xlabel(axes.get_xlabel() + left_out_words(left_out, Phase.PROFILED))
+    absent = absent_words(untold, "where it went is not known of")
+    left_out = left_out_words(sentences.count_left_out(summary.cells, Phase.PROFILED), Phase.PROFILED)
+    axes.set_xlabel(fill(f"{axes.get_xlabel()}{absent}{left_out}", _LABEL_LETTERS))
     _draw_legend(figure, cells)
     return figure
 

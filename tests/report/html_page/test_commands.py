@@ -183,6 +183,15 @@ def test_a_run_with_traces_has_the_timeline_of_its_first_launch(
     assert len(page.scripts) == 3
 
 
+def test_the_timeline_of_a_run_is_of_the_cell_that_its_answer_is_about(
+    traced: Path, tmp_path: Path, run_with: Callable[..., Written], read_page: Read
+) -> None:
+    put_trace(TRACE.name, RunFolder(traced).launch("fsdp2_tp", 0))
+    page = read_page(run_with("report", traced, file=tmp_path / "page.html").text)
+    data = next(one for one in page.scripts if one.startswith("{"))
+    assert json.loads(data)["title"] == "run · fsdp2_tp · launch 0"
+
+
 def test_a_run_without_traces_says_that_there_is_no_timeline(pages: Pages, read_page: Read) -> None:
     assert "The timeline is left out: " in read_page(pages["example"].text).text
 
