@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dtbench.report.page.page import Cell, Column, Fact, Facts, Line, Page, Part, Table
+from dtbench.report.page.page import Cell, Column, Fact, Facts, Line, Page, Part, Picture, Table
 from dtbench.report.render.html_page import page_document
 from tests.report.html_page.conftest import ANSWERS, Written
 
@@ -57,6 +57,23 @@ def small(tmp_path: Path) -> Path:
     file = tmp_path / "page.html"
     file.write_text(page_document(Page("small", (Line("An answer."),), parts)), encoding="utf-8")
     return file
+
+
+@pytest.mark.parametrize(("width", "is_said"), [(1400, False), (640, True)])
+def test_a_picture_that_scrolls_sideways_says_so(chromium: Any, tmp_path: Path, width: int, is_said: bool) -> None:
+    plot = '<svg viewBox="0 0 720 300" class="plot"></svg>'
+    page_of = Page("small", (Line("An answer."),), (Part("metrics", "Metrics", ()),))
+    file = tmp_path / "page.html"
+    file.write_text(
+        page_document(page_of, (Picture("Changes", "changes", lambda: plot, key="metrics"),)), encoding="utf-8"
+    )
+    with opened(chromium, file, width=width) as page:
+        scrolls = page.evaluate(
+            "(() => { const f = document.querySelector('figure'); return f.scrollWidth > f.clientWidth })()"
+        )
+        said = page.evaluate("getComputedStyle(document.querySelector('figure'), '::after').content")
+        assert scrolls == is_said
+        assert ("scroll it sideways" in said) == is_said
 
 
 def owners(page: Any) -> list[str]:
