@@ -113,7 +113,12 @@ class Gate:
         """Say which bounds neither pass nor are exceeded."""
         passes = (Kept.KEPT, Kept.EXCEEDED, *((Kept.NOT_ESTABLISHED,) if self.passes_unestablished else ()))
         judged = (one.words for one in self.judgements if one.kept not in passes)
-        return (*judged, *(f"a bound cannot be judged: {words}" for words in self.left_out))
+        return (*judged, *self.unjudged)
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """Say of what no bound can be judged."""
+        return tuple(f"a bound cannot be judged: {words}" for words in self.left_out)
 
     @property
     def exit_code(self) -> int:

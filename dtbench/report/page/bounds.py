@@ -19,9 +19,9 @@ def bounds_facts(gate: Gate | None) -> Iterator[Facts]:
     if gate is None:
         return
     tone = Tone.BAD if gate.exceeded else Tone.WARNING if gate.undecided else Tone.GOOD
-    judged = [Fact("", one.words, _TONES[one.kept]) for one in gate.judgements]
-    lacking = [Fact("", f"a bound cannot be judged: {words}", Tone.WARNING) for words in gate.left_out]
-    yield Facts((Fact("", gate.sentence, tone), *judged, *lacking), key="bounds", title="Bounds of --fail-if")
+    judged = [Fact("bound", one.words, _TONES[one.kept]) for one in gate.judgements]
+    lacking = [Fact("bound", words, Tone.WARNING) for words in gate.unjudged]
+    yield Facts((Fact("gate", gate.sentence, tone), *judged, *lacking), key="bounds", title="Bounds of --fail-if")
 
 
 def bounds_part(gate: Gate | None) -> Iterator[Part]:
