@@ -13,7 +13,8 @@ from dtbench.comparison.comparison import KernelChange, KernelOutcome
 from dtbench.comparison.kernels import MOST_KERNELS, find_kernel_changes
 from dtbench.comparison.run import compare_paths
 from dtbench.report.page.brief.comparison import comparison_brief
-from dtbench.report.page.comparison_page import MOST_OWNERS, kernels_table
+from dtbench.report.page.comparison_page import MOST_OWNERS, comparison_tables, kernels_table
+from dtbench.report.words.kernel_names import shorten_apart
 
 STEP_US = 1000
 JITTER_US = (0, 2, 1, 3, 1, 2)
@@ -162,6 +163,7 @@ def test_names_of_kernels_that_differ_do_so_when_cut_and_shapes_tell_equal_ones_
     kernels = {f"{begin}{functor}{end}": (2, 20.0) for functor in ("Adam", "Sgd", "Lerp")}
     before = write_trace(tmp_path / "before.json", kernels)
     found = compare_paths(str(before), str(write_trace(tmp_path / "after.json", kernels)), results=tmp_path)
+    assert "origins" not in {table.key for table in comparison_tables(found)}  # traces tell none
     (table,) = kernels_table(found)
     assert len({row[0] for row in table.words}) == len(kernels)
     assert max(len(row[0]) for row in table.words) < 60
@@ -170,3 +172,13 @@ def test_names_of_kernels_that_differ_do_so_when_cut_and_shapes_tell_equal_ones_
     (table,) = kernels_table(compare_paths(str(before), str(reshaped), results=tmp_path))
     assert table.columns[1].plain_title == "launch shape"
     assert len({row[:2] for row in table.words}) == 2 * len(kernels)
+
+
+def test_names_that_differ_in_two_places_are_cut_around_the_one_that_tells_them_apart() -> None:
+    begin, between, end = "at::native::elementwise_kernel<", ", at::native::Functor" * 9, ", int" * 20
+    names = [f"{begin}{one}{between}{other}{end}" for one, other in ("ax", "ay", "bx")]
+    short = shorten_apart(names)
+    assert len({*short.values()}) == len(names)
+    assert max(map(len, short.values())) < 60
+    whole = shorten_apart([*names, "gemm"])
+    assert whole["gemm"] == "gemm"

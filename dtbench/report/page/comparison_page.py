@@ -113,16 +113,18 @@ def comparison_tables(comparison: Comparison) -> tuple[Table, ...]:
         _metrics_table(comparison),
         *collectives_table(comparison),
         *kernels_table(comparison),
-        _origins_table(comparison),
+        *_origins_table(comparison),
     )
 
 
-def _origins_table(comparison: Comparison) -> Table:
-    """Return of which run, when and where each side is: what a page that was sent is asked a week later."""
+def _origins_table(comparison: Comparison) -> Iterator[Table]:
+    """Yield of which run, when and where each side is, where one tells: a page that was sent is asked a week later."""
     sides = [_tell_origin(side) for side in (comparison.baseline, comparison.candidate)]
-    rows = [(what, *(told[what] or "n/a" for told in sides)) for what in sides[0]]
+    rows = [(what, *(told[what] or "n/a" for told in sides)) for what in sides[0] if any(told[what] for told in sides)]
+    if not rows:
+        return
     headers = ("", comparison.baseline.label, comparison.candidate.label)
-    return Table("Where the sides are from", tuple(map(Column, headers)), rows, key="origins")
+    yield Table("Where the sides are from", tuple(map(Column, headers)), rows, key="origins")
 
 
 def _tell_origin(side: Side) -> dict[str, str]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _MOST: Final = 52
+_MOST_TURNS: Final = 4
 
 
 def shorten_apart(names: Sequence[str], most: int = _MOST) -> dict[str, str]:
@@ -14,9 +15,10 @@ def shorten_apart(names: Sequence[str], most: int = _MOST) -> dict[str, str]:
     ['apply_to_...Adam, 4>', 'apply_to_... Sgd, 4>']
     """
     short = {name: _cut_middle(name, most) for name in names}
-    for alike in _find_alike(short):
-        same = _count_alike(alike)
-        short.update({name: _cut_around(name, same, most) for name in alike})
+    for _ in range(_MOST_TURNS):  # those still alike share a longer beginning
+        for alike in _find_alike(short):
+            same = _count_alike(alike)
+            short.update({name: _cut_around(name, same, most) for name in alike})
     for alike in _find_alike(short):
         short.update({name: name for name in alike})
     return short
