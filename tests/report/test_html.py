@@ -138,7 +138,7 @@ def test_a_comparison_shows_mechanism_and_cost_and_folds_the_rest() -> None:
     html = found._repr_html_()
     assert unescape(html.split("</strong>")[0]).endswith(found.sentence)
     captions = re.findall(r"<caption[^>]*>(.*?)</caption>", html.split("<details>")[0])
-    assert captions == ["What was done differently, per step", "What it cost"]
+    assert captions == ["What was done differently, per step", "What it cost", "Where the sides are from"]
     assert str(found).splitlines()[0] == found.sentence
     assert found.metrics["metric"].iloc[0] == "step_time"
     assert found.metrics["ratio"].iloc[0] == found.comparison.metrics[0].ratio
