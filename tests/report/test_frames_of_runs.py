@@ -136,3 +136,13 @@ def test_a_knob_that_is_called_as_a_column_is_told_apart_and_a_secret_is_not_tol
     assert knobs["axis rank"] == ["1", None, None, None]
     assert not {"one", "two", "three"} & set(map(str, knobs["env.API_KEY"]))
     assert knobs["env.API_KEY"][2:] == [None, None]
+
+
+def test_owners_of_a_cell_of_which_the_report_finds_nothing_are_doubted(two_runs: Path) -> None:
+    first = sorted((two_runs / "quickstart").iterdir())[0]
+    (first / "cells" / "ddp" / "launch0" / "ranks" / "rank1.json").unlink()
+    owners = dtbench.load_owners(two_runs)
+    doubted = owners.groupby(["run", "cell"])["is_doubted"].unique().map(list).to_dict()
+    lost = {key for key, told in doubted.items() if told == [True]}
+    assert lost == {(first.name, "ddp")}
+    assert {tuple(told) for key, told in doubted.items() if key not in lost} == {(False,)}

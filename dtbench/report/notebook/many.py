@@ -10,6 +10,7 @@ import pandas as pd
 from dtbench.base.columns import Column, Table
 from dtbench.base.vocabulary import CAUSE_PHRASES, Cause
 from dtbench.report.page.run_tables import OWNERS, tabulate_run_owners
+from dtbench.report.words.sentences import has_findings
 from dtbench.report.words.visible import spell_controls
 from dtbench.runs.reading.cell_data import stack
 from dtbench.runs.reading.knobs import find_knobs, put_behind
@@ -49,7 +50,8 @@ RUN_OWNERS: Final = Table[Any, Any, Any](
             "is_doubted",
             "bool",
             None,
-            "PROFILED steps of the cell may not stand for the run: owners and causes are no findings",
+            "owners and causes are no findings, as the report says and why: steps may not stand for the run, others "
+            "had the cores, or records or launches are lost",
             lambda of: of.is_doubted,
         ),
         *OWNERS.columns,
@@ -86,7 +88,7 @@ def load_owners(results: Path) -> pd.DataFrame:
     for data in many.runs:
         summary = summarize_data(data)
         table = tabulate_run_owners(summary)
-        doubted = {cell.name: bool(cell.doubts) for cell in summary.cells}
+        doubted = {cell.name: not has_findings(cell) for cell in summary.cells}
         table.insert(0, "scenario", data.record.name)
         table["is_doubted"] = table["cell"].map(doubted)
         tables.append(table)
