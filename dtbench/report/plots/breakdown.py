@@ -28,7 +28,6 @@ from dtbench.report.plots.drawing import (
 from dtbench.report.words import sentences
 from dtbench.runs.plan_notes import is_linked
 from dtbench.runs.summary import CellSummary, RankBreakdown, RunSummary
-from dtbench.store.records.run import RunStatus
 
 MOST_CELLS = 12
 """Cells of one figure; a picture of a hundred would be as high as a house."""
@@ -186,7 +185,7 @@ def _breakdown_finding(cells: list[CellSummary]) -> str:
     A cell of which only a bound is known is neither, beside others.
     """
     known = [cell for cell in cells if not math.isnan(cell.exposed_step_fraction)]
-    trusted = [cell for cell in known if sentences.has_findings(cell) and cell.status is RunStatus.COMPLETE]
+    trusted = [cell for cell in known if sentences.has_findings(cell)]
     findings = [cell for cell in trusted if not (cell.is_least and len(known) > 1)]
     if not known:
         return "How much of the step communication took alone is not known"
