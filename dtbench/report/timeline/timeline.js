@@ -1528,7 +1528,7 @@ class Timeline {
       ranks: this.model?.ranks.filter((rank) => !this.hidden.has(rank.rank)).map((rank) => rank.rank) ?? [],
       rows: this.rows.map((row) => ({ type: row.type, rank: row.rank.rank, lane: row.lane?.name ?? row.stage?.name, y: RULER_HEIGHT + row.y - this.scroll, height: row.height })),
       exposed_ns: Object.fromEntries((this.model?.ranks ?? []).map((rank) => [rank.rank, this.exposedIn(rank)])),
-      found: this.found.length, gutter: this.gutter, drawn: this.drawn, frame_ms: this.frameMs, theme: this.theme.name,
+      found: this.found.length, isLooking: this.looking > 0, gutter: this.gutter, drawn: this.drawn, frame_ms: this.frameMs, theme: this.theme.name,
     };
   }
 

@@ -162,6 +162,10 @@ def site(tmp_path: Path) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
             pass
 
+        def end_headers(self) -> None:
+            self.send_header("Cache-Control", "no-store")  # else a browser keeps a file written again within a second
+            super().end_headers()
+
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path)) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

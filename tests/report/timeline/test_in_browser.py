@@ -53,6 +53,13 @@ def settle(page: Any) -> None:
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
+def find(page: Any, words: str) -> None:
+    """Type what is looked for, and wait until it was: where that takes long, it is when a person stops typing."""
+    page.get_by_label("Find spans").fill(words)
+    page.wait_for_function("!window.timeline.state().isLooking")
+    settle(page)
+
+
 def focus(page: Any) -> None:
     page.evaluate("document.querySelector('canvas').focus()")
 
@@ -330,13 +337,11 @@ def test_what_is_found_is_marked_below_it_also_in_folded_ranks(
     row = row_of(page, "stream 7 · compute")
     below = row["y"] + row["height"] - 2
     assert colour_at(page, x_of(page, 300 * US), below) == PAPER
-    page.get_by_label("Find spans").fill("gemm")
-    settle(page)
+    find(page, "gemm")
     assert colour_at(page, x_of(page, 300 * US), below) == INK
     assert colour_at(page, x_of(page, 650 * US), below) == PAPER
     page = show(many_ranks)
-    page.get_by_label("Find spans").fill("gemm")
-    settle(page)
+    find(page, "gemm")
     row = state(page)["rows"][1]
     assert colour_at(page, x_of(page, 300 * US), row["y"] + row["height"] - 2) == INK
     page.get_by_label("Ranks to show").fill("3, 60")
@@ -407,7 +412,7 @@ def test_a_kernel_is_called_by_its_function(page: Any, show: Show, document: Tim
 def test_what_is_shown_is_told_and_a_timeline_can_be_opened_with_it(show: Show, many_ranks: TimelineDocument) -> None:
     page = show(many_ranks)
     page.get_by_label("Ranks to show").fill("3, 60")
-    page.get_by_label("Find spans").fill("gemm")
+    find(page, "gemm")
     page.evaluate("window.timeline.select({rank: 60, index: 4})")
     page.evaluate("window.timeline.zoomTo(500000, 1000000)")
     page.wait_for_function("window.told.length && window.told.at(-1).from === '500000'")
@@ -551,7 +556,7 @@ def test_hosts_of_many_ranks_come_when_asked_for_and_what_is_found_there_shows_t
     (rank,) = hosted.ranks
     page = show(replace(document, ranks=[replace(rank, rank=number) for number in range(10)]))
     assert {row["type"] for row in state(page)["rows"]} == {"folded"}
-    page.get_by_label("Find spans").fill("pre_forward")
+    find(page, "pre_forward")
     assert page.locator(".dtb-count").inner_text() == "10 found"
     page.get_by_label("Find spans").press("Enter")
     now = state(page)
