@@ -6,7 +6,7 @@
             selftest tensorboard                                                                          verbs
             doctor_document doctor_torch torch_probe machine_checks                                       of `doctor`
             complete sweeps                                              what a shell completes, and `--sweep` says
-            console progress page_file                                                        how all of them answer
+            console progress page_file open_report                                             how all of them answer
             forks                                                                     processes that a catalogue forks
 
 It has more modules than another room because a person has more verbs; each is found by the word that they type.

@@ -1,12 +1,12 @@
 """``dtbench analyze``: make a run's tables again, or account for anyone's traces."""
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dtbench.cli.console import print_answer, print_aside, print_brief, print_json, print_long_json
+from dtbench.cli.open_report import ChosenSteps, StepRange, parse_steps, refuse_for_runs
 from dtbench.cli.page_file import HtmlFile, InFull, refuse_page_place, write_page
 from dtbench.cli.report import make_run_document
 
@@ -38,22 +38,8 @@ def analyze(
             "asked before dtbench's table. For traces, not for runs.",
         ),
     ] = None,
-    steps: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIRST-LAST",
-            help="Count these steps alone, by the numbers that the trace gives them: `3-5`, or `3`. For traces.",
-        ),
-    ] = None,
-    step_range: Annotated[
-        str | None,
-        typer.Option(
-            "--range",
-            metavar="NAME",
-            help="Take the ranges of this name as steps, in place of the profiler's marks: "
-            '`my_step` of `record_function("my_step")`, or of `my_step 7`. For traces.',
-        ),
-    ] = None,
+    steps: ChosenSteps = None,
+    step_range: StepRange = None,
     full: InFull = False,
     html: HtmlFile = None,
 ) -> None:
@@ -64,7 +50,7 @@ def analyze(
     In JSON times are nanoseconds, ratios fractions, and a number that could not be computed is "NaN".
     """
     refuse_page_place(html)
-    window = None if steps is None else _parse_steps(steps)
+    window = parse_steps(steps)
     from dtbench.store.find_run import find_run
     from dtbench.traces.garbage import without_collection
     from dtbench.traces.job.foreign import are_traces
@@ -79,9 +65,7 @@ def analyze(
         return
     if len(named) > 1:
         raise typer.BadParameter(_refuse_several([target for target in named if not are_traces(Path(target))]))
-    for option, value in (("--patterns", patterns), ("--steps", steps), ("--range", step_range)):
-        if value is not None:
-            raise typer.BadParameter(f"{option} is for traces; give the run's traces folders in place of the run")
+    refuse_for_runs(patterns=patterns, steps=steps, range=step_range)
     run = find_run(None if named == ["latest"] else named[0], results, print_aside)
     from dtbench.report.event_files.publish import publish
     from dtbench.runs.reading.run_data import read_run_data
@@ -108,24 +92,6 @@ def _refuse_several(others: list[str]) -> str:
     if absent:
         return f"{', '.join(absent)}: no such file or folder; several targets are traces of one job"
     return f"give one run, or only traces: {', '.join(others)} {'is' if len(others) == 1 else 'are'} none"
-
-
-_STEPS: Final = re.compile(r"(?P<first>\d{1,18})(?:-(?P<last>\d{1,18}))?")
-
-
-def _parse_steps(text: str) -> tuple[int, int]:
-    """Read first and last step of a window.
-
-    Raises:
-        BadParameter: the text is none.
-    """
-    match = _STEPS.fullmatch(text.strip())
-    if match is None:
-        raise typer.BadParameter(f"`{text}` are no steps; say `3-5`, or `3` for one", param_hint="--steps")
-    first, last = int(match["first"]), int(match["last"] or match["first"])
-    if first > last:
-        raise typer.BadParameter(f"the last step comes before the first; say `{last}-{first}`", param_hint="--steps")
-    return first, last
 
 
 def _read_traces(

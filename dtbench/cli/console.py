@@ -74,13 +74,14 @@ def print_answer(page: Page) -> None:
 
 def print_brief(page: Page) -> None:
     """Print a page of one screen, its answer first, and what shows everything."""
+    from dtbench.report.page.places import MORE
     from dtbench.report.render.terminal import render_part
 
     _print_lines(page.answer)
     print_line()
     for part in page.parts:
         make_console().print(render_part(part))
-    print_line("--full prints everything, --html FILE writes one page to read and to send", tone=Tone.QUIET)
+    print_line(MORE, tone=Tone.QUIET)
 
 
 def print_markdown(page: Page) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from dtbench.cli.console import print_answer, print_aside, print_json
+from dtbench.cli.open_report import ChosenSteps, StepRange, open_report
 from dtbench.report.page.page import Column, Line, Page, Part, Table, Tone, lines
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def export(
         typer.Option(min=1, help="Traces to read at once, each in a process. Left out: as cores and memory allow."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
+    steps: ChosenSteps = None,
+    step_range: StepRange = None,
 ) -> None:
     """Write all ranks' traces as one archive for Perfetto, or any table of a run or of traces as CSV or Markdown.
 
@@ -61,37 +64,54 @@ def export(
     collectives. A table has nanoseconds and bytes in CSV, each column with its unit in its name, and what is not known
     is empty; Markdown is as `dtbench report --full` and `dtbench analyze --full` show it.
     """
-    if (perfetto is None) == (table is None):
-        raise typer.BadParameter("say what to write: --perfetto OUT.tar, or --table owners -o owners.csv")
-    if table is not None:
-        refuse_table_place(output, force=force)
+    named = targets or ["latest"]
+    if table is not None and perfetto is None:
         if as_json or launch is not None:
             raise typer.BadParameter("--json and --launch are for --perfetto; a table has a column `launch`")
-        chosen = _choose_table(_open_report(targets or ["latest"], results, workers, cell), table, cell)
-        _write_table(chosen, output)
-        return
-    if output is not None:
-        raise typer.BadParameter("-o is for --table; --perfetto names its file itself")
-    assert perfetto is not None
-    refuse_place(perfetto, force=force)
-    from dtbench.store.find_run import find_run
+        refuse_table_place(output, force=force)
+        if _are_traces(named):
+            refuse_choice(cell, None)
+        report = open_report(named, results, workers=workers, steps=steps, step_range=step_range)
+        _write_table(_choose_table(report, table, cell), output)
+    elif perfetto is not None and table is None:
+        for option, value in (("-o", output), ("--steps", steps), ("--range", step_range)):
+            if value is not None:
+                raise typer.BadParameter(f"{option} is for --table; --perfetto has the traces as they are")
+        refuse_place(perfetto, force=force)
+        traces, sources = _read_sources(named, results, cell=cell, launch=launch, workers=workers)
+        _write_archive(traces, sources, perfetto, as_json=as_json)
+    else:
+        raise typer.BadParameter("say what to write: --perfetto OUT.tar, or --table owners -o owners.csv")
+
+
+def _are_traces(named: "Sequence[str]") -> bool:
     from dtbench.traces.job.foreign import are_traces
 
-    named = targets or ["latest"]
-    if all(are_traces(Path(target)) for target in named):
+    return all(are_traces(Path(one)) for one in named)
+
+
+def _read_sources(
+    named: "Sequence[str]", results: Path, *, cell: str | None, launch: int | None, workers: int | None
+) -> "tuple[TraceSet, Sequence[TraceSource]]":
+    """Read the traces that are given, or of the one launch of a run that is meant."""
+    if _are_traces(named):
         refuse_choice(cell, launch)
-        traces, sources = _read_traces([Path(target) for target in named], workers)
-    elif len(named) > 1:
+        return _read_traces([Path(one) for one in named], workers)
+    if len(named) > 1:
         raise typer.BadParameter("give one run, or only traces")
-    else:
-        run = find_run(None if named == ["latest"] else named[0], results, print_aside)
-        traces, sources = _read_launch(find_launch(run, cell=cell, launch=launch), workers)
+    from dtbench.store.find_run import find_run
+
+    run = find_run(None if named == ["latest"] else named[0], results, print_aside)
+    return _read_launch(find_launch(run, cell=cell, launch=launch), workers)
+
+
+def _write_archive(traces: "TraceSet", sources: "Sequence[TraceSource]", path: Path, *, as_json: bool) -> None:
     from dtbench.report.documents.archive import WrittenArchive, document
     from dtbench.report.export.perfetto import plan_archive, write_archive
 
-    refuse_overwritten_source(perfetto, sources)
+    refuse_overwritten_source(path, sources)
     plan = plan_archive(traces, sources)
-    archive = WrittenArchive(plan, perfetto, write_archive(plan, perfetto))
+    archive = WrittenArchive(plan, path, write_archive(plan, path))
     print_json(document(archive)) if as_json else print_answer(archive_page(archive))
 
 
@@ -126,22 +146,6 @@ def refuse_table_place(path: Path | None, *, force: bool) -> None:
         raise typer.BadParameter(f"there is no folder {path.parent} to write {path.name} into; make it first")
     if path.exists() and not force:
         raise typer.BadParameter(f"{path} is there already; name another file, or replace it with --force")
-
-
-def _open_report(
-    named: "Sequence[str]", results: Path, workers: int | None, cell: str | None
-) -> "RunReport | TraceReport":
-    """Return what has tables: a run as a notebook loads it, or traces."""
-    import dtbench
-    from dtbench.store.find_run import find_run
-    from dtbench.traces.job.foreign import are_traces
-
-    if all(are_traces(Path(target)) for target in named):
-        refuse_choice(cell, None)
-        return dtbench.read_trace(named, workers=workers)
-    if len(named) > 1:
-        raise typer.BadParameter("give one run, or only traces")
-    return dtbench.load_run(find_run(None if named == ["latest"] else named[0], results, print_aside))
 
 
 def _choose_table(report: "RunReport | TraceReport", name: str, cell: str | None) -> "NamedTable":

@@ -7,6 +7,7 @@ import typer
 
 from dtbench.cli.complete import complete_run
 from dtbench.cli.console import print_aside
+from dtbench.cli.open_report import ChosenSteps, StepRange, open_report
 
 _ENDINGS: Final = (".png", ".svg", ".pdf")
 
@@ -31,10 +32,12 @@ def plot(
         typer.Option("-o", "--output", metavar="FILE", help="PNG, SVG or PDF, as its ending says; replaced."),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
+    steps: ChosenSteps = None,
+    step_range: StepRange = None,
 ) -> None:
     """Draw one of the pictures that notebooks draw (`run.plot_owners()`), and write it to a file."""
     _refuse_place(output)
-    report = _open(run, results)
+    report = open_report([run], results, steps=steps, step_range=step_range)
     from dtbench.report.notebook.plot_file import list_plots, save_plot
     from dtbench.scenario.mistakes import join_words
     from dtbench.scenario.sweeps.sweep import point_to
@@ -62,14 +65,3 @@ def _refuse_place(output: Path | None) -> None:
         raise typer.BadParameter(f"{output}: a picture ends in .png, .svg or .pdf", param_hint="--output")
     if not output.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {output.parent} to write {output.name} into; make it first")
-
-
-def _open(named: str, results: Path) -> object:
-    """Return what can be drawn: a run as a notebook loads it, or traces."""
-    import dtbench
-    from dtbench.store.find_run import find_run
-    from dtbench.traces.job.foreign import are_traces
-
-    if are_traces(Path(named)):
-        return dtbench.read_trace(named)
-    return dtbench.load_run(find_run(None if named == "latest" else named, results, print_aside))

@@ -99,10 +99,10 @@ def print_report(summary: "RunSummary", *, full: bool = False) -> None:
     from rich.console import Console
 
     from dtbench.report.page.brief.run import run_brief
-    from dtbench.report.page.places import find_first_places, find_places
+    from dtbench.report.page.places import MORE, find_commands, find_places
     from dtbench.report.page.run_page import run_page
-    from dtbench.report.render.terminal import render_brief, render_page, render_places
+    from dtbench.report.render.terminal import render_brief, render_commands, render_page, render_places
 
     make_console().print(render_page(run_page(summary)) if full else render_brief(run_brief(summary)))
-    places = find_places(summary) if full else find_first_places(summary)
-    Console(highlight=False, soft_wrap=True).print(render_places(places))
+    found = render_places(find_places(summary)) if full else render_commands(MORE, find_commands(summary))
+    Console(highlight=False, soft_wrap=True).print(found)

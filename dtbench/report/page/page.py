@@ -233,6 +233,7 @@ class Chart:
         below: what the thin bars are.
         table: the same for who cannot draw.
         figures: titles of what every bar has; where there is little room, the last of them are left out.
+        kept: of these how many never are.
     """
 
     title: str
@@ -242,6 +243,7 @@ class Chart:
     below: BarPart | None = None
     note: str = ""
     figures: tuple[str, ...] = ()
+    kept: int = 3
     key: str = ""
     kind: str = "chart"
 

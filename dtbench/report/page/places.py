@@ -3,12 +3,16 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from dtbench.base.commands import spell_command
 from dtbench.report.page.page import Fact
 from dtbench.report.page.sweep import MOST_CELLS
 from dtbench.runs.summary import RunSummary
 from dtbench.store.layout import RunFolder
+
+MORE: Final = "--full prints everything, --html FILE writes one page to send, --json gives all numbers"
+"""What every command says below an answer on one screen."""
 
 
 def find_places(summary: RunSummary) -> Iterator[Fact]:
@@ -34,21 +38,14 @@ def find_places(summary: RunSummary) -> Iterator[Fact]:
         yield Fact("TensorBoard", spell_command("dtbench", "tensorboard", summary.path))
     elif any(cell.scenario is None and cell.trace_paths for cell in summary.cells):  # its ranks cannot draw
         yield Fact("TensorBoard", f"{spell_command('dtbench', 'analyze', summary.path)} makes it, and the plot")
-    yield _all_numbers(summary)
+    yield Fact("all numbers", spell_command("dtbench", "report", summary.path, "--json"))
 
 
-def find_first_places(summary: RunSummary) -> Iterator[Fact]:
+def find_commands(summary: RunSummary) -> Iterator[str]:
     """Yield the commands that a person needs next."""
-    report = ("dtbench", "report", summary.path)
-    yield Fact("everything", spell_command(*report, "--full"))
-    yield Fact("one page", spell_command(*report, "--html", "page.html"))
+    yield spell_command("dtbench", "report", summary.path)
     if RunFolder(Path(summary.path)).tensorboard.exists():
-        yield Fact("TensorBoard", spell_command("dtbench", "tensorboard", summary.path))
-    yield _all_numbers(summary)
-
-
-def _all_numbers(summary: RunSummary) -> Fact:
-    return Fact("all numbers", spell_command("dtbench", "report", summary.path, "--json"))
+        yield spell_command("dtbench", "tensorboard", summary.path)
 
 
 def _inside(folder: Path, path: str) -> str:

@@ -34,8 +34,8 @@ def run_page(summary: RunSummary, chosen: str | None = None) -> Page:
 
 
 def _facts(summary: RunSummary) -> Iterator[Fact]:
-    for override in summary.overrides:
-        yield Fact("set", f"--set {override}", Tone.QUIET)
+    if summary.overrides:
+        yield Fact("set", " ".join(f"--set {override}" for override in summary.overrides), Tone.QUIET)
     if summary.only:
         yield Fact("only", f"only {name_some(summary.only)} of the scenario: what it claims of others is left out")
     resumed = sentences.resumed_sentence(len(summary.resumed_unix_ns))

@@ -128,12 +128,18 @@ def choose_ranks(traces: TraceSet, most: int = MOST_RANKS) -> tuple[Sequence[Tra
         return traces.analyses, ()
     straggler = traces.over_ranks.waiting.straggler
     awaited = None if straggler is None else straggler.rank
-    by_length = sorted(traces.analyses, key=lambda one: -(average([one]).overlap.step_ns or 0))
+    by_length = sorted(traces.analyses, key=_order_by_length)
     shown = sorted(by_length, key=lambda one: one.rank != awaited)[:most]
     which = "with the longest steps" + (
         "" if awaited is None else f", and rank {awaited}, which the others wait for longest"
     )
     return sorted(shown, key=lambda one: one.rank), _say_chosen(which, len(traces.analyses), "; --json has all", most)
+
+
+def _order_by_length(one: TraceAnalysis) -> tuple[int, ...]:
+    """Return what sorts ranks by their mean step, longest first; of equals the one that exposed more comes first."""
+    overlap = average([one]).overlap
+    return -(overlap.step_ns or 0), -(overlap.exposed_comm_ns or 0), one.rank
 
 
 def _say_chosen(which: str, ranks: int, more: str = "", most: int = MOST_RANKS) -> tuple[str, ...]:

@@ -44,12 +44,12 @@ STYLES: Final = {
     Tone.BAD: "bold red",
 }
 _LABEL_WIDTH: Final = len("gradient wait")
+_JOINED: Final = {"problem", "doubts"}
+"""Blocks that what follows stands right below of."""
 _ANY_WIDTH: Final = 10_000
 _MOST_BAR: Final = 60
 _GOOD_BAR: Final = 28
 _LEAST_BAR: Final = 12
-_LEAST_FIGURES: Final = 4
-"""Figures behind a bar that are never left out."""
 _GLYPHS: Final = {"compute_ns": "\u2588", "exposed_comm_ns": "\u2571", "exposed_copy_ns": "\u2592", "idle_ns": "\u00b7"}
 _ASCII: Final = {"compute_ns": "#", "exposed_comm_ns": "/", "exposed_copy_ns": ":", "idle_ns": "."}
 _COLOURS: Final = {
@@ -89,7 +89,8 @@ def render_part(part: Part) -> RenderableType:
     shown = [block for block in part.blocks if not isinstance(block, Tiles | Picture)]
     for block, after in zip(shown, [*shown[1:], None], strict=True):
         made.append(render_block(block))
-        if not (isinstance(block, Table | Prose) and isinstance(after, Prose)) and block.key != "problem":
+        is_joined = isinstance(block, Table | Prose) and isinstance(after, Prose)
+        if after is None or not (is_joined or block.key in _JOINED):
             made.append(Plain())
     return Group(*made)
 
@@ -126,7 +127,7 @@ class Bars:
         label = max(len(bar.label) for bar in chart.bars) + 2
         rows = [chart.figures, *(bar.figures for bar in chart.bars)]
         widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
-        while len(widths) > _LEAST_FIGURES and options.max_width - label - sum(widths) < _GOOD_BAR:
+        while len(widths) > chart.kept and options.max_width - label - sum(widths) < _GOOD_BAR:
             widths.pop()
         room = min(_MOST_BAR, max(_LEAST_BAR, options.max_width - label - sum(widths)))
         longest_ns = max(1, *(bar.whole_ns for bar in chart.bars))
@@ -254,3 +255,8 @@ def render_places(places: Iterable[Fact]) -> Plain:
     """
     told = (Plain(f"  {place.label:<12} {place.words}") for place in places)
     return Plain("\n").join([Plain("Look further", style=STYLES[Tone.STRONG]), *told])
+
+
+def render_commands(title: str, commands: Iterable[str]) -> Plain:
+    """Return commands below what they are for; print it with ``soft_wrap=True``, likewise."""
+    return Plain("\n").join([Plain(title, style=STYLES[Tone.QUIET]), *(Plain(f"  {one}") for one in commands)])

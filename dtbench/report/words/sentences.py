@@ -370,7 +370,12 @@ def advice_sentences(cell: CellSummary, spell: Callable[[Advice], str] = attrget
     if (limit := limit_sentence(cell)) is not None:
         return [limit] if cell.owners else []
     of_part = name_part(cell.owners[0].part if cell.owners else None)  # all are of the same steps
-    return [f"{of_part}{one.why}: {spell(one)}" for one in lead_advice(cell)[:MOST_ADVICE]]
+    return [f"{of_part}{one.why}: {spell(one)}" for one in told_advice(cell)]
+
+
+def told_advice(cell: CellSummary) -> list[Advice]:
+    """Return what would change the largest causes, largest first; nothing where they are no findings."""
+    return lead_advice(cell)[:MOST_ADVICE] if why_unreliable(cell) is None and limit_sentence(cell) is None else []
 
 
 def lead_advice(cell: CellSummary) -> list[Advice]:

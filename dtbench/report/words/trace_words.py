@@ -99,7 +99,7 @@ def _lines_of_kept(traces: TraceSet, spell: Callable[[Advice], str]) -> tuple[st
     doubts = tuple(doubt_steps(read_steps_of_traces(traces.analyses)))
     owners = () if doubts else traces.owners
     return (
-        f"{_time_words(traces, mean)}{_loss_words(traces, mean)}{_exposed_words(traces, mean, owners)}",
+        *_lead_lines(traces, mean, owners),
         *doubt_lines(doubts),
         *(f"{one.why}: {spell(one)}" for one in advise_traces(traces)[:1]),
         *answer_notes(traces),
@@ -115,6 +115,12 @@ def _lines_of_kept(traces: TraceSet, spell: Callable[[Advice], str]) -> tuple[st
 def answer_notes(traces: TraceSet) -> tuple[str, ...]:
     """Return what the notes say that the answer says, too, so that it is not said again after it."""
     return say_notes(pick_notes(traces.notes, LoneRank))
+
+
+def _lead_lines(traces: TraceSet, mean: MeanTime, owners: Sequence[ExposedOwner]) -> tuple[str, ...]:
+    """Say how long a step takes and what of it is exposed; before that, in a line of its own, a larger loss."""
+    time, loss, exposed = _time_words(traces, mean), _loss_words(traces, mean), _exposed_words(traces, mean, owners)
+    return (f"{time}{loss}".removesuffix("; "), exposed) if loss else (f"{time}{exposed}",)
 
 
 def _time_words(traces: TraceSet, mean: MeanTime) -> str:

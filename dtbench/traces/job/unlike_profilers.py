@@ -29,7 +29,7 @@ def describe_late_profilers(
         waiting: who waits for whom.
         late_ranks: what is known of those that are waited for longest.
     """
-    waited_for = set() if waiting.straggler is None else {waiting.straggler.rank}
+    waited_for = {one.rank for one in waiting.stragglers}
     waited_for |= {rank for one in waiting.together[:1] for rank in one.ranks} | {one.rank for one in late_ranks}
     waited_for -= {one.rank for one in late_ranks if not one.may_be_hosts}
     unlike = _find_unlike(analyses)

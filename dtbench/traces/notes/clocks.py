@@ -39,14 +39,24 @@ class ClockCorrected(Note):
 
 @dataclass(frozen=True)
 class ManyClocksCorrected(Note):
-    """Ranks of clocks that are off, by ``most_ns`` at most: too many for a sentence each."""
+    """Ranks of clocks that are off: too many for a sentence each.
+
+    Attributes:
+        ranks: of all these clocks.
+        clocks: how many they are.
+        most_ns: by how much one is off at most.
+        uncertainty_ns: of that, at most.
+    """
 
     ranks: tuple[int, ...]
+    clocks: int
     most_ns: int
+    uncertainty_ns: float
 
     def __str__(self) -> str:
-        off = f"up to {format_ns(self.most_ns)} off; corrected, by ends of collectives"
-        return f"the clocks of {len(self.ranks)} ranks are {off}"
+        which = f"the {self.clocks} clocks of {name_ranks(self.ranks)}"
+        doubt = f"each known within {format_ns(self.uncertainty_ns)}, from the ends of collectives"
+        return f"{which} are up to {format_ns(self.most_ns)} off ({doubt}); corrected"
 
 
 @dataclass(frozen=True)

@@ -120,25 +120,22 @@ class Waiting:
         )
 
     @property
-    def straggler(self) -> RankWaiting | None:
-        """The rank that the others waited longest for, whoever caused the waits of which that is not known.
+    def stragglers(self) -> tuple[RankWaiting, ...]:
+        """The rank that the others waited longest for, and those for which they waited nearly as long, in their order.
 
-        None: for none alone, or another may be it.
+        Whoever caused the waits of which that is not known: none where another may be the longest.
         """
         ranked = sorted(self.ranks, key=lambda one: -(one.caused_wait_ns or 0))
-        if not ranked or not ranked[0].caused_wait_ns:
-            return None
+        longest_ns = (ranked[0].caused_wait_ns or 0) if ranked else 0
         next_ns = (ranked[1].caused_wait_ns or 0) if len(ranked) > 1 else 0
-        return ranked[0] if ranked[0].caused_wait_ns > next_ns + self.open_ns or not self.open_ns else None
+        if not longest_ns or (self.open_ns and longest_ns <= next_ns + self.open_ns):
+            return ()
+        return tuple(one for one in self.ranks if (one.caused_wait_ns or 0) >= _NEARLY * longest_ns)
 
     @property
-    def near_stragglers(self) -> tuple[RankWaiting, ...]:
-        """Ranks that the others waited for nearly as long as for the straggler; none where there is no straggler."""
-        worst = self.straggler
-        if worst is None:
-            return ()
-        least_ns = _NEARLY * (worst.caused_wait_ns or 0)
-        return tuple(one for one in self.ranks if one is not worst and (one.caused_wait_ns or 0) >= least_ns)
+    def straggler(self) -> RankWaiting | None:
+        """The one rank that the others waited longest for; None: for none alone, for several alike, or not known."""
+        return self.stragglers[0] if len(self.stragglers) == 1 else None
 
     @property
     def uncompared(self) -> int:
@@ -283,50 +280,52 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
     else:
         share = f"{'at least ' if waiting.partial else ''}{format_fraction(waiting.wait_fraction)}"
         sentences = [f"{share} of {comm} is waiting for the last of them to begin {over}"]
-    worst = waiting.straggler
-    sentences += [*_describe_partial(waiting), *_describe_undecided(waiting)]
-    if worst is not None:
-        told = f"{worst.collectives - worst.undecided}{' of which that is known' if worst.undecided else ''}"
-        sentences.append(
-            f"rank {worst.rank} is last in {worst.last} of {told}; the others wait"
-            f" {format_ns(worst.caused_wait_ns or 0)} for it, summed over ranks{_describe_near(waiting)}"
-        )
-    told_ns = 0 if worst is None else worst.caused_wait_ns or 0
-    sentences += _describe_together(waiting, least_ns=told_ns)
-    sentences += _describe_others(waiting, told_ns)
+    sentences += [*_describe_partial(waiting), *_describe_undecided(waiting), *_describe_stragglers(waiting)]
+    sentences += [*_describe_together(waiting), *_describe_others(waiting)]
     if waiting.handed_on_ns:
-        is_more = worst is not None or bool(waiting.together)
+        is_more = bool(waiting.stragglers or waiting.together)
         whole = f"for {format_ns(waiting.handed_on_ns)}{' more' if is_more else ''}, summed over ranks, they wait"
         before = "may only hand on how long they waited for others before"
         sentences.append(f"{whole} for ranks that {before}: that is counted for none")
     return (*sentences, *_describe_launched(waiting))
 
 
-def _describe_near(waiting: Waiting) -> str:
-    """Name the ranks that may as well be called the straggler."""
-    near = waiting.near_stragglers
-    if not near:
-        return ""
-    least_ns = min(one.caused_wait_ns or 0 for one in near)
-    ranks = name_ranks([one.rank for one in near])
-    return f"; nearly as long for {'each of ' if len(near) > 1 else ''}{ranks}: {format_ns(least_ns)} or more"
+def _describe_stragglers(waiting: Waiting) -> list[str]:
+    """Name the rank that the others wait for longest, or those that may as well be called it."""
+    late = waiting.stragglers
+    if not late:
+        return []
+    waits_ns = [one.caused_wait_ns or 0 for one in late]
+    if len(late) > 1:
+        who = f"{name_ranks([one.rank for one in late])} are waited for about alike"
+        return [f"{who}: {format_ns(min(waits_ns))} to {format_ns(max(waits_ns))} for each, summed over ranks"]
+    (one,) = late
+    told = f"{one.collectives - one.undecided}{' of which that is known' if one.undecided else ''}"
+    who = f"rank {one.rank} is last in {one.last} of its {told}"
+    return [f"{who}; the others wait {format_ns(waits_ns[0])} for it, summed over ranks"]
 
 
-def _describe_together(waiting: Waiting, least_ns: int) -> list[str]:
-    """Say which ranks came last together, where these were waited for longer than any one."""
+def _find_together(waiting: Waiting) -> LateTogether | None:
+    """Return the ranks that came last together, where these were waited for longer than any one."""
     late = next(iter(waiting.together), None)
-    if late is None or late.caused_wait_ns <= least_ns:
+    least_ns = max((one.caused_wait_ns or 0 for one in waiting.stragglers), default=0)
+    return late if late is not None and late.caused_wait_ns > least_ns else None
+
+
+def _describe_together(waiting: Waiting) -> list[str]:
+    late = _find_together(waiting)
+    if late is None:
         return []
     who = f"{name_ranks(late.ranks)} come last together in {late.collectives} of {waiting.collectives}"
     return [f"{who}; the others wait {format_ns(late.caused_wait_ns)} for them, summed over ranks"]
 
 
-def _describe_others(waiting: Waiting, told_ns: int) -> list[str]:
+def _describe_others(waiting: Waiting) -> list[str]:
     """Say how long ranks waited for those that are not named: other ranks, and others that came last together."""
-    together_ns = [one.caused_wait_ns for one in waiting.together]
-    named_ns = told_ns + (together_ns[0] if together_ns and together_ns[0] > told_ns else 0)
-    named_ns += sum(one.caused_wait_ns or 0 for one in waiting.near_stragglers)
-    rest_ns = sum(one.caused_wait_ns or 0 for one in waiting.ranks) + sum(together_ns) - named_ns
+    late = _find_together(waiting)
+    named_ns = sum(one.caused_wait_ns or 0 for one in waiting.stragglers) + (0 if late is None else late.caused_wait_ns)
+    rest_ns = sum(one.caused_wait_ns or 0 for one in waiting.ranks)
+    rest_ns += sum(one.caused_wait_ns for one in waiting.together) - named_ns
     if not rest_ns or not named_ns:
         return []
     return [f"for others, each alone or several together, they wait {format_ns(rest_ns)} more, summed over ranks"]
@@ -334,13 +333,14 @@ def _describe_others(waiting: Waiting, told_ns: int) -> list[str]:
 
 def _describe_undecided(waiting: Waiting) -> list[str]:
     """Say in how many it is not known for whom ranks waited, and whether that leaves open for whom they did longest."""
-    is_open = waiting.straggler is None and any(one.caused_wait_ns for one in waiting.ranks)
+    is_open = not waiting.stragglers and any(one.caused_wait_ns for one in waiting.ranks)
     most = "who is waited for longest is not known"
     if not waiting.undecided:
         return [most] if is_open else []
     part = f"{waiting.undecided} of {count_things(waiting.collectives, 'collective')}"
     waited = f"{format_ns(waiting.undecided_ns)} of waiting, summed over ranks"
-    return [f"for whom ranks wait is not known in {part} ({waited}){f', so {most}' if is_open else ''}"]
+    why = "several came last there, or may have"
+    return [f"for whom ranks wait is not known in {part} ({waited}): {why}{f'; {most}' if is_open else ''}"]
 
 
 def _describe_partial(waiting: Waiting) -> list[str]:

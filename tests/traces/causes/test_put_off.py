@@ -115,7 +115,7 @@ def test_it_is_unknown_and_the_late_rank_comes_first_where_one_was_not(draw: Cal
     assert unknown.missing[0] is MissingInput.PUT_OFF
     lines = answer_lines(traces)
     assert "queued behind" not in lines[0]
-    assert any(line.startswith("rank 1 is last in 1 of 2") for line in lines)
+    assert any(line.startswith("rank 1 is last in 1 of its 2") for line in lines)
 
 
 @pytest.mark.parametrize(

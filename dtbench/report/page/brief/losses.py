@@ -18,6 +18,9 @@ from dtbench.traces.time.overlap import divide
 MOST_ROWS: Final = 6
 """Rows of the table by purpose and cause; what is left is one more."""
 
+LEAST_SHARE: Final = 0.01
+"""Part of a side's exposed time that a row holds; two or more that hold less in every side are one row."""
+
 LEAST_HELD: Final = 0.75
 """Part of the exposed time that these rows hold; where they would hold less, they are by cause alone."""
 
@@ -71,17 +74,18 @@ def say_limit(part: KnownPart, name: str = "") -> str:
 _Key = tuple[Purpose | None, Cause]
 
 
-def loss_blocks(sides: Sequence[Losses], per: str) -> Iterator[Block]:
+def loss_blocks(sides: Sequence[Losses], per: str, answered: str = "") -> Iterator[Block]:
     """Yield the table, and the largest owners; nothing where nothing was exposed.
 
     Args:
         sides: at most ``MOST_SIDES``.
         per: what times are of, for the title: ``ms of a profiled step``.
+        answered: what would change the largest loss, as the answer above says it.
     """
     known = [side for side in sides if side.total_ns]
     if known:
         yield _table(known, per)
-        yield _largest(known)
+        yield _largest(known, answered)
 
 
 def _table(sides: Sequence[Losses], per: str) -> Table:
@@ -143,7 +147,9 @@ def _choose(sums: Sequence[Counter[_Key]]) -> list[_Key]:
     """Return those that are shown: the largest of each side, then the largest of all."""
     ordered = _order(sums)
     leading = {one.most_common(1)[0][0] for one in sums if one}
-    chosen = {*leading, *[key for key in ordered if key not in leading][: MOST_ROWS - len(leading)]}
+    large = [key for key in ordered if any(one[key] > LEAST_SHARE * one.total() for one in sums)]
+    wanted = large if len(large) < len(ordered) - 1 else ordered
+    chosen = {*leading, *[key for key in wanted if key not in leading][: MOST_ROWS - len(leading)]}
     return [key for key in ordered if key in chosen]
 
 
@@ -163,19 +169,23 @@ def _spell_cause(rows: Sequence[Loss]) -> str:
     return describe_cause(rows[0].cause, waited_for=awaited.pop() if len(awaited) == 1 else None)
 
 
-def _largest(sides: Sequence[Losses]) -> Facts:
+def _largest(sides: Sequence[Losses], answered: str) -> Facts:
     """Return the owners that take most of a step, units that behave alike together, each with what would change it."""
     found = [(side, rows) for side in sides for rows in _find_alike(side)]
     found.sort(key=lambda one: _order_by_share(*one))
-    facts, before, said = list[Fact](), set[tuple[object, ...]](), dict[str, int]()
+    said = {answered: "above"} if answered else {}
+    facts, before = list[Fact](), set[tuple[object, ...]]()
     for place, (side, rows) in enumerate(found[:MOST_OWNERS], 1):
-        facts.append(Fact(f"{place}.", _describe(side, rows), Tone.STRONG))
+        described, more = _describe(side, rows), list[Fact]()
         mine = {(side.name, row.owner, row.purpose, row.operation) for row in rows}
         for one in side.advise(rows)[:1]:
-            what = f"As {said[one.what]}." if one.what in said else one.what
             shared = " Of collectives above: the gains do not add up." if one.bound and mine & before else ""
-            facts.append(Fact("", f"{replace(one, what=what).short}{shared}"))
-            said.setdefault(one.what, place)
+            if one.what in said:
+                described += f". {replace(one, what=f'As {said[one.what]}.').short}{shared}"
+            else:
+                more.append(Fact("", f"{one.short}{shared}"))
+                said[one.what] = str(place)
+        facts += [Fact(f"{place}.", described, Tone.STRONG), *more]
         before |= mine
     if any(" At most " in fact.words for fact in facts):
         facts.append(Fact("", _BOUNDED, Tone.QUIET))

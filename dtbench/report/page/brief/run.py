@@ -46,6 +46,7 @@ def run_brief(summary: RunSummary) -> Page:
         blocks += loss_blocks(
             [cell_losses(cell, cell.name if len(shown) > 1 else "") for cell in shown],
             f"ms of a profiled step{which}",
+            _find_advice(worst),
         )
     blocks += [_doubts(summary), check_facts(summary)]
     return Page(
@@ -103,6 +104,11 @@ def _answer(summary: RunSummary, worst: CellSummary | None) -> Iterator[Line]:
     yield from map(Line, sentences.advice_sentences(worst, attrgetter("short"))[:1])
 
 
+def _find_advice(worst: CellSummary) -> str:
+    """Return what the answer says would change the largest loss; empty: nothing."""
+    return next((one.what for one in sentences.told_advice(worst)), "")
+
+
 def _name_in(summary: RunSummary, cell: CellSummary) -> str:
     """Return what stands before what is said of a cell; empty: there is no other."""
     return f"{cell.name}: " if len(summary.cells) > 1 else ""
@@ -142,6 +148,7 @@ def _chart(summary: RunSummary) -> Chart:
         bars=tuple(_cell_bar(cell, parts, marks, words if any(words) else (), waits) for cell in shown),
         note="\n".join(_chart_notes(summary, shown, marks)),
         figures=("measured step", "exposed", "of step", *([""] if any(words) else []), *(_WAITS[one] for one in waits)),
+        kept=4 if any(words) else 3,
         key="cells",
     )
 

@@ -12,7 +12,7 @@ from dtbench.report.page.looks import step_parts
 from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Line, Page, Part, Tone
 from dtbench.report.page.trace_page import choose_ranks, say_lost, traces_page
 from dtbench.report.words.advice import of_traces
-from dtbench.report.words.trace_words import brief_lines, has_findings, make_adviser
+from dtbench.report.words.trace_words import advise_traces, brief_lines, has_findings, make_adviser
 from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rank.analysis import TraceAnalysis
@@ -44,7 +44,8 @@ def _losses(traces: TraceSet) -> Iterator[Block]:
     limits = (*say_lost(mean.lost), *([] if mean.part is None else [say_limit(mean.part)]))
     losses = Losses("", rows, mean.windows, step_ns, make_adviser(traces), limits)
     losses = losses if mean.are_steps else replace(losses, whole="trace")
-    yield from loss_blocks([losses], f"ms per {losses.whole} and rank")
+    answered = next((one.what for one in advise_traces(traces)), "")
+    yield from loss_blocks([losses], f"ms per {losses.whole} and rank", answered)
 
 
 def _chart(traces: TraceSet) -> Iterator[Chart]:

@@ -46,7 +46,7 @@ from dtbench.traces.time.intervals import Bools, Ints
 _HELPS: Final = 0.5  # a correction that helps leaves at most this part of the spread of ends
 _ENOUGH_FOR_MEDIAN: Final = 4  # ranks; the median of two or three is one of them
 _MOST: Final = 0.5  # of a rank's collectives of one group: beyond, its clock is not what most of its ends say
-_MOST_NOTES: Final = 8  # about single clocks
+_MOST_NOTES: Final = 3  # about single clocks
 
 
 @dataclass(frozen=True)
@@ -243,8 +243,10 @@ def _find_corrected(clocks: Mapping[int, Clock]) -> list[ClockCorrected] | list[
         if clock.offset_ns or clock.drift:
             ranks_of[clock].append(rank)
     if len(ranks_of) > _MOST_NOTES:
+        ranks = tuple(sorted(rank for ranks in ranks_of.values() for rank in ranks))
         most_ns = max(abs(clock.offset_ns) for clock in ranks_of)
-        return [ManyClocksCorrected(tuple(sorted(rank for ranks in ranks_of.values() for rank in ranks)), most_ns)]
+        within_ns = max(clock.uncertainty_ns or 0 for clock in ranks_of)
+        return [ManyClocksCorrected(ranks, len(ranks_of), most_ns, within_ns)]
     return [
         ClockCorrected(tuple(sorted(ranks)), clock.offset_ns, clock.uncertainty_ns or 0, clock.drift)
         for clock, ranks in ranks_of.items()
