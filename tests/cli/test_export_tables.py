@@ -58,6 +58,18 @@ def test_what_is_not_known_is_empty_and_never_zero(capsys: pytest.CaptureFixture
     assert float(second["unshard_wait_ns"]) > 0
 
 
+def test_of_traces_the_steps_of_a_window_are_chosen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    everything = dtbench.read_trace(TRACE).overlap
+    assert run(TRACE, "--table", "overlap", "--steps", str(everything["step"].iloc[0])) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["step"] for row in rows] == [str(everything["step"].iloc[0])]
+    assert len(everything) > 1
+    assert run(EXAMPLE, "--table", "overlap", "--steps", "1") == 2
+    assert "--steps is for traces" in said(capsys)
+    assert run(TRACE, "--perfetto", str(tmp_path / "a.tar"), "--steps", "1") == 2
+    assert "--steps is for --table" in said(capsys)
+
+
 def test_a_cell_is_chosen(tmp_path: Path) -> None:
     out = tmp_path / "owners.csv"
     assert run(EXAMPLE, "--table", "owners", "--cell", "ddp", "-o", str(out)) == 0

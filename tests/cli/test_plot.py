@@ -32,10 +32,12 @@ def test_a_picture_of_a_run_is_written_as_its_ending_says(
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
-def test_traces_have_pictures_too(tmp_path: Path) -> None:
+def test_traces_have_pictures_too_and_of_some_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "owners.png"
     assert run(TRACE, "owners", "-o", str(file)) == 0
     assert file.read_bytes().startswith(b"\x89PNG")
+    assert run(TRACE, "owners", "-o", str(file), "--steps", "999") != 0
+    assert "the traces have no step 999" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_the_report_of_the_latest_run_is_the_default(
     report(None, results, as_json=False)
     printed = capsys.readouterr().out
     assert "Where a profiled step went, mean over ranks" in printed
-    assert f"dtbench report {results / 'small' / RUN} --json" in printed
+    assert f"\n  dtbench report {results / 'small' / RUN}\n" in printed
     report(None, results, as_json=False, full=True)
     assert "gradient wait  12.3 ms per step" in capsys.readouterr().out
 
@@ -55,7 +55,7 @@ def test_paths_and_commands_are_never_broken_however_narrow_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     print_report(make_run())
-    assert "dtbench report results/small/20260101T120000Z-ab12 --json" in capsys.readouterr().out
+    assert "\n  dtbench report results/small/20260101T120000Z-ab12\n" in capsys.readouterr().out
 
 
 def test_a_report_in_a_pipe_is_as_wide_as_a_log(

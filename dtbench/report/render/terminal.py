@@ -50,6 +50,8 @@ _ANY_WIDTH: Final = 10_000
 _MOST_BAR: Final = 60
 _GOOD_BAR: Final = 28
 _LEAST_BAR: Final = 12
+_FIRST_FIGURES: Final = 4
+"""Figures behind a bar that are worth a shorter bar."""
 _GLYPHS: Final = {"compute_ns": "\u2588", "exposed_comm_ns": "\u2571", "exposed_copy_ns": "\u2592", "idle_ns": "\u00b7"}
 _ASCII: Final = {"compute_ns": "#", "exposed_comm_ns": "/", "exposed_copy_ns": ":", "idle_ns": "."}
 _COLOURS: Final = {
@@ -127,7 +129,10 @@ class Bars:
         label = max(len(bar.label) for bar in chart.bars) + 2
         rows = [chart.figures, *(bar.figures for bar in chart.bars)]
         widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
-        while len(widths) > chart.kept and options.max_width - label - sum(widths) < _GOOD_BAR:
+        while len(widths) > chart.kept:
+            least = _GOOD_BAR if len(widths) > _FIRST_FIGURES else _LEAST_BAR
+            if options.max_width - label - sum(widths) >= least:
+                break
             widths.pop()
         room = min(_MOST_BAR, max(_LEAST_BAR, options.max_width - label - sum(widths)))
         longest_ns = max(1, *(bar.whole_ns for bar in chart.bars))

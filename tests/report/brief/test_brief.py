@@ -178,12 +178,31 @@ def test_an_advice_is_written_out_once_and_shared_collectives_are_named_as_such(
         return [Advice("why", "Send less.", 1, bound=Bound(5.0 * MS, 100.0 * MS, "all of it"))]
 
     told = make_blocks([loss("a", 10), loss("b", 9), loss("a", 8, Cause.SYNC_OP)], advise)["largest"].facts
-    assert [fact.words for fact in told[1:6:2]] == [
+    assert [fact.words.partition(" of step)")[2] or fact.words for fact in told[:4]] == [
+        "a's all-gather (unshard), nothing left to hide behind: 10.0 ms (1.0 % of step)",
         "Send less. At most 5.00 ms.",
-        "As 1. At most 5.00 ms.",
-        "As 1. At most 5.00 ms. Of collectives above: the gains do not add up.",
+        ". As 1. At most 5.00 ms.",
+        ". As 1. At most 5.00 ms. Of collectives above: the gains do not add up.",
     ]
-    assert told[6].words.startswith("at most: all that these took or waited, hidden or not")
+    assert told[4].words.startswith("at most: all that these took or waited, hidden or not")
+
+
+def test_what_the_answer_says_is_not_said_again_below_it(example: RunSummary) -> None:
+    """It names the largest loss of ``fsdp2_tp`` with what changes it; the same owner is the third of the list."""
+    page = run_brief(example)
+    assert "leave its output sharded" in page.answer[-1].words
+    told = words_of(page, "largest")
+    assert not [words for words in told if "leave its output sharded" in words]
+    assert [words for words in told if words.startswith("fsdp2_tp: head's all-gather") and "As above. At most" in words]
+
+
+def test_rows_that_hold_next_to_nothing_are_one_row() -> None:
+    causes = [Cause.TAIL, Cause.SYNC_OP, Cause.BANDWIDTH, Cause.UNKNOWN]
+    rows = [loss("a", length, cause) for length, cause in zip([900, 90, 6, 4], causes, strict=True)]
+    table = make_blocks(rows)["losses"]
+    assert [row[0] for row in table.rows] == ["unshard", "unshard", "2 more"]
+    table = make_blocks(rows[:3])["losses"]
+    assert [row[0] for row in table.rows] == ["unshard", "unshard", "unshard"]  # one is not put under another name
 
 
 def test_of_nothing_exposed_there_is_no_table() -> None:
@@ -364,7 +383,7 @@ def test_a_screen_is_what_is_printed_and_full_has_everything(
     assert "Exposed communication by purpose and cause" in brief
     assert "Exposed communication by owner and cause" not in brief
     assert "Exposed communication by owner and cause" in full
-    assert re.search(r"everything +dtbench report \S+ --full", brief)
+    assert re.search(r"\n--full prints everything, .*\n  dtbench report \S+\n", brief)
 
 
 def test_compare_prints_one_screen_unless_asked_for_everything(capsys: pytest.CaptureFixture[str]) -> None:
@@ -478,7 +497,7 @@ def test_a_share_of_other_steps_is_not_known(example: RunSummary) -> None:
     page = run_brief(with_cell(alone, 0, owners=owners))
     told = [words for words in words_of(page, "largest") if "'s all-reduce" in words]
     assert told[0].startswith("bucket 3's all-reduce (grad_reduce), nothing left to hide behind: 56.2 ms")
-    assert all(words.endswith("(n/a of step)") for words in told)
+    assert all("(n/a of step)" in words for words in told)
     assert table_of(page).said == ("all times: of launch1 alone, of 4; not known of the others",)
 
 
@@ -593,6 +612,12 @@ def test_knobs_of_which_ranks_contradict_each_other_are_not_as_asked(example: Ru
 
 def test_figures_that_find_no_room_are_named(example: RunSummary) -> None:
     assert "no room for: unshard wait" in show(run_brief(example), 80)
+    named = example.model_copy(
+        update={"cells": tuple(one.model_copy(update={"name": one.name + 25 * "x"}) for one in example.cells)}
+    )
+    lines = show(run_brief(named), 80)
+    assert "no room for: grad wait, unshard wait" in lines
+    assert [line for line in lines if line.startswith("fsdp2_tpx") and line.endswith("53.8 %")]  # in one line
     assert not any(line.startswith("no room") for line in show(run_brief(example), 160))
 
 

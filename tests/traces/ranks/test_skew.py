@@ -74,7 +74,7 @@ def test_many_clocks_that_are_off_are_one_sentence(jobs: Any) -> None:
     clocks, _, _ = analyze(jobs.generate(jobs.job(groups=(tuple(range(12)),), offsets_ns=offsets)).timelines)
     assert say_notes(clocks.notes) == (
         (
-            "the 11 clocks of ranks 0-5, 7-11 are up to 6.00 ms off (each known within 0.000 ns, from the ends of"
+            "the 11 clocks of ranks 0-4, 6-11 are up to 6.00 ms off (each known within 1.00 us, from the ends of"
             " collectives); corrected"
         ),
     )
@@ -499,9 +499,7 @@ def test_hosts_are_corrected_though_most_collectives_stay_on_one(
     agreed = compare_ranks(
         jobs.generate(jobs.job(groups=groups, count=12, jitter_ns=4_000, offsets_ns=(0,) * ranks)).timelines
     )
-    assert compared.waiting.straggler is not None
-    assert agreed.waiting.straggler is not None
-    assert compared.waiting.straggler.rank == agreed.waiting.straggler.rank
+    assert [one.rank for one in compared.waiting.stragglers] == [one.rank for one in agreed.waiting.stragglers] != []
     assert sum(map(len, say_notes(compared.notes))) < 1_000
 
 
@@ -654,7 +652,10 @@ def test_a_rank_that_another_may_be_waited_for_longer_than_is_not_named() -> Non
     named = wait_for(9_001, 5_000, undecided=8, open_ns=4_000)
     assert named.straggler == named.ranks[0]
     assert describe_waiting(named)[1:] == (
-        "for whom ranks wait is not known in 8 of 10 collectives (60.0 us of waiting, summed over ranks)",
+        (
+            "for whom ranks wait is not known in 8 of 10 collectives (60.0 us of waiting, summed over ranks): several"
+            " came last there, or may have"
+        ),
         "rank 0 is last in 1 of its 2 of which that is known; the others wait 9.00 us for it, summed over ranks",
         "for others, each alone or several together, they wait 5.00 us more, summed over ranks",
     )
