@@ -276,6 +276,7 @@ def test_long_names_and_causes_fit_a_narrow_terminal(
 def test_sections_come_in_the_order_of_reading_and_without_empty_ones(fsdp: TraceSet) -> None:
     titles = [section.title for section in tables_of(fsdp)]
     assert titles == [
+        "Exposed communication by purpose and cause, ms per step and rank",
         "Exposed communication by owner and cause, per step",
         "What communication was for, per step",
         "Where the time went",

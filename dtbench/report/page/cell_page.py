@@ -21,6 +21,7 @@ from dtbench.report.page.cell_rows import (
     sum_causes,
 )
 from dtbench.report.page.looks import HIDDEN_COMM, bar_part, step_parts
+from dtbench.report.page.losses import find_cell_losses, losses_table
 from dtbench.report.page.page import (
     Bar,
     BarPart,
@@ -241,6 +242,8 @@ def _owners(cell: CellSummary) -> Iterator[Block]:
         return
     summed = [sum_causes(cell)] if len(cell.owners) > MOST_OWNERS else []
     told = (*summed, *missing_lines(cell), *sentences.advice_sentences(cell))
+    if sentences.are_causes_told(cell):
+        yield losses_table([find_cell_losses(cell)], "ms of a profiled step")
     yield Table(
         "Exposed communication by owner and cause, per step and rank; times in ms",
         (

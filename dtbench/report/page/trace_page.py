@@ -7,6 +7,7 @@ from typing import Final
 
 from dtbench.base.columns import Unit
 from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns, name_ranks, three_digits
+from dtbench.report.page.losses import find_trace_losses, losses_table
 from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines, numbers, words_of
 from dtbench.report.words.causes import (
     UNATTRIBUTED,
@@ -16,7 +17,14 @@ from dtbench.report.words.causes import (
     spell_owner,
 )
 from dtbench.report.words.marks import Marks, format_least
-from dtbench.report.words.trace_words import advise_traces, answer_lines, bandwidth_notes, find_gaps, remark_lines
+from dtbench.report.words.trace_words import (
+    advise_traces,
+    answer_lines,
+    bandwidth_notes,
+    find_gaps,
+    remark_lines,
+    say_lost,
+)
 from dtbench.traces.account.gaps import GapTime
 from dtbench.traces.account.overlap_tax import CAVEAT
 from dtbench.traces.job.means import MeanPurpose, Spread, average, average_purposes
@@ -50,7 +58,9 @@ def traces_page(traces: TraceSet) -> Page:
     Args:
         traces: at least one rank.
     """
+    losses = find_trace_losses(traces)
     tables = (
+        *([] if losses is None else [losses_table([losses], losses.per)]),
         owner_table(traces),
         purpose_table(traces),
         time_table(traces),
@@ -73,7 +83,7 @@ def _name_traces(traces: TraceSet) -> str:
     return f"traces of {shown}" if traces.world_size is None else f"traces of {shown} of {traces.world_size}"
 
 
-_OPEN: Final = ("owners", "times")
+_OPEN: Final = ("losses", "owners", "times")
 """Tables that a medium which can fold shows at once."""
 
 
@@ -268,14 +278,6 @@ def owner_table(traces: TraceSet) -> Table:
         first=MOST_OWNERS,
         rest=(f"{len(rest)} more", "", "", "", *figures(sum(row.exposed_ns for row in rest))) if rest else None,
     )
-
-
-def say_lost(lost: int) -> list[str]:
-    """Say that what was not seen to run is in no row."""
-    if not lost:
-        return []
-    were = "was" if lost == 1 else "were"
-    return [f"shares are of what was seen; {count_things(lost, 'collective')} {were} issued and not seen to run"]
 
 
 def _advise(traces: TraceSet) -> list[str]:

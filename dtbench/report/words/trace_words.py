@@ -248,6 +248,14 @@ def has_findings(traces: TraceSet) -> bool:
     return traces.over_ranks.is_one_job and not any(doubt_steps(read_steps_of_traces(traces.analyses)))
 
 
+def say_lost(lost: int) -> list[str]:
+    """Say that what was not seen to run is in no row."""
+    if not lost:
+        return []
+    were = "was" if lost == 1 else "were"
+    return [f"shares are of what was seen; {count_things(lost, 'collective')} {were} issued and not seen to run"]
+
+
 def why_not_judged(traces: TraceSet) -> str | None:
     """Say in a clause why no owner is told to have most of what is exposed; None: nothing speaks against it."""
     if not traces.over_ranks.is_one_job:

@@ -14,12 +14,12 @@ from dtbench.cli.compare import compare
 from dtbench.cli.report import print_report
 from dtbench.comparison.run import compare_all
 from dtbench.report.page.brief.comparison import comparison_brief
-from dtbench.report.page.brief.losses import LEAST_HELD, MOST_ROWS, Losses, loss_blocks
 from dtbench.report.page.brief.notes import MOST_NOTES
 from dtbench.report.page.brief.run import run_brief
 from dtbench.report.page.brief.traces import traces_brief
 from dtbench.report.page.checklist import CHANGED
 from dtbench.report.page.comparison_page import choose_metrics
+from dtbench.report.page.losses import LEAST_HELD, MOST_ROWS, Losses, loss_blocks
 from dtbench.report.page.page import Bar, Block, Cell, Chart, Facts, Page, Part, Table
 from dtbench.report.page.sweep import sweep_quantities
 from dtbench.report.page.trace_page import traces_page

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ def test_every_number_of_a_run_is_one_of_its_json(
     found = [
         str(value)
         for table in page.tables
+        if table.block != "losses"  # has sums of the owners'; see below
         for row in table.rows
         for title, (_, value) in zip(table.titles, row, strict=True)
         if value not in (None, "NaN") and (title not in DERIVED or table.block == "purposes")
@@ -109,6 +111,17 @@ def test_each_cells_tiles_bars_and_owners_are_its_numbers(
         assert bars == [{key: str(rank[key]) for key in keys if rank[key]} for rank in cell["ranks"]]
         owners = page.table(part, "owners").column("exposed")
         assert sorted(float(str(value)) for _, value in owners) == sorted(row["exposed_ns"] for row in cell["owners"])
+        if not any((table.part, table.block) == (part, "losses") for table in page.tables):
+            assert cell["doubts"]  # its causes are no finding
+            continue
+        losses = page.table(part, "losses")
+        sums = [float(str(value)) for _, value in losses.column("exposed")]
+        assert sum(sums) == sum(row["exposed_ns"] for row in cell["owners"])
+        for (purpose, _), total in list(zip(losses.column("purpose"), sums, strict=True))[:1]:
+            by_cause = Counter[str]()
+            for row in cell["owners"]:
+                by_cause[row["cause"]] += row["exposed_ns"] * (row["purpose"] == purpose)
+            assert total == by_cause.most_common(1)[0][1]
         shares = page.table(part, "breakdown").column("exposed share of step")
         expected = [rank["exposed_comm_ns"] / rank["step_ns"] for rank in cell["ranks"]]
         assert [float(str(value)) for _, value in shares] == expected

@@ -8,16 +8,15 @@ from typing import Final
 
 from dtbench.base.units import count_things, format_fraction, format_ns
 from dtbench.base.vocabulary import Purpose
-from dtbench.report.page.brief.losses import MOST_SIDES, Losses, loss_blocks, say_limit
 from dtbench.report.page.brief.notes import note_facts
 from dtbench.report.page.brief.verified import check_facts
 from dtbench.report.page.checklist import REMEDY, answer_line
 from dtbench.report.page.looks import step_parts
+from dtbench.report.page.losses import MOST_SIDES, find_cell_losses, loss_blocks
 from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Facts, Line, Page, Part, Tone
 from dtbench.report.page.run_page import run_page
 from dtbench.report.page.sweep import MOST_CELLS, all_notes, exposed_ns, finding, mark_cells
 from dtbench.report.words import sentences
-from dtbench.report.words.advice import of_run
 from dtbench.report.words.doubts import say_doubts
 from dtbench.report.words.marks import Marks
 from dtbench.runs.cell.cell_notes import NOTHING_JUDGED, name_takers
@@ -44,7 +43,7 @@ def run_brief(summary: RunSummary) -> Page:
         shown = sides if len(sides) <= MOST_SIDES else [max(sides, key=_share)]
         which = f" of {shown[0].name}" if len(summary.cells) > 1 and len(shown) == 1 else ""
         blocks += loss_blocks(
-            [cell_losses(cell, cell.name if len(shown) > 1 else "") for cell in shown],
+            [find_cell_losses(cell, cell.name if len(shown) > 1 else "") for cell in shown],
             f"ms of a profiled step{which}",
             _find_advice(worst),
         )
@@ -73,19 +72,6 @@ def find_worst(summary: RunSummary) -> CellSummary | None:
 def _share(cell: CellSummary) -> float:
     """Return what part of a step is exposed, to sort by: what is not known is less than nothing."""
     return -1.0 if math.isnan(cell.exposed_step_fraction) else cell.exposed_step_fraction
-
-
-def cell_losses(cell: CellSummary, name: str) -> Losses:
-    """Return what a cell left exposed, means per step and rank."""
-    part = cell.owners[0].part  # all are of the same steps
-    return Losses(
-        name=name,
-        rows=[of_run(row) for row in cell.owners],
-        windows=1,
-        step_ns=sentences.profiled_step_ns(cell) if part == cell.part else math.nan,
-        advise=sentences.make_adviser(cell),
-        limits=() if part is None else (say_limit(part, name),),
-    )
 
 
 def _answer(summary: RunSummary, worst: CellSummary | None) -> Iterator[Line]:

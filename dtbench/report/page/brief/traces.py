@@ -1,18 +1,16 @@
 """Anyone's traces on one screen."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from dtbench.base.units import count_things, format_fraction, format_ns, name_ranks
-from dtbench.report.page.brief.losses import Losses, loss_blocks, say_limit
 from dtbench.report.page.brief.notes import note_facts
 from dtbench.report.page.looks import step_parts
+from dtbench.report.page.losses import find_trace_losses, loss_blocks
 from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Line, Page, Part, Tone
-from dtbench.report.page.trace_page import choose_ranks, say_lost, traces_page
-from dtbench.report.words.advice import of_traces
-from dtbench.report.words.trace_words import advise_traces, brief_lines, has_findings, make_adviser
+from dtbench.report.page.trace_page import choose_ranks, traces_page
+from dtbench.report.words.trace_words import advise_traces, brief_lines
 from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rank.analysis import TraceAnalysis
@@ -36,16 +34,11 @@ def traces_brief(traces: TraceSet) -> Page:
 
 
 def _losses(traces: TraceSet) -> Iterator[Block]:
-    if not traces.owners or not has_findings(traces):
+    losses = find_trace_losses(traces)
+    if losses is None:
         return
-    mean = average(traces.analyses)
-    step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns
-    rows = [of_traces(row) for row in traces.owners]
-    limits = (*say_lost(mean.lost), *([] if mean.part is None else [say_limit(mean.part)]))
-    losses = Losses("", rows, mean.windows, step_ns, make_adviser(traces), limits)
-    losses = losses if mean.are_steps else replace(losses, whole="trace")
     answered = next((one.what for one in advise_traces(traces)), "")
-    yield from loss_blocks([losses], f"ms per {losses.whole} and rank", answered)
+    yield from loss_blocks([losses], losses.per, answered)
 
 
 def _chart(traces: TraceSet) -> Iterator[Chart]:

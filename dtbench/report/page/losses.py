@@ -6,12 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from dtbench.base.columns import Unit
 from dtbench.base.units import decimals_for, format_fraction, format_ms, format_ns
 from dtbench.base.vocabulary import Cause, Purpose
-from dtbench.report.page.page import Block, Cell, Column, Fact, Facts, Line, Row, Table, Tone
-from dtbench.report.words.advice import Advice, Loss
+from dtbench.report.page.page import Block, Cell, Column, Fact, Facts, Line, Row, Table, Tone, numbers
+from dtbench.report.words import sentences
+from dtbench.report.words.advice import Advice, Loss, of_run, of_traces
 from dtbench.report.words.alike import find_pattern, name_together
 from dtbench.report.words.causes import UNATTRIBUTED, describe_cause, name_operation, spell_owner
+from dtbench.report.words.trace_words import has_findings, make_adviser, say_lost
+from dtbench.runs.summary import CellSummary
+from dtbench.traces.job.means import average
+from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.known_part import KnownPart
 from dtbench.traces.time.overlap import divide
 
@@ -61,6 +67,11 @@ class Losses:
         """All of it, of a mean step."""
         return sum(row.exposed_ns for row in self.rows) / self.windows
 
+    @property
+    def per(self) -> str:
+        """What the times of anyone's traces are of, for a title."""
+        return f"ms per {self.whole} and rank"
+
     def share_of_step(self, rows: Sequence[Loss]) -> float:
         """Return what part of a step some rows come to."""
         return divide(sum(row.exposed_ns for row in rows) / self.windows, self.step_ns)
@@ -69,6 +80,31 @@ class Losses:
 def say_limit(part: KnownPart, name: str = "") -> str:
     """Say of what all times of a side are, where it is not known of all."""
     return f"{name or 'all times'}: of {part}; not known of the others"
+
+
+def find_cell_losses(cell: CellSummary, name: str = "") -> Losses:
+    """Return what a cell left exposed, means per step and rank."""
+    part = cell.owners[0].part  # all are of the same steps
+    return Losses(
+        name=name,
+        rows=[of_run(row) for row in cell.owners],
+        windows=1,
+        step_ns=sentences.profiled_step_ns(cell) if part == cell.part else math.nan,
+        advise=sentences.make_adviser(cell),
+        limits=() if part is None else (say_limit(part, name),),
+    )
+
+
+def find_trace_losses(traces: TraceSet) -> Losses | None:
+    """Return what anyone's traces left exposed; None: nothing, or causes are no finding."""
+    if not traces.owners or not has_findings(traces):
+        return None
+    mean = average(traces.analyses)
+    step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns
+    rows = [of_traces(row) for row in traces.owners]
+    limits = (*say_lost(mean.lost), *([] if mean.part is None else [say_limit(mean.part)]))
+    losses = Losses("", rows, mean.windows, step_ns, make_adviser(traces), limits)
+    return losses if mean.are_steps else replace(losses, whole="trace")
 
 
 _Key = tuple[Purpose | None, Cause]
@@ -84,11 +120,12 @@ def loss_blocks(sides: Sequence[Losses], per: str, answered: str = "") -> Iterat
     """
     known = [side for side in sides if side.total_ns]
     if known:
-        yield _table(known, per)
+        yield losses_table(known, per)
         yield _largest(known, answered)
 
 
-def _table(sides: Sequence[Losses], per: str) -> Table:
+def losses_table(sides: Sequence[Losses], per: str) -> Table:
+    """Return where exposed time went, by purpose and cause: the largest, then the rest as one row."""
     sums = _sum_up(sides)
     shown = _choose(sums)
     rest = [key for key in _order(sums) if key not in shown]
@@ -111,7 +148,7 @@ def _table(sides: Sequence[Losses], per: str) -> Table:
         (
             Column("purpose"),
             Column("cause"),
-            *(Column(title, is_number=True) for name in titles for title in (name, "share")),
+            *(one for title in titles for one in (*numbers(Unit.NS, title), *numbers(Unit.FRACTION, "share"))),
         ),
         rows,
         notes=tuple(Line(words, Tone.WARNING) for side in sides for words in side.limits),
