@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from dtbench.base.vocabulary import POINT_TO_POINT
+from dtbench.base.columns import Better, Unit
+from dtbench.base.vocabulary import POINT_TO_POINT, Purpose
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
-from dtbench.comparison.metrics import BY_NAME
+from dtbench.comparison.metrics import BY_NAME, Metric, OfPurpose
+from dtbench.comparison.reading import measure
 from dtbench.comparison.reading.sides import read_sides
 from dtbench.comparison.run import compare_paths
 from dtbench.traces.job.foreign import analyze_traces
-from dtbench.traces.rows.tables import OVERLAP
+from dtbench.traces.rows.tables import OVERLAP, PURPOSES
 
 TRACES = Path(__file__).parents[1] / "traces" / "recorded"
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
@@ -73,13 +75,31 @@ def test_what_a_side_with_unseen_collectives_does_not_mention_is_no_zero(tmp_pat
     assert all(math.isnan(one.candidate.median) for one in reduced)
 
 
+def write_without_steps(source: Path, path: Path) -> None:
+    trace = json.loads(gzip.decompress(source.read_bytes()))
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if not one.get("name", "").startswith("ProfilerStep")]
+    path.write_text(json.dumps({**trace, "traceName": path.name}))
+
+
+def test_traces_without_steps_tell_what_any_column_of_purposes_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [one.name for one in PURPOSES.columns if one.is_number]
+    metrics = tuple(Metric(name, name, Unit.NS, Better.NEITHER, OfPurpose(name)) for name in columns)
+    monkeypatch.setattr(measure, "METRICS", metrics)
+    write_without_steps(TRACES / "ddp_2ranks_rank0.json.gz", tmp_path / "one.json")
+    (side,) = read_sides(str(tmp_path / "one.json"), tmp_path).values()
+    (analysis,) = analyze_traces([tmp_path / "one.json"]).analyses
+    (row,) = (row for row in analysis.whole_purposes if row.purpose is Purpose.GRAD_REDUCE)
+    told = {one.metric: one.value for one in side.launches[0].measurements if one.subject == "grad_reduce"}
+    assert {name: told[name] for name in columns} == {name: PURPOSES.describe(row)[name] for name in columns}
+
+
 def test_traces_without_steps_are_not_compared_as_if_they_were_one_step(tmp_path: Path) -> None:
     """They are as long as somebody recorded: neither their length nor their counts are a step's."""
     source = TRACES / "ddp_2ranks_rank0.json.gz"
-    trace = json.loads(gzip.decompress(source.read_bytes()))
-    trace["traceEvents"] = [one for one in trace["traceEvents"] if not one.get("name", "").startswith("ProfilerStep")]
     for name in ("old.json", "new.json"):
-        (tmp_path / name).write_text(json.dumps({**trace, "traceName": name}))
+        write_without_steps(source, tmp_path / name)
     without = [str(tmp_path / name) for name in ("old.json", "new.json")]
     both = "old.json and new.json tell no steps, so their numbers are of all that was recorded"
     one = "old.json tells no steps, so its numbers are of all that was recorded"

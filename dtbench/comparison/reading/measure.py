@@ -149,7 +149,7 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
             for one in traces.analyses
             for row in one.whole_purposes
         ]
-        purposes = pd.DataFrame(rows, columns=["rank", "step", "purpose", "exposed_ns", "wait_ns", "is_wait_least"])
+        purposes = PURPOSES.fit(pd.DataFrame(rows, columns=list(PURPOSES.dtypes)))
     known = keep_known(overlap)
     counted = keep_of_steps(collectives, known)
     doubts = spell_doubts(doubt_steps(read_steps_of_traces(traces.analyses)))
