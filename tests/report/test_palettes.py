@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from importlib import resources
 from itertools import combinations
 from pathlib import Path
-from typing import Final
 
 import pytest
 from matplotlib.patches import Rectangle
@@ -20,14 +19,8 @@ from dtbench.report.render.html_page import read_look
 from dtbench.report.tb_plugin.overlap import cause_parts
 from dtbench.report.timeline import script_text
 from tests.report.colour_distance import SIGHTS, ciede2000, contrast, distance
+from tests.report.free_colours import APART, OTHER_PALETTE, READABLE, find_free
 from tests.report.palette_rule import PALETTES, find_breaches
-
-APART: Final = 10.5
-"""CIEDE2000 between two colours of a palette, for every kind of sight."""
-
-OTHER_PALETTE: Final = 4.0
-READABLE: Final = 4.5
-"""Contrast of text that WCAG 2.2 asks for."""
 
 
 @pytest.mark.parametrize(
@@ -54,7 +47,21 @@ def test_colours_of_a_palette_can_be_told_apart_by_everybody(palette: str, sight
         for one, other in combinations(sorted(PALETTES[palette]), 2)
         if distance(one, other, sight) < APART
     }
-    assert near == {}
+    assert near == {}, f"`python -m tests.report.free_colours {palette}` names colours that are free"
+
+
+def test_a_colour_that_is_called_free_can_be_told_from_the_others_of_its_palette_and_is_of_none() -> None:
+    free = list(find_free("causes", step=60))
+    assert free
+    for colour in free:
+        others = {*PALETTES["causes"], *free} - {colour}
+        assert min(distance(colour, other, sight) for other in others for sight in SIGHTS) >= APART
+        assert all(distance(colour, other) >= OTHER_PALETTE for palette in PALETTES.values() for other in palette)
+
+
+def test_a_hatch_that_no_page_draws_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r"`\+\+` is no hatch that pages draw; repeat one of"):
+        looks.Look("#000000", "++")
 
 
 def test_no_two_palettes_share_a_colour_or_have_hardly_different_ones() -> None:

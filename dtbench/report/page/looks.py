@@ -30,11 +30,19 @@ class Look:
         colour: ``#RRGGBB``.
         hatch: as matplotlib spells it, on what was exposed; empty: plain.
         in_the_dark: its colour on a dark page, where it is pale on paper; empty: the same.
+
+    Raises:
+        ValueError: pages do not draw such a hatch.
     """
 
     colour: str
     hatch: str = ""
     in_the_dark: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what only figures could draw."""
+        if self.hatch[:1] not in ("", *_PATTERNS):
+            raise ValueError(f"`{self.hatch}` is no hatch that pages draw; repeat one of {' '.join(_PATTERNS)}")
 
     @property
     def pattern(self) -> str:
