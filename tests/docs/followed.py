@@ -50,7 +50,7 @@ def call_tests(folder: Path, *files_and_functions: tuple[str, str]) -> subproces
 
 def list_touched(folder: Path) -> set[str]:
     """Return the files of a copy that are not as here."""
-    files = [path for path in folder.rglob("*") if path.suffix in (".py", ".md", ".yaml", ".toml")]
+    files = [path for path in folder.rglob("*") if path.suffix in (".py", ".md", ".json", ".yaml", ".toml")]
     names = [path.relative_to(folder) for path in files]
     return {
         str(name)

@@ -117,6 +117,9 @@ COMMAND: Final[Steps] = {
     "docs/commands.md": _tell_command,
 }
 PAGES: Final = ("docs/reference/scenario.md", "docs/reference/tables.md", "docs/reference/json.md")
+SCHEMAS: Final = tuple(
+    f"docs/reference/schemas/{kind}.json" for kind in ("analyze", "check", "compare", "report", "selftest")
+)
 """The last step for a cause: ``python -m tests.docs`` writes them."""
 STORIES: Final = "tests/traces/causes/test_device_causes.py"
 WHAT_FAILS: Final = {
@@ -155,7 +158,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_recipes_touch_is_what_they_say(followed: Path) -> None:
-    assert list_touched(followed) == {*KERNEL, *CAUSE, *COMMAND, *PAGES}
+    assert list_touched(followed) == {*KERNEL, *CAUSE, *COMMAND, *PAGES, *SCHEMAS}
     for name, steps in (("kernel name", KERNEL), ("cause", CAUSE), ("command", COMMAND)):
         told = re.findall(r"`((?:dtbench|docs|tests)?/?[\w/.]+\.(?:py|md))`", read_recipe(name))
         for file in steps:
