@@ -136,6 +136,9 @@ def test_the_recipe_for_an_extra_is_true(recipe: Path, tmp_path: Path) -> None:
     (cell,) = json.loads(dtbench_says("report", "--json"))["cells"]
     assert cell["census"] == 2 * parameters
     assert f"census         {2 * parameters} parameters" in dtbench_says("report", "--full")
+    told[1]["census"] = None
+    records[1].write_text(json.dumps({**json.loads(records[1].read_bytes()), "extras": told[1]}))
+    assert "rank 1 says nothing of `census`" in dtbench_says("report", "--full")
 
 
 def test_each_extra_has_the_name_of_its_record() -> None:

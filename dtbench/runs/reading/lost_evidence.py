@@ -145,6 +145,8 @@ _FUNCTIONS: Final[Told] = ("the functions under study",)
 _COMPILED: Final[Told] = ("what was compiled",)
 _DEVICE: Final[Told] = ("the device's memory",)
 _LIFE: Final[Told] = ("the calls in the life of its model",)
+_EXTRAS: Final = {"canary": _CANARY, "exposure": _ARMS, "probes": _FUNCTIONS, "lifecycle": _LIFE}
+"""What an extra of the worker tells, by its name; one that is not here is called by that."""
 
 
 def _lost_results(data: CellData, launch: LaunchData) -> Iterator[str]:
@@ -170,8 +172,12 @@ def _tell(record: RankRecord) -> Iterator[Told]:
     extras = record.extras
     parts = {_KNOBS: record.receipts, _ISSUES: record.traffic}
     yield from (what for what, found in parts.items() if found)
-    whole: dict[Told, object] = {_CANARY: extras.canary, _ARMS: extras.exposure, _FUNCTIONS: extras.probes}
-    whole |= {_LIFE: extras.lifecycle, _COMPILED: record.compilation, _DEVICE: record.memory.allocated_peak_bytes}
+    whole: dict[Told, object] = {
+        _EXTRAS.get(name, (f"`{name}`",)): getattr(extras, name)
+        for name in type(extras).model_fields
+        if name != "state_dict"  # of which each part is told
+    }
+    whole |= {_COMPILED: record.compilation, _DEVICE: record.memory.allocated_peak_bytes}
     yield from (what for what, found in whole.items() if found is not None)
     yield from _tell_functions(extras.probes.functions if extras.probes is not None else ())
     calls = () if extras.lifecycle is None else extras.lifecycle.calls
