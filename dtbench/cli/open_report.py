@@ -61,6 +61,15 @@ def refuse_for_runs(**options: object) -> None:
             raise typer.BadParameter(f"--{name} is for traces; give the run's traces folders in place of the run")
 
 
+def choose_kind(named: Sequence[str]) -> "type[RunReport] | type[TraceReport]":
+    """Return as what ``open_report`` opens these, before anything is read."""
+    from dtbench.report.notebook.loaded import RunReport
+    from dtbench.report.notebook.trace_report import TraceReport
+    from dtbench.traces.job.foreign import are_traces
+
+    return TraceReport if all(are_traces(Path(one)) for one in named) else RunReport
+
+
 def open_report(
     named: Sequence[str],
     results: Path,
@@ -82,11 +91,11 @@ def open_report(
         BadParameter: several are given and not all are traces, or steps of a run.
     """
     import dtbench
+    from dtbench.report.notebook.trace_report import TraceReport
     from dtbench.store.find_run import find_run
-    from dtbench.traces.job.foreign import are_traces
 
     window = parse_steps(steps)
-    if all(are_traces(Path(one)) for one in named):
+    if choose_kind(named) is TraceReport:
         return dtbench.read_trace(named, workers=workers, steps=window, step_range=step_range or "")
     if len(named) > 1:
         raise typer.BadParameter("give one run, or only traces")

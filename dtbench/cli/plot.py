@@ -7,7 +7,7 @@ import typer
 
 from dtbench.cli.complete import complete_run
 from dtbench.cli.console import print_aside
-from dtbench.cli.open_report import ChosenSteps, StepRange, open_report
+from dtbench.cli.open_report import ChosenSteps, StepRange, choose_kind, open_report
 
 _ENDINGS: Final = (".png", ".svg", ".pdf")
 
@@ -37,19 +37,18 @@ def plot(
 ) -> None:
     """Draw one of the pictures that notebooks draw (`run.plot_owners()`), and write it to a file."""
     _refuse_place(output)
-    report = open_report([run], results, steps=steps, step_range=step_range)
     from dtbench.report.notebook.plot_file import list_plots, save_plot
     from dtbench.scenario.mistakes import join_words
     from dtbench.scenario.sweeps.sweep import point_to
 
-    names = list_plots(report)
+    names = list_plots(choose_kind([run]))
     if name is None:
         raise typer.BadParameter(f"say which picture: {join_words(names)}", param_hint="name")
     if name not in names:
         raise typer.BadParameter(f"there is no picture `{name}`; {point_to(name, names)}")
     if output is None:
         raise typer.BadParameter(f"say where to write it, for example `-o {name}.svg`", param_hint="--output")
-    save_plot(report, name, output)
+    save_plot(open_report([run], results, steps=steps, step_range=step_range), name, output)
     print_aside(f"Wrote {output}")
 
 

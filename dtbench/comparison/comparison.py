@@ -236,6 +236,7 @@ class Comparison(Record):
         baseline: what the other stands against.
         candidate: the other.
         sentence: the answer, as the first line of every report says it.
+        clauses: of it, each to be read by itself; the first says how step times differ.
         threshold: relative changes below it do not matter to the person who asks.
         noise_floor: largest relative change of the step time between halves of one side; NaN: too few launches.
         environment: in what machines and software differ.
@@ -263,6 +264,7 @@ class Comparison(Record):
     baseline: Side
     candidate: Side
     sentence: str
+    clauses: tuple[str, ...]
     threshold: float
     noise_floor: FloatOrNan
     environment: tuple[EnvironmentChange, ...]

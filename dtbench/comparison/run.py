@@ -36,7 +36,7 @@ from dtbench.comparison.reading.seen import find_not_known, say_not_known
 from dtbench.comparison.reading.settings import find_treatment
 from dtbench.comparison.reading.sides import ONLY, Sides, is_saved, read_sides
 from dtbench.comparison.reading.untold import say_untold
-from dtbench.comparison.sentence import Findings, write_sentence
+from dtbench.comparison.sentence import Findings, write_clauses
 from dtbench.comparison.statistics import noise_floor
 from dtbench.comparison.telling import say_silent
 from dtbench.comparison.torch_defaults import say_new_defaults
@@ -218,10 +218,12 @@ def compare_sides(
         doubted=[label for side, label in zip(sides, labels, strict=True) if side.doubts],
         collectives=_compare_collectives(sides, seen),
     )
+    clauses = write_clauses(findings)
     return Comparison(
         baseline=first,
         candidate=second,
-        sentence=write_sentence(findings),
+        sentence="; ".join(clauses),
+        clauses=clauses,
         threshold=threshold,
         noise_floor=_find_noise(metrics),
         environment=environment,

@@ -49,9 +49,9 @@ class Findings:
         return next(change for change in self.metrics if change.metric == STEP_TIME)
 
 
-def write_sentence(findings: Findings) -> str:
-    """Return the answer, without a final period."""
-    return "; ".join([_lead(findings), *_say_issued(findings.mechanism), *_say_exposed(findings)])
+def write_clauses(findings: Findings) -> tuple[str, ...]:
+    """Return the answer clause by clause, without a final period: the first says how step times differ."""
+    return (_lead(findings), *_say_issued(findings.mechanism), *_say_exposed(findings))
 
 
 def percent(fraction: float) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dtbench.base.units import count_things, format_ns, three_digits
-from dtbench.runs.representative import UNSURE, Doubt, DoubtKind
+from dtbench.runs.representative import LEAST_RATIO, MOST_RATIO, UNSURE, Doubt, DoubtKind
 
 
 def name_doubt(doubts: Sequence[Doubt]) -> str:
@@ -65,7 +65,11 @@ def _describe_unlike(kind: DoubtKind, values: Sequence[float]) -> str:
 def _how_sure(kind: DoubtKind, ends: Sequence[float]) -> str:
     if kind is DoubtKind.UNLIKE_MEASURED:
         return ""
-    return f", which may be {_ratio(ends[0])} to {_ratio(ends[1])}" if ends else ", of too few steps to be sure"
+    more = "more of both would tell"
+    if not ends:
+        return f", of too few steps to be sure: {more}"
+    alike = f"{LEAST_RATIO:g} to {MOST_RATIO:g} x is alike"
+    return f", which may be {_ratio(ends[0])} to {_ratio(ends[1])} ({alike}; {more})"
 
 
 def _ratio(value: float) -> str:

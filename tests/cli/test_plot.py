@@ -32,6 +32,12 @@ def test_a_picture_of_a_run_is_written_as_its_ending_says(
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
+@pytest.mark.parametrize("words", [(EXAMPLE,), (EXAMPLE, "ownrs", "-o", "x.png"), (EXAMPLE, "owners")])
+def test_a_mistake_is_told_before_anything_is_read(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dtbench.load_run", lambda path: pytest.fail(f"{path} was read"))
+    assert run(*words) == 2
+
+
 def test_traces_have_pictures_too_and_of_some_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "owners.png"
     assert run(TRACE, "owners", "-o", str(file)) == 0

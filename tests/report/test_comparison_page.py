@@ -47,6 +47,7 @@ def compared(**more: object) -> Comparison:
         "baseline": Side(label="old", paths=("old",), launches=8),
         "candidate": Side(label="new", paths=("new",), launches=8),
         "sentence": "slower",
+        "clauses": ("slower",),
         "threshold": 0.02,
         "noise_floor": math.nan,
         "environment": (),

@@ -47,6 +47,7 @@ def comparison(*metrics: MetricChange, sentence: str = "Step time is 5 % longer"
         baseline=Side(label="old", paths=("old",), launches=8),
         candidate=Side(label=label, paths=("new",), launches=8),
         sentence=sentence,
+        clauses=(sentence,),
         threshold=0.02,
         noise_floor=NAN,
         environment=(),

@@ -13,6 +13,7 @@ from dtbench.comparison.gate import Gate
 from dtbench.report.notebook.trace_report import TraceReport
 from dtbench.report.page.brief.run import find_worst
 from dtbench.report.page.comparison_page import comparisons_page
+from dtbench.report.page.losses import find_trace_losses
 from dtbench.report.page.page import Picture
 from dtbench.report.page.run_page import run_page
 from dtbench.report.page.trace_page import traces_page
@@ -86,7 +87,8 @@ def comparisons_document(comparisons: Sequence[Comparison], gate: Gate | None = 
 def _trace_pictures(report: TraceReport) -> Iterator[Picture]:
     if not report.owners.empty:
         title = "What communication is exposed, by purpose and cause"
-        yield picture_of("owners", "exposed", title, report.plot_exposed)
+        part = "owners" if find_trace_losses(report.traces) is None else "losses"
+        yield picture_of(part, "exposed", title, report.plot_exposed)
         yield picture_of("owners", "owners", "Whose communication is exposed, and why", report.plot_owners)
     if not report.overlap.empty and len(report.traces.analyses) > 1:
         yield picture_of("times", "ranks", "Each rank in each step", report.plot_ranks)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 _DRAWS: Final = "plot_"
 
 
-def list_plots(report: object) -> list[str]:
-    """Return the names of what can be drawn of a report."""
-    return sorted(name.removeprefix(_DRAWS) for name in dir(report) if name.startswith(_DRAWS))
+def list_plots(kind: type) -> list[str]:
+    """Return the names of what can be drawn of reports of a kind."""
+    return sorted(name.removeprefix(_DRAWS) for name in dir(kind) if name.startswith(_DRAWS))
 
 
 def save_plot(report: object, name: str, path: Path) -> None:

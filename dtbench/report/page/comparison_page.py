@@ -79,11 +79,13 @@ def _fold(comparison: Comparison) -> Part:
 
 
 def comparison_page(comparison: Comparison, gate: Gate | None = None) -> Page:
-    """Make the page of one comparison, with the bounds on it where there are any."""
+    """Make the page of one comparison, its sentence a clause a line, with the bounds on it where there are any."""
+    first, *others = comparison.clauses
     return Page(
         title=f"{comparison.candidate.label} against {comparison.baseline.label}",
         answer=(
-            Line(comparison.sentence, Tone.STRONG),
+            Line(first, Tone.STRONG),
+            *lines(others),
             *lines(kernel_lines(comparison)),
             *lines(basis_lines(comparison), Tone.QUIET),
         ),
@@ -391,11 +393,12 @@ def collectives_table(comparison: Comparison) -> Iterator[Table]:
     exposed = decimals_for(time_ns for row in rows[:MOST_OWNERS] for time_ns in row.exposed_ns)
     took = decimals_for(time_ns for row in rows[:MOST_OWNERS] for time_ns in row.duration_ns)
     sides = ("baseline", "candidate")
-    headers = ("owner", "collective", *(f"{what}\n{side}" for what in ("exposed", "took") for side in sides), "mostly")
+    headers = ["owner", "collective", *(f"{what}\n{side}" for what in ("exposed", "took") for side in sides)]
+    headers += ["mostly"] if any(row.cause is not None for row in rows) else []  # else the notes say why none is told
     yield Table(
         "Whose exposed time changed most, per step and rank; times in ms",
         tuple(Column(header, is_number=place in (2, 3, 4, 5)) for place, header in enumerate(headers)),
-        [_collective_row(row, exposed, took) for row in rows],
+        [_collective_row(row, exposed, took)[: len(headers)] for row in rows],
         notes=tuple(
             f"of {side.label}'s other {'launch' if side.launches == 1 else 'launches'} alone: {_say_left_out(side)}"
             for side in (comparison.baseline, comparison.candidate)

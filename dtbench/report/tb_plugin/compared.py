@@ -1,6 +1,5 @@
 """The tab Compare: one cell against another, in the words and tables of ``dtbench compare``, with its picture."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,15 +9,12 @@ from dtbench.base.errors import ComparisonError, DtbenchError
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.run import compare_paths
 from dtbench.report.page.brief.comparison import sides_chart
-from dtbench.report.page.comparison_page import basis_lines, comparison_page
-from dtbench.report.page.page import Chart, Line, Page, Part, Tone, lines
+from dtbench.report.page.comparison_page import comparison_page
+from dtbench.report.page.page import Chart, Page, Part
 from dtbench.report.plots.names import plot_comparison
 from dtbench.report.plots.page_pictures import untitle
 from dtbench.report.plots.vector import draw_svg
 from dtbench.report.tb_plugin.refusal import BROKEN, CONFLICT, Refusal
-
-_CLAUSES: Final = re.compile(r"; (?![^(]*\))")
-"""Between two clauses of a sentence; what stands in brackets is one."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +58,8 @@ def _make_page(comparison: Comparison) -> Page:
     """Return the page of a comparison: its sentence a clause a line, then a bar of each side."""
     page = comparison_page(comparison)
     chart = sides_chart(comparison)
-    first, *others = split_clauses(comparison.sentence)
-    answer = (Line(first, Tone.STRONG), *lines(others), *lines(basis_lines(comparison), Tone.QUIET))
     parts = sorted(page.parts, key=lambda part: part.key not in _COST)
-    return replace(page, answer=answer, parts=(*_sides_part(chart), *parts))
+    return replace(page, parts=(*_sides_part(chart), *parts))
 
 
 _COST: Final = ("metrics", "collectives")
@@ -75,12 +69,3 @@ _COST: Final = ("metrics", "collectives")
 def _sides_part(chart: Chart | None) -> Iterator[Part]:
     if chart is not None:
         yield Part("sides", "", (chart,))
-
-
-def split_clauses(sentence: str) -> list[str]:
-    """Return the clauses of a long sentence, each to be read by itself.
-
-    >>> split_clauses("too few (1; 4 are needed): 2 ms; 1 ms more exposed")
-    ['too few (1; 4 are needed): 2 ms', '1 ms more exposed']
-    """
-    return _CLAUSES.split(sentence)
