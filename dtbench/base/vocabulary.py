@@ -368,7 +368,7 @@ class MissingInput(StrEnum):
     it; whether it was issued blocking; what the compute waited for that stood launched beside it; why the host launched
     no compute beside it; when collectives ran that its region issued and that were not seen to run; what kept a thread
     in a collective that another rank had left, and of which it had nothing more to get; how far the device's clock is
-    off the host's; whether anything waited for it.
+    off the host's; whether anything waited for it; who asked for it, or for others of its step.
     """
 
     RANKS = "ranks"
@@ -392,6 +392,7 @@ class MissingInput(StrEnum):
     WAKING = "waking"
     DEVICE_CLOCK = "device_clock"
     CONSUMER = "consumer"
+    ASKER = "asker"
 
 
 _DECIDING = {

@@ -46,6 +46,8 @@ class RankTimeline:
         fits_host: its device's times fit its host's; False: nothing that sets the one against the other is known.
         ways: the collectives with what causes need, once as if what was launched when it is not told was launched early
             and once as if late; empty: it is told wherever it matters. See ``causes/untold.py``.
+        unasked: by index, collectives whose causes rest on who asked for them or for others of their step, which the
+            trace does not tell; see ``who/unranged.py``.
     """
 
     rank: int
@@ -73,6 +75,7 @@ class RankTimeline:
     known_steps: tuple[bool, ...] = ()
     fits_host: bool = True
     ways: tuple[tuple[Collective, ...], ...] = ()
+    unasked: frozenset[int] = frozenset()
 
     @property
     def told_size(self) -> int | None:

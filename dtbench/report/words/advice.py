@@ -82,6 +82,10 @@ _MISSING: Final = {
         "Nothing was seen to wait for it: leave it out if nothing uses it; else record a step more, in a run of dtbench"
         " or with `dtbench.capture`, which record waits."
     ),
+    MissingInput.ASKER: (
+        "Record again, and keep the ranges around what issues collectives in the trace: without them nothing tells"
+        " which of these were for gradients and which for parameters."
+    ),
 }
 
 _FEW_BYTES: Final = 4096

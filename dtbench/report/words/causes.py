@@ -33,6 +33,7 @@ MISSING_WORDS: Final = {
     MissingInput.WAKING: "why it ended later here than on the other ranks (woken late?)",
     MissingInput.DEVICE_CLOCK: "how far the device's clock is off the host's",
     MissingInput.CONSUMER: "whether anything waited for it",
+    MissingInput.ASKER: "the ranges that say who asked for it, or for others of its step",
 }
 
 

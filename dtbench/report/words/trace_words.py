@@ -293,7 +293,7 @@ def _wait_words(traces: TraceSet, row: MeanPurpose, mean: MeanTime) -> str:
         beside = _beside_words(traces, row.purpose)
         return f"{name_part(row.wait_part)}{least}{format_ns(row.wait_ns)} per {per}{of_step}{beside}"
     if row.is_least and not mean.lost:
-        return "n/a: collectives may have been for it whose launch the traces do not hold"
+        return "n/a: collectives may have been for it of which the traces do not hold who asked for them"
     if row.comm_ns is None and all(one.set_steps is None for one in traces.analyses):
         return "n/a: its collectives were issued and not seen to run"
     if any(one.is_wait_doubtful and one.purpose is row.purpose for rank in traces.analyses for one in rank.collectives):

@@ -41,7 +41,8 @@ Where the trace does not tell when something was launched, all is asked twice, a
 late (``untold.py``): a cause takes the less of both, and what it would take beyond that lacks the launches.
 
 Where the device's times do not fit the host's (``device_clock.py``) only ``skew``, ``bubble`` and ``sync_op`` are
-claimed.
+claimed; where the ranges are lost that would say who asked for it, or for others of its step
+(``who/unranged.py``), only ``skew``.
 
 The first moment at which the collective could run is ``max(issue, ready)``: on a device the host issues long before the
 producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. What was held
@@ -177,6 +178,7 @@ def split_exposed(timeline: RankTimeline, last_starts_ns: Sequence[int | None]) 
                     exposed_ns=exposed_ns,
                     skew_ns=skew_ns[index],
                     is_alone=last_starts_ns[index] is None and collectives[index].group_size != 1,
+                    is_unasked=index in timeline.unasked,
                 )
                 for collectives, surroundings, holders in asked
             ),
@@ -219,7 +221,7 @@ class _Splitter:
             lacking_ns[MissingInput.LAUNCHES] += max(bounds_ns) - min(bounds_ns)
             return min(bounds_ns)
 
-        for cause, bound in _BOUNDS if first.surroundings.fits_host else _OF_DEVICE_ALONE:
+        for cause, bound in first.bounds:
             if cause is Cause.QUEUED:
                 lacking_ns[first.lack_of_put_off] += take(_Claims.put_off_ns)
             taken_ns = take(bound)
@@ -266,6 +268,14 @@ class _Claims:
     exposed_ns: int
     skew_ns: int
     is_alone: bool
+    is_unasked: bool = False
+
+    @property
+    def bounds(self) -> "_Bounds":
+        """The causes of which anything can be claimed, in order, with what each claims at most."""
+        if self.is_unasked:
+            return _OF_ANY_PURPOSE
+        return _BOUNDS if self.surroundings.fits_host else _OF_DEVICE_ALONE
 
     @property
     def lack_of_put_off(self) -> MissingInput:
@@ -514,6 +524,8 @@ class _Claims:
     def find_missing(self) -> tuple[MissingInput, ...]:
         """Return what is missing of the rest, in the order of the causes that it would decide."""
         one = self.collective
+        if self.is_unasked:
+            return (*([MissingInput.RANKS] if self.is_alone else []), MissingInput.ASKER)
         if not self.surroundings.fits_host:
             return (*([MissingInput.RANKS] if self.is_alone else []), MissingInput.DEVICE_CLOCK)
         has_issue = one.issue_ns is not None
@@ -541,7 +553,8 @@ _NEGLIGIBLE: Final = (
     100  # compute below 1/100 of the exposed time is nothing to hide behind: a view, a copy of a scalar
 )
 
-_BOUNDS: Final[tuple[tuple[Cause, Callable[[_Claims], int]], ...]] = (
+_Bounds = tuple[tuple[Cause, Callable[[_Claims], int]], ...]
+_BOUNDS: Final[_Bounds] = (
     (Cause.SKEW, _Claims.skew_part_ns),
     (Cause.BUBBLE, _Claims.bubble_ns),
     (Cause.QUEUED, _Claims.queued_ns),
@@ -555,3 +568,6 @@ _BOUNDS: Final[tuple[tuple[Cause, Callable[[_Claims], int]], ...]] = (
 
 _OF_DEVICE_ALONE: Final = tuple(rule for rule in _BOUNDS if rule[0] in (Cause.SKEW, Cause.BUBBLE, Cause.SYNC_OP))
 """What holds wherever the host was meanwhile."""
+
+_OF_ANY_PURPOSE: Final = tuple(rule for rule in _BOUNDS if rule[0] is Cause.SKEW)
+"""What holds whatever it was for, and whoever asked for it."""

@@ -110,7 +110,7 @@ def give_purposes(one: TraceAnalysis, told: ToldPurposes) -> TraceAnalysis:
     *of_steps, of_whole = one.purpose_sources.account(collectives, untold)
     return replace(
         one,
-        timeline=replace(one.timeline, collectives=collectives),
+        timeline=replace(one.timeline, collectives=collectives, unasked=one.timeline.unasked | told.disputed.keys()),
         whole_purposes=of_whole,
         steps=tuple(
             replace(step, purposes=rows, untold=may_be)

@@ -48,6 +48,7 @@ from dtbench.traces.who.collectives import Collective, assign_steps
 from dtbench.traces.who.facts import RankFacts
 from dtbench.traces.who.owners import name_askers
 from dtbench.traces.who.strategy import TraceMarks, find_marks
+from dtbench.traces.who.unranged import find_unasked, find_unranged
 from dtbench.traces.who.untold import Untold, find_untold
 
 if TYPE_CHECKING:
@@ -347,7 +348,8 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         count + any(row.wait_ns is None for row in rows) for count, rows in zip(losses.counts, purposes, strict=True)
     ]
     probes = time_probes(trace, [step.host for step in contents.steps], timeline.compute)
-    untold = find_untold(collectives, timeline.regions)
+    untold = find_unranged(collectives, step_of, trace.names) | find_untold(collectives, timeline.regions)
+    timeline = replace(timeline, unasked=find_unasked(collectives, step_of, untold))
     if untold:
         purposes = sources.account(collectives, untold)
     return TraceAnalysis(

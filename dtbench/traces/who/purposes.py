@@ -160,7 +160,7 @@ def find_purpose(
         return Purpose.UNSHARD if _is_sharded_optimizers(axis, operation, above, shown) else Purpose.OTHER
     if axis is not None and axis not in _DATA:
         return purpose_of(axis, operation, region)
-    asked = _find_by_names(operation, above)
+    asked = find_by_names(operation, above)
     if axis is None:
         return asked or _of_unknown_axis(operation, region, above, shown, functional)
     if asked is Purpose.TENSOR:
@@ -198,7 +198,7 @@ def _is_sharded_optimizers(
     return operation is Operation.ALL_GATHER and axis in _DATA and not shown.has_fsdp
 
 
-def _find_by_names(operation: Operation | None, above: Sequence[str]) -> Purpose | None:
+def find_by_names(operation: Operation | None, above: Sequence[str]) -> Purpose | None:
     """Return what the innermost name says that says anything; None: none does."""
     functional = any(is_functional(name) for name in above)
     for name in above:
