@@ -7,7 +7,7 @@
 A mean over steps that are no whole rounds holds another share of the reduction than a training does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from dtbench.base.vocabulary import Purpose
@@ -15,13 +15,22 @@ from dtbench.traces.notes.lacking import PartRounds
 from dtbench.traces.rank.analysis import StepAccount, TraceAnalysis
 
 
-def find_part_rounds(one: TraceAnalysis) -> PartRounds | None:
+def find_reducing_steps(analyses: Sequence[TraceAnalysis]) -> frozenset[int]:
+    """Return the numbers of the steps in which any rank reduces gradients."""
+    return frozenset(step.step for one in analyses for step in one.steps if _reduces(step))
+
+
+def find_part_rounds(one: TraceAnalysis, reducing_steps: Collection[int] = ()) -> PartRounds | None:
     """Find whether means go over other than whole rounds of steps; None: they do not, or no rounds are seen.
 
     Rounds are seen where two or more steps reduce gradients, all equally far from the next, and it is told of every
-    step whether it does.
+    step whether it does: one that lost kernels may, and one in which another rank does has lost more.
+
+    Args:
+        one: a rank.
+        reducing_steps: numbers of those in which any rank reduces gradients.
     """
-    if not all(map(_is_told, one.steps)):
+    if any(step.step in one.lost.steps or not _is_told(step, reducing_steps) for step in one.steps):
         return None
     reducing = [step.step for step in one.steps if _reduces(step)]
     lengths = {after - before for before, after in pairwise(reducing)}
@@ -37,10 +46,13 @@ def _reduces(step: StepAccount) -> bool:
     return any(row.purpose is Purpose.GRAD_REDUCE and row.count for row in step.purposes)
 
 
-def _is_told(step: StepAccount) -> bool:
+def _is_told(step: StepAccount, reducing_steps: Collection[int]) -> bool:
     """Tell whether all that a step may have reduced is known to be gradients or something else."""
+    if _reduces(step):
+        return True
     is_recorded = not step.overlap.step_ns or step.overlap.compute_ns is not None
-    return is_recorded and Purpose.GRAD_REDUCE not in step.untold
+    is_lost = step.lost > 0 or step.step in reducing_steps
+    return is_recorded and not is_lost and Purpose.GRAD_REDUCE not in step.untold
 
 
 def _fill(steps: Sequence[StepAccount], reducing: Sequence[int], length: int) -> bool:

@@ -11,7 +11,7 @@ from dtbench.traces.causes.exposed_owners import ExposedOwner
 from dtbench.traces.job.chosen_steps import StepRange, note_chosen
 from dtbench.traces.job.explain import explain
 from dtbench.traces.job.shared_owners import find_shared_owners
-from dtbench.traces.job.step_rounds import find_part_rounds
+from dtbench.traces.job.step_rounds import find_part_rounds, find_reducing_steps
 from dtbench.traces.job.unlike_profilers import find_unlike_profilers
 from dtbench.traces.kinds.unknown import UnknownName, sum_names
 from dtbench.traces.notes.clocks import Misfit, OfAnotherSize
@@ -225,7 +225,10 @@ def _find_unknown_words(analyses: Sequence[TraceAnalysis]) -> list[UnknownWords]
 def find_lacking(analyses: Sequence[TraceAnalysis]) -> tuple[OfRanks, ...]:
     """Return what the traces lack."""
     any_steps = any(one.steps for one in analyses)
-    return join_ranks(note for one in analyses for note in _find_lacking(one, any_steps=any_steps))
+    reducing_steps = find_reducing_steps(analyses)
+    rounds = [find_part_rounds(one, reducing_steps) for one in analyses]
+    lacking = (note for one in analyses for note in _find_lacking(one, any_steps=any_steps))
+    return join_ranks((*lacking, *(note for note in rounds if note is not None)))
 
 
 def _find_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterator[OfRanks]:
@@ -251,8 +254,6 @@ def _find_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterator[OfRanks]:
         yield NoSteps(ranks, *(one.likely_range or ()))
         return
     yield from (*(_find_outside(one) if one.left is None else ()), *_find_empty(one))
-    if (rounds := find_part_rounds(one)) is not None:
-        yield rounds
 
 
 def _find_misnumbered_buckets(one: TraceAnalysis) -> Iterator[OfRanks]:
