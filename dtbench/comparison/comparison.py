@@ -177,7 +177,7 @@ class KernelChange(Record):
         low, high: interval of the ratio over steps, 95 % after the correction for the kernels tested beside it; NaN
             where so few steps allow none.
         outcome: what can be said of the change, of these traces alone.
-        is_same_work: both run it equally often in a step, with one launch shape.
+        is_same_work: both are known to run it equally often in each step, with one launch shape.
     """
 
     name: str

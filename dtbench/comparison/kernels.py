@@ -8,7 +8,8 @@
 A step's median over runs is one value, so that steps tell how much it varies by itself. They are of one launch, and
 launches differ by more than their steps do (``statistics.py``): that a kernel took longer is said of these traces, and
 is no finding on what was changed between them. Kernels are compared only where both sides run them equally often in a
-step, with one launch shape; else they did other work, and how long that took says nothing of the kernel.
+step, not only in the mean of steps, with one launch shape; else they did other work, and how long that took says
+nothing of the kernel. Where the shape is not told, nobody knows whether they did the same.
 """
 
 import math
@@ -98,7 +99,11 @@ def find_kernel_changes(
             found[key] = _compare(before[key], after[key], threshold, level)
         if is_doubted and found[key].outcome is not Outcome.NOT_ENOUGH_LAUNCHES:
             found[key] = replace(found[key], low=math.nan, high=math.nan, outcome=Outcome.NOT_ESTABLISHED)
-    changes = [_as_change(key, before.get(key), after.get(key), found.get(key)) for key in keys]
+    shapeless = _find_shapeless(before, after)
+    changes = [
+        _as_change(key, before.get(key), after.get(key), found.get(key), is_shape_told=key[0] not in shapeless)
+        for key in keys
+    ]
     return KernelFindings(
         changes=tuple(sorted(changes, key=_place)),
         left_out=len(every) - len(keys),
@@ -114,6 +119,8 @@ def _say_none(before: dict[_Key, KernelRuns], after: dict[_Key, KernelRuns], sam
     """Say why no kernel is compared; empty: one is."""
     if not {name for name, _ in before} & {name for name, _ in after}:
         return f"{_NOT}: none is in the traces of both sides"
+    if not same and _find_shapeless(before, after):
+        return f"{_NOT}: of none is it known that it runs equally often in a step, with one launch shape, on both sides"
     if not same:
         return f"{_NOT}: none runs equally often in a step, with one launch shape, on both sides"
     if all(change.outcome is KernelOutcome.TOO_FEW for change in same):
@@ -126,7 +133,17 @@ def _total_ns(row: KernelRuns | None) -> float:
 
 
 def _is_same_work(before: KernelRuns | None, after: KernelRuns | None) -> bool:
-    return before is not None and after is not None and math.isclose(before.count, after.count, rel_tol=1e-9)
+    """Tell whether both sides are known to run a kernel equally often, in steps as in their mean, with one shape."""
+    if before is None or after is None or not before.shape or not after.shape:
+        return False
+    is_even = None in (before.fewest, after.fewest) or (before.fewest, before.most) == (after.fewest, after.most)
+    return is_even and math.isclose(before.count, after.count, rel_tol=1e-9)
+
+
+def _find_shapeless(before: dict[_Key, KernelRuns], after: dict[_Key, KernelRuns]) -> set[str]:
+    """Return the names of kernels on both sides that ran on either without that its launch shape is told."""
+    names, others = ({name for name, _ in side} for side in (before, after))
+    return {name for name, shape in {*before, *after} if not shape} & names & others
 
 
 def _compare(before: KernelRuns, after: KernelRuns, threshold: float, level: float = LEVEL) -> SampleComparison:
@@ -134,8 +151,14 @@ def _compare(before: KernelRuns, after: KernelRuns, threshold: float, level: flo
 
 
 def _as_change(
-    key: _Key, before: KernelRuns | None, after: KernelRuns | None, found: SampleComparison | None
+    key: _Key,
+    before: KernelRuns | None,
+    after: KernelRuns | None,
+    found: SampleComparison | None,
+    *,
+    is_shape_told: bool,
 ) -> KernelChange:
+    not_compared = KernelOutcome.DIFFERENT_WORK if is_shape_told else KernelOutcome.UNKNOWN
     counts = (0.0 if before is None else before.count, 0.0 if after is None else after.count)
     medians = (math.nan if before is None else before.median_ns, math.nan if after is None else after.median_ns)
     return KernelChange(
@@ -146,6 +169,6 @@ def _as_change(
         ratio=math.nan if found is None else found.ratio,
         low=math.nan if found is None else found.low,
         high=math.nan if found is None else found.high,
-        outcome=KernelOutcome.DIFFERENT_WORK if found is None else _OUTCOMES[found.outcome],
+        outcome=not_compared if found is None else _OUTCOMES[found.outcome],
         is_same_work=found is not None,
     )

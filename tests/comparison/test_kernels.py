@@ -20,8 +20,13 @@ STEP_US = 1000
 JITTER_US = (0, 2, 1, 3, 1, 2)
 
 
-def write_trace(path: Path, kernels: Mapping[str, tuple[int, float]], *, grid: Sequence[int] = (8, 1, 1)) -> Path:
-    """Write a trace of six steps in which kernels run so often, each for so many us and a little more."""
+def write_trace(
+    path: Path, kernels: Mapping[str, tuple[int | Sequence[int], float]], *, grid: Sequence[int] | None = (8, 1, 1)
+) -> Path:
+    """Write a trace of six steps in which kernels run so often, in each, for so many us and a little more.
+
+    ``grid``: None: launch shapes are not told.
+    """
     events: list[dict[str, Any]] = []
 
     def add(category: str, name: str, lane: str, begin: float, length: float, **args: Any) -> None:
@@ -33,10 +38,10 @@ def write_trace(path: Path, kernels: Mapping[str, tuple[int, float]], *, grid: S
         add("user_annotation", f"ProfilerStep#{step + 3}", "1", step * STEP_US, STEP_US)
         at = float(step * STEP_US)
         for name, (count, length) in kernels.items():
-            for _ in range(count):
+            for _ in range(count if isinstance(count, int) else count[step]):
                 number += 1
                 add("cuda_runtime", "cudaLaunchKernel", "1", at, 1, correlation=number)
-                shape = {"grid": [*grid], "block": [128, 1, 1]}
+                shape = {} if grid is None else {"grid": [*grid], "block": [128, 1, 1]}
                 add("kernel", name, "7", at + 2, length + jitter, correlation=number, device=0, stream=7, **shape)
                 at += length + 10
     path.write_text(json.dumps({"traceEvents": events}))
@@ -79,6 +84,33 @@ def test_another_launch_shape_is_other_work(tmp_path: Path) -> None:
     after = write_trace(tmp_path / "after.json", {"gemm": (3, 130.0)}, grid=(16, 1, 1))
     found = compare_paths(str(before), str(after), results=tmp_path)
     assert [row.is_same_work for row in found.kernels] == [False, False]
+
+
+@pytest.mark.parametrize("grids", [(None, None), ((8, 1, 1), None), (None, (8, 1, 1))])
+def test_where_launch_shapes_are_not_told_it_is_not_known_whether_the_work_is_the_same(
+    tmp_path: Path, grids: tuple[Sequence[int] | None, Sequence[int] | None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = write_trace(tmp_path / "before.json", {"gemm": (3, 100.0), "norm": (1, 50.0)}, grid=grids[0])
+    after = write_trace(tmp_path / "after.json", {"gemm": (3, 130.0), "silu": (1, 50.0)}, grid=grids[1])
+    found = compare_paths(str(before), str(after), results=tmp_path)
+    assert not any(row.is_same_work for row in found.kernels)
+    of_gemm = {row.outcome for row in found.kernels if row.name == "gemm"}
+    assert of_gemm == {KernelOutcome.UNKNOWN}
+    assert {row.outcome for row in found.kernels if row.name != "gemm"} == {KernelOutcome.DIFFERENT_WORK}
+    assert "of none is it known that it runs equally often in a step, with one launch" in found.kernels_not_compared
+    assert "took longer" not in str(dtbench.compare(before, after))
+    print_comparisons([found])
+    unknown = sum(row.name == "gemm" for row in found.kernels)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"compute kernels did the same work, and of {unknown} it is not known" in shown
+
+
+def test_equal_means_of_unlike_steps_are_not_the_same_work(tmp_path: Path) -> None:
+    before = write_trace(tmp_path / "before.json", {"gemm": (2, 50.0), "norm": (1, 50.0)})
+    after = write_trace(tmp_path / "after.json", {"gemm": ((0, 4, 0, 4, 2, 2), 70.0), "norm": (1, 50.0)})
+    rows = {row.name: row for row in compare_paths(str(before), str(after), results=tmp_path).kernels}
+    assert rows["gemm"].count[0] == rows["gemm"].count[1]
+    assert rows["gemm"].outcome is KernelOutcome.DIFFERENT_WORK
 
 
 def test_what_lies_below_the_threshold_is_not_named(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_nothing_is_said_to_differ_between_a_trace_and_its_copy(tmp_path: Path) 
     assert {change.ratio for change in others if change.baseline.median} == {1}
     told = [table for table in comparison_tables(found)[1:] if table.key != "kernels"]
     assert [table.title for table in told] == ["What it cost"]
-    assert {row.outcome for row in found.kernels} <= {KernelOutcome.SAME, KernelOutcome.TOO_FEW}
+    assert {row.outcome for row in found.kernels} == {KernelOutcome.UNKNOWN}, "no launch shapes are drawn"
 
 
 @pytest.mark.parametrize("which", [0, 6, 12])

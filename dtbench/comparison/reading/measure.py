@@ -195,9 +195,17 @@ def _total_kernels(traces: TraceSet, steps: pd.DataFrame) -> tuple[KernelRuns, .
     found = []
     for (name, shape), rows_of in of_steps.items():
         medians = [median([row.median_ns for row in rows]) for _, rows in sorted(rows_of.items())]
-        count = sum(row.count for rows in rows_of.values() for row in rows) / len(counted)
+        counts = [row.count for rows in rows_of.values() for row in rows]
         found.append(
-            KernelRuns(name=name, shape=shape, count=count, median_ns=median(medians), medians_ns=tuple(medians))
+            KernelRuns(
+                name=name,
+                shape=shape,
+                count=sum(counts) / len(counted),
+                median_ns=median(medians),
+                medians_ns=tuple(medians),
+                fewest=min(counts) if len(counts) == len(counted) else 0,
+                most=max(counts),
+            )
         )
     return tuple(sorted(found, key=lambda row: (-row.count * row.median_ns, row.name, row.shape)))
 

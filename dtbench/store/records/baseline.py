@@ -81,6 +81,8 @@ class KernelRuns(Record):
         count: runs per step and rank.
         median_ns: median over steps of ``medians_ns``.
         medians_ns: of each step: median over its runs, then over ranks.
+        fewest: runs in the step of a rank in which it ran least often; None: not told.
+        most: likewise, most often.
     """
 
     name: str
@@ -88,6 +90,8 @@ class KernelRuns(Record):
     count: float
     median_ns: float
     medians_ns: tuple[float, ...]
+    fewest: int | None = None
+    most: int | None = None
 
 
 class Issued(Record):

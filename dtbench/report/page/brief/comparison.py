@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from dtbench.base.units import count_things, format_fraction, format_ns
-from dtbench.comparison.comparison import ESTABLISHED, Comparison, MetricChange, Outcome, Sample
+from dtbench.comparison.comparison import ESTABLISHED, Comparison, KernelOutcome, MetricChange, Outcome, Sample
 from dtbench.comparison.gate import Gate
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, HIDDEN_SHARE, STEP_TIME
 from dtbench.report.page.bounds import bounds_facts
@@ -102,7 +102,10 @@ def _changed(comparison: Comparison) -> Iterator[Facts]:
     if comparison.kernels:
         same = sum(row.is_same_work for row in comparison.kernels)
         of = len(comparison.kernels) + comparison.kernels_left_out
-        facts.append(Fact("kernels", f"{same} of {count_things(of, 'compute kernel')} did the same work: see --full"))
+        unknown = sum(row.outcome is KernelOutcome.UNKNOWN and not row.is_same_work for row in comparison.kernels)
+        told = f", and of {unknown} it is not known" if unknown else ""
+        words = f"{same} of {count_things(of, 'compute kernel')} did the same work{told}: see --full"
+        facts.append(Fact("kernels", words))
     if facts:
         yield Facts(tuple(facts), key="changed")
 
