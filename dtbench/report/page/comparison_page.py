@@ -163,8 +163,8 @@ def kernel_lines(comparison: Comparison) -> tuple[str, ...]:
 _OF_KERNELS: Final = (
     "those with the same work first, by the time lost per step; medians over steps of one launch each: longer is said "
     "of these traces, not of what another launch takes, as launches of one thing differ by more than their steps; "
-    "different work where one side runs it more often, in some steps or in all, or with another launch shape; not known "
-    "where launch shapes are not told"
+    "different work where one side runs it more often, in some steps or in all, or with another launch shape; "
+    "not known where launch shapes are not told"
 )
 _MOST_SLOWER: Final = 3
 
