@@ -5,6 +5,7 @@ mean over them is a number of nothing, and why it is so large is no finding.
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -90,19 +91,33 @@ class TracedSteps:
 def read_steps_of_traces(analyses: Sequence[TraceAnalysis]) -> TracedSteps:
     """Read the steps of the traces of one job; what was not seen of one is left out."""
     step_ns: dict[int, list[int]] = {}
-    exposed_ns: dict[int, list[int]] = {}
+    exposed_ns: dict[int, dict[int, int]] = {}
     for analysis in analyses:
         for step in analysis.steps:
             if step.overlap.step_ns is not None:
                 step_ns.setdefault(step.step, []).append(step.overlap.step_ns)
             if step.overlap.exposed_comm_ns is not None:
-                exposed_ns.setdefault(step.step, []).append(step.overlap.exposed_comm_ns)
-    of_most = max(map(len, exposed_ns.values()), default=0)  # means over other ranks are no series
+                exposed_ns.setdefault(step.step, {})[analysis.rank] = step.overlap.exposed_comm_ns
+    of_ranks = Counter(frozenset(told) for told in exposed_ns.values())
+    most = max(of_ranks, key=lambda ranks: (len(ranks), of_ranks[ranks]), default=None)  # of others it is no series
     return TracedSteps(
         {number: max(step_ns[number]) for number in sorted(step_ns)},
-        {number: fmean(told) for number, told in sorted(exposed_ns.items()) if len(told) == of_most},
+        {number: fmean(told.values()) for number, told in sorted(exposed_ns.items()) if frozenset(told) == most},
         max((one.repeated_steps for one in analyses), default=0),
     )
+
+
+def doubt_traces(analyses: Sequence[TraceAnalysis]) -> Iterator[Doubt]:
+    """Doubt that the steps of the traces of one job are like each other: of each rank where they have none in common.
+
+    Steps of one rank and then of another are no series, and neither is unlike the other.
+    """
+    numbers = [{step.step for step in one.steps} for one in analyses if one.steps]
+    if numbers and not set.intersection(*numbers):
+        of_ranks = (doubt for one in analyses for doubt in doubt_steps(read_steps_of_traces([one])))
+        yield from dict.fromkeys(of_ranks)
+    else:
+        yield from doubt_steps(read_steps_of_traces(analyses))
 
 
 def doubt_phases(profiler_cost: tuple[float, float, float], exposed_ns: float, measured_ns: float) -> Iterator[Doubt]:

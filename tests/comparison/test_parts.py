@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -131,6 +132,22 @@ def test_a_step_that_one_rank_does_not_mark_is_left_out(tmp_path: Path) -> None:
     found = compare_paths(str(whole), str(lost), results=tmp_path)
     assert "and lost may stand for no others, so what follows may not either" in found.sentence
     assert [one for one in found.doubts if "step 2 is left out on all ranks" in one]
+
+
+@pytest.mark.parametrize("name", ["ddp", "compiled", "fsdp2_tp"])
+def test_ranks_without_a_common_step_have_no_step_that_is_compared(tmp_path: Path, name: str) -> None:
+    """Else the median over steps were of one rank and then of another, and no step's slowest rank."""
+    whole = TRACES / "two_ranks_one_gpu" / name
+    apart = Path(shutil.copytree(whole, tmp_path / "apart"))
+    path = apart / "rank1.json.gz"
+    text = gzip.decompress(path.read_bytes()).decode()
+    path.write_bytes(
+        gzip.compress(re.sub(r"ProfilerStep#(\d+)", lambda at: f"ProfilerStep#{int(at[1]) + 10}", text).encode())
+    )
+    for sides in ((whole, apart), (apart, whole)):
+        found = compare_paths(*map(str, sides), results=tmp_path)
+        check_that_nothing_is_compared(found, "the ranks of apart have no step in common, so that none counts")
+    assert "no step is in the traces of all ranks" in found.doubts[0]
 
 
 def test_sends_named_by_their_stage_are_no_less_of_those_named_by_their_peer(tmp_path: Path) -> None:

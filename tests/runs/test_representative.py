@@ -27,6 +27,7 @@ from dtbench.runs.representative import (
     doubt_launches,
     doubt_phases,
     doubt_steps,
+    doubt_traces,
     doubt_traffic,
     read_steps_of_traces,
 )
@@ -336,3 +337,30 @@ def test_a_mean_over_fewer_ranks_is_no_drift(draw: Callable[..., Path]) -> None:
     found = read_steps_of_traces(analyze_traces([folder]).analyses)
     assert set(found.exposed_ns) == set(range(10))
     assert not [doubt for doubt in doubt_steps(found) if doubt.kind is DoubtKind.DRIFT]
+
+
+def test_steps_of_one_rank_and_then_of_another_are_no_series(draw: Callable[..., Path]) -> None:
+    """One rank has steps 0 to 4, the other steps 10 to 14, and each exposes the same in every step."""
+    for rank, exposed in enumerate((8, 1)):
+        rows = [f"range gloo:all_reduce @2 |{' ' * 10 * step}{'=' * exposed}|" for step in range(5)]
+        steps = [f"step ProfilerStep#{step + 10 * rank} @1 |{' ' * 10 * step}==========|" for step in range(5)]
+        work = [f"op aten::mm @1 |{' ' * (10 * step + 9)}=|" for step in range(5)]
+        folder = draw(
+            "\n".join(rows + steps + work), f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": 2}
+        ).parent
+    traces = analyze_traces([folder])
+    assert list(doubt_traces(traces.analyses)) == []
+    assert set(read_steps_of_traces(traces.analyses).exposed_ns) == set(range(5))
+    assert "NOT REPRESENTATIVE" not in " ".join(answer_lines(traces))
+
+
+def test_a_drift_of_one_of_ranks_without_a_common_step_is_one(draw: Callable[..., Path]) -> None:
+    for rank in (0, 1):
+        rows = [f"range gloo:all_reduce @2 |{' ' * 10 * step}{'=' * (1 + step if rank else 4)}|" for step in range(8)]
+        steps = [f"step ProfilerStep#{step + 10 * rank} @1 |{' ' * 10 * step}==========|" for step in range(8)]
+        work = [f"op aten::mm @1 |{' ' * (10 * step + 9)}=|" for step in range(8)]
+        folder = draw(
+            "\n".join(rows + steps + work), f"rank{rank}.json", distributedInfo={"rank": rank, "world_size": 2}
+        ).parent
+    (doubt,) = doubt_traces(analyze_traces([folder]).analyses)
+    assert (doubt.kind, doubt.values[2]) == (DoubtKind.DRIFT, 8)

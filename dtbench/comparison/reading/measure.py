@@ -28,7 +28,7 @@ from dtbench.runs.cell.summarize_cell import summarize_cell
 from dtbench.runs.cell.summarize_overlap import are_among, keep_known, keep_of_steps
 from dtbench.runs.doubt_words import describe_doubt, name_doubt
 from dtbench.runs.reading.cell_data import CellData
-from dtbench.runs.representative import Doubt, doubt_steps, read_steps_of_traces
+from dtbench.runs.representative import Doubt, doubt_traces
 from dtbench.runs.summary import CellSummary
 from dtbench.runs.wrong_results import find_wrong_results
 from dtbench.store.records.baseline import KernelRuns, MeasuredLaunch, Measurement, OwnedTime, PlacedTime, RanksTraffic
@@ -124,7 +124,8 @@ def _find_other_traffic(ranks: Sequence[RankRecord]) -> tuple[RanksTraffic, ...]
 def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[str, ...], tuple[str, ...]]:
     """Return the numbers of someone's traces, which are one launch, and why their steps may not stand for others.
 
-    They are of the steps that all ranks have; where there are none, of the whole traces, and no step time is told.
+    They are of the steps that all ranks have, none where these have none in common; of traces without any steps, of the
+    whole traces, and no step time is told.
 
     Returns:
         The numbers; which steps are left out, and which ranks lack them; what else speaks against the steps that count.
@@ -152,7 +153,7 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         purposes = PURPOSES.fit(pd.DataFrame(rows, columns=list(PURPOSES.dtypes)))
     known = keep_known(overlap)
     counted = keep_of_steps(collectives, known)
-    doubts = spell_doubts(doubt_steps(read_steps_of_traces(traces.analyses)))
+    doubts = spell_doubts(doubt_traces(traces.analyses))
     ranks = [one.rank for one in traces.analyses]
     owned = _give_causes(total_owned(counted, known, ranks), is_doubted=bool(left_out or doubts))
     orders = find_orders(collectives, overlap)
@@ -211,17 +212,20 @@ def _total_kernels(traces: TraceSet, steps: pd.DataFrame) -> tuple[KernelRuns, .
 
 
 def _keep_of_all_ranks(overlap: pd.DataFrame) -> pd.DataFrame:
-    """Leave out steps that not all ranks have, where all have some: theirs are means and maxima over others.
+    """Leave out steps that not all ranks have: means and maxima over others are not like those over all.
 
     Args:
         overlap: columns ``rank`` and ``step``, a row for each.
     """
     is_shared = overlap.groupby("step")["rank"].transform("nunique") == overlap["rank"].nunique()
-    return overlap[is_shared] if is_shared.any() else overlap
+    return overlap[is_shared]
 
 
 def _say_left_out(overlap: pd.DataFrame, kept: pd.DataFrame) -> Iterator[str]:
     """Say which steps are in no number, as some ranks lack them: those that are may not stand for them."""
+    if not len(kept):
+        yield "PERHAPS NOT REPRESENTATIVE: no step is in the traces of all ranks, so that none counts"
+        return
     ranks = {*overlap["rank"]}
     steps_of: dict[tuple[int, ...], list[int]] = {}
     for step, those in overlap[~overlap["step"].isin(kept["step"])].groupby("step"):

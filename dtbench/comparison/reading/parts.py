@@ -20,11 +20,20 @@ def name_parts(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> tuple[st
     if are_of_other_ranks(first, second):
         each = (f"{label} has {_spell_ranks(side)}" for side, label in zip(sides, labels, strict=True))
         unlike = [", ".join(each)]
-    without = [label for side, label in zip(sides, labels, strict=True) if not side.has_steps]
+    apart = [label for side, label in zip(sides, labels, strict=True) if _are_steps_apart(side)]
+    common = [f"the ranks of {label} have no step in common, so that none counts" for label in apart]
+    without = [
+        label for side, label in zip(sides, labels, strict=True) if not (side.has_steps or _are_steps_apart(side))
+    ]
     tell = "tell no steps, so their" if len(without) > 1 else "tells no steps, so its"
     whole = [f"{join_words(without, last='and')} {tell} numbers are of all that was recorded"] if without else []
     unseen = (_spell_unseen(side, label) for side, label in zip(sides, labels, strict=True) if side.unseen)
-    return (*unlike, *whole, *unseen)
+    return (*unlike, *common, *whole, *unseen)
+
+
+def _are_steps_apart(side: MeasuredSide) -> bool:
+    """Tell whether nothing is measured of traces, which is so where no step is on all of their ranks."""
+    return not side.has_steps and not any(launch.measurements for launch in side.launches)
 
 
 def are_of_other_ranks(one: MeasuredSide, other: MeasuredSide) -> bool:

@@ -33,7 +33,7 @@ from dtbench.base.document import (
     make_schema,
 )
 from dtbench.base.vocabulary import Cause
-from dtbench.runs.representative import Doubt, DoubtKind, doubt_steps, read_steps_of_traces
+from dtbench.runs.representative import Doubt, DoubtKind, doubt_traces
 from dtbench.traces.account.accounts import WindowAccount
 from dtbench.traces.account.overlap_tax import CAVEAT, OverlapTax
 from dtbench.traces.account.purpose_times import PurposeTime
@@ -471,7 +471,7 @@ _HEAD: Final = Shape[TraceSet](
             "doubts",
             Many(_DOUBT),
             "why profiled steps may not stand for others; empty: nothing speaks against it",
-            lambda traces: doubt_steps(read_steps_of_traces(traces.analyses)),
+            lambda traces: doubt_traces(traces.analyses),
         ),
     ),
 )

@@ -17,7 +17,7 @@ from dtbench.report.tb_plugin.overview import OverviewDocument
 from dtbench.report.words.knobs import describe_traces
 from dtbench.report.words.trace_words import has_findings
 from dtbench.runs.cell.statistics import summarize
-from dtbench.runs.representative import doubt_steps, read_steps_of_traces
+from dtbench.runs.representative import doubt_traces
 from dtbench.runs.summary import CellSummary
 from dtbench.store.records.run import OwnLoop, RunStatus
 from dtbench.traces.job.trace_set import TraceSet
@@ -113,5 +113,5 @@ def _make_cell(traces: TraceSet) -> CellSummary:
         notes=(),
         rank_doubts=say_notes(traces.rank_doubts),
         unseen_collectives=sum(one.unseen for one in traces.analyses),
-        doubts=tuple(doubt_steps(read_steps_of_traces(traces.analyses))),
+        doubts=tuple(doubt_traces(traces.analyses)),
     )

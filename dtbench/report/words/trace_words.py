@@ -21,7 +21,7 @@ from dtbench.report.words.causes import MISSING_WORDS, describe_exposed_owner, d
 from dtbench.report.words.doubts import UNSEEN_BUBBLE, UNSEEN_CONSUMER, doubt_lines, say_doubts
 from dtbench.report.words.knobs import describe_traces
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
-from dtbench.runs.representative import doubt_steps, read_steps_of_traces
+from dtbench.runs.representative import doubt_traces
 from dtbench.traces.account.gaps import GapTime
 from dtbench.traces.account.waits import find_device_waits, measure_beside
 from dtbench.traces.causes.exposed_owners import ExposedOwner
@@ -96,7 +96,7 @@ def _lines_of_kept(traces: TraceSet, spell: Callable[[Advice], str]) -> tuple[st
     if not traces.over_ranks.is_one_job:
         means = f"{_time_words(traces, mean)}{_exposed_words(traces, mean, ())}"
         return (f"{_NOT_ONE_JOB}; see the notes", f"{means}, a mean over all of them", _basis_words(traces, mean))
-    doubts = tuple(doubt_steps(read_steps_of_traces(traces.analyses)))
+    doubts = tuple(doubt_traces(traces.analyses))
     owners = () if doubts else traces.owners
     return (
         *_lead_lines(traces, mean, owners),
@@ -245,7 +245,7 @@ def advise_traces(traces: TraceSet) -> list[Advice]:
 
 def has_findings(traces: TraceSet) -> bool:
     """Tell whether causes are findings: traces are surely of one job, and their steps stand for each other."""
-    return traces.over_ranks.is_one_job and not any(doubt_steps(read_steps_of_traces(traces.analyses)))
+    return traces.over_ranks.is_one_job and not any(doubt_traces(traces.analyses))
 
 
 def say_lost(lost: int) -> list[str]:
@@ -260,7 +260,7 @@ def why_not_judged(traces: TraceSet) -> str | None:
     """Say in a clause why no owner is told to have most of what is exposed; None: nothing speaks against it."""
     if not traces.over_ranks.is_one_job:
         return _NOT_ONE_JOB
-    said = say_doubts(tuple(doubt_steps(read_steps_of_traces(traces.analyses))))
+    said = say_doubts(tuple(doubt_traces(traces.analyses)))
     lost = average(traces.analyses).lost if traces.analyses else 0
     if said is None and lost:
         were = "was" if lost == 1 else "were"

@@ -206,7 +206,8 @@ class MeasuredSide(Record):
         plan_notes: what its plan says of its numbers.
         ranks: of traces: those whose there are; None: all of the job.
         world_size: ranks of the job; None: not told.
-        has_steps: of traces: they tell steps; else all numbers are of whole traces, however long these are.
+        has_steps: of traces: they tell steps that all ranks have; else all numbers are of whole traces, however long
+            these are, or there are none, as ranks have no step in common.
         unseen: collectives that were launched and not seen to run, over launches and ranks: what traces tell is "at
             least" then. Baselines of cells that were saved before this was kept have 0.
         left_out: names of launches that do not count; what they issued is not known.
