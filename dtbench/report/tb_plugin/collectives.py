@@ -1,7 +1,7 @@
 """The tab Collectives: the table of collectives filtered, sorted and paged here, since a launch may have 100,000."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pandas as pd
@@ -71,6 +71,7 @@ class Query:
     Attributes:
         text: is looked for in owners and parameters.
         doubt: why the table may not be all that there was; empty: nothing speaks against it.
+        lost: by rank, how many were launched and not seen to run, and are in no row.
     """
 
     chosen: Mapping[str, str]
@@ -80,6 +81,7 @@ class Query:
     descending: bool
     offset: int
     doubt: str = ""
+    lost: Mapping[int, int] = field(default_factory=dict)
 
 
 _DURATION: Final = "duration_ns"
@@ -211,22 +213,33 @@ def _spell_shares(known: pd.DataFrame, kept: pd.DataFrame, query: Query) -> str:
     """Say how much of the exposed time is shown, and what is left out since it is of no profiled step."""
     counted = _counted(known, query)
     left_out = len(known) - len(counted)
-    shown = _spell_exposed(kept["exposed_ns"], counted["exposed_ns"])
+    lost = {str(rank): count for rank, count in query.lost.items() if count}
+    chosen = query.chosen.get("rank")
+    of_kept = sum(lost.values()) if chosen is None else lost.get(chosen, 0)
+    shown = _spell_exposed(kept["exposed_ns"], counted["exposed_ns"], of_kept=of_kept, of_all=sum(lost.values()))
     if query.chosen.get("step") == NONE:
         return f"{shown} outside the profiled steps, over all ranks"
     aside = f"; {left_out} more are of no profiled step, choose step {NONE} to see them" if left_out else ""
-    return f"{shown} over all ranks and steps{aside}"
+    gone = f"; {of_kept} more {'was' if of_kept == 1 else 'were'} launched and not seen to run"
+    return f"{shown} over all ranks and steps{gone if of_kept else ''}{aside}"
 
 
-def _spell_exposed(kept_ns: "pd.Series[int]", counted_ns: "pd.Series[int]") -> str:
-    """Say how much of all exposed time the shown collectives have, and of how many it is not known."""
+def _spell_exposed(kept_ns: "pd.Series[int]", counted_ns: "pd.Series[int]", *, of_kept: int, of_all: int) -> str:
+    """Say how much of all exposed time the shown collectives have, and of how many it is not known.
+
+    Args:
+        kept_ns: of those that are shown.
+        counted_ns: of those that are counted.
+        of_kept: how many more were not seen to run that may be among those that are shown.
+        of_all: likewise among those that are counted.
+    """
     exposed, total = kept_ns.dropna(), counted_ns.dropna()
     unknown = len(counted_ns) - len(total)
     if unknown and not len(total):
         return "how much of it was exposed is not known,"
-    least = "at least " if unknown else ""
-    of_kept = "at least " if len(exposed) < len(kept_ns) else ""
-    words = f"{of_kept}{format_ns(int(exposed.sum()))} exposed of {least}{format_ns(int(total.sum()))}"
+    least = "at least " if unknown or of_all else ""
+    least_of_kept = "at least " if len(exposed) < len(kept_ns) or of_kept else ""
+    words = f"{least_of_kept}{format_ns(int(exposed.sum()))} exposed of {least}{format_ns(int(total.sum()))}"
     return f"{words} (not known of {unknown} of {len(counted_ns)} collectives)" if unknown else words
 
 

@@ -79,18 +79,34 @@ def show_overlap(cell: "CellSummary", tables: CellTables, choice: Choice) -> Ove
         return OverlapDocument(sentence=_say_nothing(left_out), ranks=ranks, steps=steps, chart=None)
     match choice.by:
         case By.RANK:
-            chart = _by_window(cell, overlap, "rank")
+            chart = _by_window(cell, overlap, "rank", every)
         case By.STEP:
-            chart = _by_window(cell, overlap, "step")
+            chart = _by_window(cell, overlap, "step", every)
         case By.PURPOSE:
             chart = _by_purpose(cell, purposes, known)
         case By.OWNER:
             chart = _by_owner(cell, collectives, known)
-    exposed = sentences.bound_below(cell, format_fraction(known["exposed_comm_ns"].sum() / known["step_ns"].sum()))
+    exposed = format_fraction(known["exposed_comm_ns"].sum() / known["step_ns"].sum())
+    exposed = _bound_below(exposed, is_least=_is_least(cell, overlap, every))
     counted = _count(windows, find_part(known, overlap))
     doubt = "".join(f"; {words}" for words in sentences.doubts_of_cells([cell]).values())
     sentence = f"{counted}; exposed {exposed} of their time{_say_left_out(left_out)}{doubt}"
     return OverlapDocument(sentence=sentence, ranks=ranks, steps=steps, chart=chart)
+
+
+def _is_least(cell: "CellSummary", group: pd.DataFrame, every: pd.DataFrame) -> bool:
+    """Tell whether collectives of some steps were not seen to run; where no step says that it lost them, any may have.
+
+    Args:
+        cell: whose steps.
+        group: those steps.
+        every: all of the cell.
+    """
+    return bool(group["is_least"].any()) if every["is_least"].any() else cell.is_least
+
+
+def _bound_below(words: str, *, is_least: bool) -> str:
+    return f"at least {words}" if is_least and words != "n/a" else words
 
 
 def _columns(names: Sequence[str], *, text: int = 1) -> tuple[Column, ...]:
@@ -125,15 +141,19 @@ def _note(cell: "CellSummary", marks: Marks, *others: str | None) -> str:
     return "; ".join([*(line.words for line in bound_lines(cell, marks)), *(one for one in others if one)])
 
 
-def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart:
-    """Return a bar per rank or step, rounded as ``summarize_ranks`` does."""
-    idle, is_known = sentences.idle_word(cell), not cell.is_least
+def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str, every: pd.DataFrame) -> Chart:
+    """Return a bar per rank or step, rounded as ``summarize_ranks`` does; ``every``: all steps of the cell."""
+    idle = sentences.idle_word(cell)
     parts = step_parts(idle)
     groups = [(str(key), group, keep_known(group)) for key, group in overlap.groupby(column)]
-    told = [(key, mean_step(known), find_part(known, group)) for key, group, known in groups if len(known)]
-    marks = Marks.of(part for _, _, part in told)
-    rows = [(marks.mark(key, part), row) for key, row, part in told]
-    decimals = decimals_for(row.step_ns for _, row in rows)
+    told = [
+        (key, mean_step(known), find_part(known, group), _is_least(cell, group, every))
+        for key, group, known in groups
+        if len(known)
+    ]
+    marks = Marks.of(part for _, _, part, _ in told)
+    rows = [(marks.mark(key, part), row, is_least) for key, row, part, is_least in told]
+    decimals = decimals_for(row.step_ns for _, row, _ in rows)
     shown = ("step_ns", *(part.key for part in parts), "comm_ns", "hidden_comm_ns")
     names = (column, "step", "compute", "exposed comm", "exposed copy", idle, "comm", "hidden comm")
     table = Table(
@@ -143,16 +163,18 @@ def _by_window(cell: "CellSummary", overlap: pd.DataFrame, column: str) -> Chart
             (
                 label,
                 *(format_ms(getattr(row, name), decimals) for name in shown),
-                format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns)) if is_known else "n/a",
-                sentences.bound_below(cell, format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns))),
+                "n/a" if is_least else format_fraction(sentences.fraction_of(row.hidden_comm_ns, row.comm_ns)),
+                _bound_below(
+                    format_fraction(sentences.fraction_of(row.exposed_comm_ns, row.step_ns)), is_least=is_least
+                ),
             )
-            for label, row in rows
+            for label, row, is_least in rows
         ),
     )
     return Chart(
         title=f"Where a profiled step went, by {column}",
         parts=parts,
-        bars=tuple(step_bar(f"{column} {label}", row, parts, is_known=is_known) for label, row in rows),
+        bars=tuple(step_bar(f"{column} {label}", row, parts, is_known=not is_least) for label, row, is_least in rows),
         below=HIDDEN,
         note=_note(cell, marks),
         table=table,

@@ -65,7 +65,8 @@ def describe(traces: TraceSet, row: int) -> CollectiveDetails:
 
 
 def _add_doubt(traces: TraceSet, query: Query) -> Query:
-    return replace(query, doubt=next(iter(say_notes(traces.rank_doubts)), ""))
+    lost = {one.rank: one.unseen - one.unmatched for one in traces.analyses}
+    return replace(query, doubt=next(iter(say_notes(traces.rank_doubts)), ""), lost=lost)
 
 
 def _make_cell(traces: TraceSet) -> CellSummary:

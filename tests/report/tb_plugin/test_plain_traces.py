@@ -1,5 +1,6 @@
 """A log directory of traces that no run wrote: every tab says what ``dtbench analyze`` says of them."""
 
+import gzip
 import json
 import shutil
 from collections.abc import Callable
@@ -102,3 +103,33 @@ def test_a_trace_that_a_link_leads_out_to_is_not_read(folder: Path, tmp_path: Pa
     (folder / "logs").mkdir()
     (folder / "logs" / "rank1.json.gz").symlink_to(tmp_path / "secret.json.gz")
     assert open_board(folder).refuse("overview", run=".")[0] == 403
+
+
+def test_what_one_rank_lost_bounds_the_totals_of_collectives_and_no_other_ranks_bar(
+    tmp_path: Path, open_board: OpenBoard
+) -> None:
+    """The kernels of the second of three steps, and the calls that launched them, are not in rank 1's trace."""
+    folder = Path(shutil.copytree(RECORDED / "two_ranks_one_gpu" / "ddp", tmp_path / "job"))
+    trace = json.loads(gzip.decompress((folder / "rank1.json.gz").read_bytes()))
+    kernels = [one for one in trace["traceEvents"] if one.get("cat") == "kernel" and "nccl" in one["name"]]
+    lost = {one["args"]["correlation"] for one in sorted(kernels, key=lambda one: one["ts"])[-12:-6]}
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("args", {}).get("correlation") not in lost]
+    (folder / "rank1.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+    board = open_board(folder)
+    for asked in ({}, {"grouped": "owner"}, {"rank": "1"}):
+        said = board.ask("collectives", **ONE, **asked)["sentence"]
+        assert said.count("at least ") == 2
+        assert "; 6 more were launched and not seen to run" in said
+    alone = board.ask("collectives", **ONE, rank="0")["sentence"]
+    assert "exposed of at least" in alone
+    assert alone.count("at least ") == 1
+    assert "not seen to run" not in alone
+    bars = board.ask("overlap", **{**ONE, "launch": "all"}, by="rank")
+    labels = {row[0].strip("*"): row[-2:] for row in bars["chart"]["table"]["rows"]}
+    assert [["n/a" in cells, any("at least" in cell for cell in cells)] for cells in labels.values()] == [
+        [False, False],
+        [True, True],
+    ]
+    assert "at least" in bars["sentence"]
+    of_rank_0 = board.ask("overlap", **{**ONE, "launch": "all"}, by="rank", rank="0")["sentence"]
+    assert "exposed at least" not in of_rank_0
