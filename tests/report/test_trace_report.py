@@ -246,6 +246,16 @@ def test_of_many_ranks_those_that_others_wait_for_longest_are_shown(ddp: TraceSe
     assert section.said == (f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}",)
 
 
+def test_a_rank_of_which_nothing_is_decided_was_not_last_in_0(ddp: TraceSet) -> None:
+    ranks = tuple(
+        RankWaiting(rank, collectives=9, last=0, comm_ns=9, skew_wait_ns=1, caused_wait_ns=0, undecided=undecided)
+        for rank, undecided in enumerate((9, 8))
+    )
+    waiting = Waiting(ranks=ranks, collectives=9, partial=0, launched=0, unknown=0)
+    table = waiting_table(replace(ddp, over_ranks=replace(ddp.over_ranks, waiting=waiting)))
+    assert [row[2:4] for row in table.words] == [("n/a", "9"), ("0", "8")]
+
+
 def test_where_it_is_not_known_for_whom_ranks_waited_that_is_counted_and_nobody_named() -> None:
     """Two ranks share a device: who was last is told in 2 of 18, and 68 of the 760 us that they waited are of these."""
     traces = analyze_traces([RECORDED / "two_ranks_one_gpu" / "graph"])
@@ -258,7 +268,9 @@ def test_where_it_is_not_known_for_whom_ranks_waited_that_is_counted_and_nobody_
     unknown = [row for row in rows if row["last_rank"] == "NaN" and row["step"] != "NaN"]
     assert (found["undecided"], len(unknown)) == (16, 2 * 16)
     assert (found["undecided_ns"], found["not_compared"]) == (692_312, 0)
-    assert {row[2] for row in waiting_table(traces).words} == {"1 (16 not known)"}
+    assert {row[2:4] for row in waiting_table(traces).words} == {("1", "16")}
+    (note,) = waiting_table(traces).notes
+    assert str(note).startswith("undecided: ")
 
 
 def test_long_names_and_causes_fit_a_narrow_terminal(

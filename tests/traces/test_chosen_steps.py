@@ -51,6 +51,21 @@ def test_what_is_exposed_is_of_the_window_alone(draw: Callable[..., Path]) -> No
     assert exposed == {None: 15000, 2: 4000, (2, 3): 9000, (1, 4): 15000}
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (StepRange(3, 9), "2 of 4 steps (steps 5-9 are not there)"),
+        (StepRange(0, 5), "4 of 4 steps (steps 0 and 5 are not there)"),
+        (StepRange(4, 5), "1 of 4 steps (step 5 is not there)"),
+    ],
+)
+def test_steps_of_the_window_that_are_not_there_are_named(
+    draw: Callable[..., Path], steps: StepRange, said: str
+) -> None:
+    (note,) = pick_notes(analyze_traces([draw(FIRST)], steps=steps).notes, StepsChosen)
+    assert f"counted, {said}; whole traces" in str(note)
+
+
 def test_a_note_says_how_many_of_how_many(draw: Callable[..., Path]) -> None:
     traces = analyze_traces([draw(FIRST)], steps=StepRange(2, 3))
     (note,) = pick_notes(traces.notes, StepsChosen)

@@ -348,11 +348,16 @@ def _unknown_ns(gap: GapTime, part: str) -> int:
 
 
 def _spell_last(one: RankWaiting) -> str | Cell:
-    """Spell in how many collectives a rank was last, and in how many that is not known."""
-    if one.last is None:
+    """Spell in how many collectives a rank was last; where that is known of none, it is no zero."""
+    if one.last is None or (not one.last and one.undecided >= one.collectives):
         return "n/a"
-    open_ = f" ({one.undecided} not known)" if one.undecided else ""
-    return Cell(f"{one.last}{open_}", value=one.last)
+    return Cell(str(one.last), value=one.last)
+
+
+_UNDECIDED: Final = (
+    "undecided: in so many of its collectives it is not known who was last, or for whom ranks waited; it may have been"
+    " last, and others may have waited for it, in these, too"
+)
 
 
 def waiting_table(traces: TraceSet) -> Table:
@@ -363,7 +368,7 @@ def waiting_table(traces: TraceSet) -> Table:
         title=f"Waiting for the last rank, {'whole traces' if waiting.outside is None else 'all steps together'}",
         columns=[
             Column("rank"),
-            *numbers(Unit.COUNT, "collectives", "was last"),
+            *numbers(Unit.COUNT, "collectives", "was last", "undecided"),
             *numbers(Unit.NS, "waited"),
             *numbers(Unit.FRACTION, "of its comm"),
             *numbers(Unit.NS, "others waited"),
@@ -373,13 +378,17 @@ def waiting_table(traces: TraceSet) -> Table:
                 str(one.rank),
                 _count(one.collectives),
                 _spell_last(one),
+                _count(one.undecided),
                 Cell(format_ns(one.skew_wait_ns), value=one.skew_wait_ns),
                 Cell(format_fraction(one.wait_fraction), value=one.wait_fraction),
                 Cell(format_ns(one.caused_wait_ns), value=one.caused_wait_ns),
             )
             for one in sorted(shown, key=lambda one: one.rank)
         ],
-        notes=_say_chosen("that others wait for longest", len(waiting.ranks)),
+        notes=(
+            *_say_chosen("that others wait for longest", len(waiting.ranks)),
+            *((_UNDECIDED,) if any(one.undecided for one in shown) else ()),
+        ),
         key="waiting",
     )
 

@@ -80,7 +80,7 @@ def note_chosen(one: TraceAnalysis) -> Iterable[StepsChosen]:
     """Yield how many steps of a rank are counted, of how many; nothing where no window was asked for."""
     if one.left is not None:
         of_steps = len(one.steps) + one.left.steps
-        yield StepsChosen((one.rank,), tuple(step.step for step in one.steps), of_steps)
+        yield StepsChosen((one.rank,), tuple(step.step for step in one.steps), of_steps, one.left.absent)
 
 
 def _choose(one: TraceAnalysis, steps: StepRange) -> TraceAnalysis:
@@ -106,8 +106,17 @@ def _choose(one: TraceAnalysis, steps: StepRange) -> TraceAnalysis:
             collectives=frozenset(
                 index for index, step in enumerate(one.step_of) if step is not None and step not in kept
             ),
+            absent=_find_absent([step.step for step in one.steps], steps),
         ),
     )
+
+
+def _find_absent(numbers: Sequence[int], steps: StepRange) -> tuple[tuple[int, int], ...]:
+    """Return first and last of what a window has before all steps of a rank and beyond them; none: no step is in it."""
+    if not any(number in steps for number in numbers):
+        return ()
+    runs = ((steps.first, min(numbers) - 1), (max(numbers) + 1, steps.last))
+    return tuple((first, last) for first, last in runs if first <= last)
 
 
 def _choose_of_timeline(timeline: RankTimeline, kept: Sequence[int]) -> RankTimeline:

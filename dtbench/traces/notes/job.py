@@ -29,15 +29,22 @@ class StepsChosen(OfRanks):
     Attributes:
         steps: rising, numbers of those that are counted.
         of_steps: how many steps there are.
+        absent: first and last number of each run of steps of the window that lie before the first step that is there,
+            or beyond the last.
     """
 
     steps: tuple[int, ...]
     of_steps: int
+    absent: tuple[tuple[int, int], ...] = ()
 
     def _words(self) -> str:
         kept = f"{name_steps(self.steps)} alone {is_or_are(len(self.steps))}" if self.steps else "no step is"
         counted = f"{len(self.steps)} of {count_things(self.of_steps, 'step')}"
-        return f"{kept} counted, {counted}; whole traces are of all of them"
+        runs = [str(first) if first == last else f"{first}-{last}" for first, last in self.absent]
+        count = sum(last - first + 1 for first, last in self.absent)
+        steps = f"step{'s' if count > 1 else ''} {join_words(runs, last='and')} {is_or_are(count)}"
+        absent = f" ({steps} not there)" if runs else ""
+        return f"{kept} counted, {counted}{absent}; whole traces are of all of them"
 
 
 @dataclass(frozen=True)

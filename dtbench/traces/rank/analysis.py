@@ -86,11 +86,13 @@ class LeftSteps:
         steps: how many.
         lost: collectives that they issued and that were not seen to run.
         collectives: places among the collectives of those that they issued.
+        absent: first and last number of each run of steps that were asked for and lie before all of its, or beyond.
     """
 
     steps: int
     lost: int
     collectives: frozenset[int]
+    absent: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from dtbench.traces.garbage import without_collection
 from dtbench.traces.host.nesting import find_nesting
 from dtbench.traces.job.chosen_steps import StepRange, refuse_absent
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.notes.lacking import LostCopies
 from dtbench.traces.notes.note import Note, join_ranks
 from dtbench.traces.notes.spans import (
     HostNotRecorded,
@@ -297,8 +298,16 @@ def _put_together(
         steps=tuple(every),
         shown=tuple(shown),
         matches=_number_matches(traces),
-        notes=(*notes, *place_notes, *unseen),
+        notes=(*notes, *place_notes, *unseen, *join_ranks(_note_lost_copies([one.analysis for one in ranks], shown))),
     )
+
+
+def _note_lost_copies(analyses: Sequence[TraceAnalysis], shown: Sequence[int]) -> Iterator[LostCopies]:
+    """Yield of whom copies are lost that belong to what is drawn: a lane without them is not free of them."""
+    for one in analyses:
+        steps = [step for step in one.lost.copy_steps if step in shown]
+        if one.lost.copies and (steps or not shown):
+            yield LostCopies((one.rank,), one.lost.copies, tuple(one.lost.copy_steps))
 
 
 def _draw_rank(rank: _Rank, window: Window, places: Mapping[int, Place], shown: Sequence[int]) -> RankSpans:

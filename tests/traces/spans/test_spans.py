@@ -1,6 +1,8 @@
 """What a picture of traces shows: every span on its lane, and exposed time that adds up to what is counted."""
 
 import dataclasses
+import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from dtbench.base.vocabulary import Kind
 from dtbench.traces.job.chosen_steps import StepRange
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
-from dtbench.traces.notes.note import say_notes
+from dtbench.traces.notes.lacking import LostCopies
+from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.ranks.over_ranks import OverRanks
@@ -252,3 +255,18 @@ def test_a_trace_that_is_gone_is_one_sentence(job: TraceSet) -> None:
 def test_a_rank_of_which_no_trace_is_there_is_named_beside_the_picture() -> None:
     path = Path(__file__).parents[1] / "recorded" / "ddp_2ranks_rank0.json.gz"
     assert "rank 1 of 2 is not drawn: no trace of it is there" in map(str, collect_spans(analyze_traces([path])).notes)
+
+
+def test_a_rank_that_lost_copies_is_named_where_they_would_be_drawn(tmp_path: Path) -> None:
+    recorded = Path(__file__).parents[1] / "recorded" / "two_ranks_one_gpu" / "ddp"
+    for rank in (0, 1):
+        trace = json.loads(gzip.decompress((recorded / f"rank{rank}.json.gz").read_bytes()))
+        trace["traceEvents"] = [one for one in trace["traceEvents"] if not rank or one.get("cat") != "gpu_memcpy"]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    traces = analyze_traces([tmp_path])
+    for steps in (None, StepRange(3, 3)):
+        (note,) = pick_notes(collect_spans(traces, steps).notes, LostCopies)
+        assert note.ranks == (1,)
+        assert "45 calls to copy or fill memory" in str(note)
+    assert not pick_notes(collect_spans(traces, ranks=[0]).notes, LostCopies)
+    assert not pick_notes(collect_spans(analyze_traces([recorded])).notes, LostCopies)
