@@ -6,8 +6,17 @@ A kernel that carries no id of its call may be that of any call before it: it is
 
 The rows of launches may be lost with the kernels. That a record of a collective (``record_param_comms``) launched none
 is no evidence alone: in a group of one rank, on another backend, or where several are coalesced, which launch together
-at the end, none is to come. It is where every kernel of communication was launched inside such records, and others of
-the same operation and group did launch one.
+at the end, none is to come. It is where every kernel of communication was launched inside such records, or at such an
+end, and
+
+* others of the same operation and group did launch one, or
+* the device's library began it (``nccl:all_reduce``), its group has several ranks, and it is not coalesced::
+
+    record_param_comms    ├─ all-reduce ─┤    ├ send ┤ ├ recv ┤
+    range                    ├ nccl:all_reduce ┤                ├ nccl:coalesced ┤     launches for both before it
+
+Records of before 2024 do not tell how many ranks a group has. Where no communication at all was seen of a rank of
+several, those that the library began were not seen, too.
 """
 
 import re
@@ -20,7 +29,7 @@ import numpy as np
 from dtbench.base.ranges import COLLECTIVE_PREFIX, parse_collective_range
 from dtbench.traces.device.captures import find_captures
 from dtbench.traces.host.nesting import Nesting
-from dtbench.traces.kinds.categories import CALLS, DEVICE_CATEGORIES, KERNEL
+from dtbench.traces.kinds.categories import CALLS, DEVICE_CATEGORIES, DEVICE_RANGE, KERNEL
 from dtbench.traces.kinds.operators import RECORD, find_operation, is_issue
 from dtbench.traces.time.enclosures import NOTHING
 from dtbench.traces.time.intervals import Bools, Ints
@@ -29,6 +38,9 @@ from dtbench.traces.who.collectives import Launch
 
 LAUNCHES_KERNEL: Final = re.compile(r"Launch(?:Cooperative)?Kernel|(?<!Append)KernelLaunch", re.IGNORECASE)
 """Calls that start one kernel; what is appended to a command buffer (Unified Runtime's graph) runs when that does."""
+_LIBRARY: Final = re.compile(r"[a-z]{0,5}ccl:(?!:)")
+_COALESCED: Final = re.compile(r"[a-z]{0,5}ccl:coalesced$")
+_WAIT: Final = "wait"
 
 
 def find_unseen_launches(trace: Trace, nesting: Nesting, comm: Bools) -> tuple[Launch, ...]:
@@ -64,17 +76,27 @@ def _find_unlaunched(trace: Trace, nesting: Nesting, comm: Bools) -> list[int]:
 
     A kernel whose launch is not in the trace may be that of any record before it.
     """
-    records = _find_records(trace)
+    records = _Records(trace)
     is_record = np.zeros(len(trace), dtype=np.bool_)
-    is_record[records] = True
+    is_record[records.events] = True
     kernels = np.flatnonzero(comm)
     calls = nesting.calls(kernels)
     if np.any(nesting.innermost(calls[calls != NOTHING], is_record) == NOTHING):
         return []
     launches = find_kernel_launches(trace)
-    has_launch = {record: _has_any(trace, record, launches) for record in records}
-    kinds = {_kind_of(trace, record) for record, has_one in has_launch.items() if has_one}
-    found = [record for record, has_one in has_launch.items() if not has_one and _kind_of(trace, record) in kinds]
+    has_launch = {record: _has_any(trace, record, launches) for record in records.events}
+    kinds = {records.kind_of(record) for record, has_one in has_launch.items() if has_one} - {None}
+    is_one_of_several = not len(kernels) and (trace.world_size or 0) > 1
+    ran = _sort_by_start(trace, np.unique(calls[calls != NOTHING]))
+    found = [
+        record
+        for record, has_one in has_launch.items()
+        if not has_one
+        and (
+            records.kind_of(record) in kinds
+            or (records.is_due(record, is_one_of_several=is_one_of_several) and not _has_any(trace, record, ran))
+        )
+    ]
     return _leave_out_begun(trace, found, np.sort(trace.start_ns[kernels[calls == NOTHING]]))
 
 
@@ -114,24 +136,66 @@ def find_nameless_starts(trace: Trace, chosen: Bools) -> Ints:
     return np.sort(trace.start_ns[kernels[trace.correlation.values_at(kernels, 0) == 0]])
 
 
-def _find_records(trace: Trace) -> list[int]:
-    """Return the records of collectives that move bytes between ranks, in order of time, without what was captured."""
-    records = [
-        event
-        for event, said in trace.details.items()
-        if trace.name_of(event) == RECORD
-        and (said.group_size or 0) > 1
-        and 0 not in (said.in_elements, said.out_elements)
-    ]
-    is_captured = find_captures(trace).covers(trace.start_ns[records])
-    kept = [record for record, is_in in zip(records, is_captured.tolist(), strict=True) if not is_in]
-    return sorted(kept, key=lambda event: int(trace.start_ns[event]))
+class _Records:
+    """Records of collectives that may move bytes between ranks, and the ends of what was coalesced.
+
+    Attributes:
+        events: in order of time, without what was captured.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        is_on_host = ~trace.is_one_of((DEVICE_RANGE,))
+        self._begun = _sort_by_start(trace, np.flatnonzero(trace.is_named(_LIBRARY.match) & is_on_host))
+        all_records = [event for event in trace.details if trace.name_of(event) == RECORD]
+        waits = [event for event in all_records if trace.details[event].collective == _WAIT]
+        self._waits = _sort_by_start(trace, np.array(waits, dtype=np.int64))
+        is_end = np.array([_COALESCED.match(trace.name_of(event)) is not None for event in self._begun.tolist()])
+        self._ends = self._begun[is_end.astype(np.bool_)]
+        moving = [event for event in all_records if self._may_move(event)]
+        found = _sort_by_start(trace, np.array([*moving, *self._ends.tolist()], dtype=np.int64))
+        self.events = found[~find_captures(trace).covers(trace.start_ns[found])].tolist()
+
+    def _may_move(self, event: int) -> bool:
+        said = self._trace.details[event]
+        has_several = said.group_size is None or said.group_size > 1
+        return has_several and said.collective != _WAIT and 0 not in (said.in_elements, said.out_elements)
+
+    def kind_of(self, event: int) -> tuple[str | None, str | None] | None:
+        """Return group and operation that a record tells, of ends that they are some; None: it tells nothing."""
+        if event in self._ends:
+            return None, self._trace.name_of(event)
+        said = self._trace.details[event]
+        return (said.group, said.collective) if said.group_size is not None else None
+
+    def is_due(self, event: int, *, is_one_of_several: bool) -> bool:
+        """Tell whether a record, or an end, was to launch a kernel of its own.
+
+        Args:
+            event: one of ``events``.
+            is_one_of_several: where it does not tell how many ranks its group has, these are several.
+        """
+        if event in self._ends:
+            return is_one_of_several
+        has_several = is_one_of_several or self._trace.details[event].group_size is not None
+        return has_several and _has_any(self._trace, event, self._begun) and not self._is_coalesced(event)
+
+    def _is_coalesced(self, event: int) -> bool:
+        """Tell whether the launch of a record may have come with the next end of its thread: nothing waited between."""
+        after = self._after(event, self._ends)
+        waited = self._after(event, self._waits)
+        return after is not None and (waited is None or self._trace.start_ns[after] < self._trace.start_ns[waited])
+
+    def _after(self, event: int, among: Ints) -> int | None:
+        """Return the first of some events, in order of start, on the thread of one after it has ended."""
+        trace = self._trace
+        behind = among[np.searchsorted(trace.start_ns[among], trace.end_ns[event]) :]
+        mine = behind[trace.lane[behind] == trace.lane[event]]
+        return int(mine[0]) if len(mine) else None
 
 
-def _kind_of(trace: Trace, record: int) -> tuple[str | None, str | None]:
-    """Return group and operation that a record tells."""
-    said = trace.details[record]
-    return said.group, said.collective
+def _sort_by_start(trace: Trace, events: Ints) -> Ints:
+    return np.asarray(events[np.argsort(trace.start_ns[events], kind="stable")], dtype=np.int64)
 
 
 def find_kernel_launches(trace: Trace) -> Ints:
