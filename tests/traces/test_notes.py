@@ -21,10 +21,10 @@ from dtbench.traces.notes.tables import NoTrace, OtherOwners
 
 
 def test_notes_that_say_the_same_of_several_ranks_are_one() -> None:
-    notes: list[Note] = [LostKernels((rank,), 3, is_cut=False, steps=(1, 2)) for rank in range(16)]
+    notes: list[Note] = [LostKernels((rank,), 3, 0, is_cut=False, steps=(1, 2)) for rank in range(16)]
     notes.insert(3, NotUnderstood((2,), "io", 4))
     joined = join_ranks(notes)
-    assert joined == (LostKernels(tuple(range(16)), 3, is_cut=False, steps=(1, 2)), NotUnderstood((2,), "io", 4))
+    assert joined == (LostKernels(tuple(range(16)), 3, 0, is_cut=False, steps=(1, 2)), NotUnderstood((2,), "io", 4))
     assert say_notes(joined) == (
         (
             "ranks 0-15: 3 kernels that were launched are not in the trace, so what took the time and what was hidden"

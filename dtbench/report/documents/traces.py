@@ -185,7 +185,7 @@ _LOST: Final = Shape[TraceAnalysis](
         Key(
             "kernels",
             COUNT,
-            "kernels that were launched and not seen to run, a graph counted once",
+            "kernels that were launched and not seen to run; a graph, and an operator without its calls, counted once",
             lambda one: one.lost.kernels,
         ),
         Key("collectives", COUNT, "collectives that were issued and not seen to run", lambda one: one.unseen),

@@ -7,7 +7,8 @@
     lost                      ░░░░░░░
 
 Those of collectives are ``unseen_launches.py``'s, which keeps what was seen of a step. A file that was cut may lack
-anything, also of threads of the host.
+anything, also of threads of the host. Where calls are lost with what they launched, operators show it:
+``unlaunched.py``.
 Kernels that carry no id of their call are there: as many launches are not lost.
 
 Where the ranges of steps in the middle are missing, the step before them has no end: its window runs to the next range.
@@ -43,7 +44,8 @@ class Lost:
     """What a trace lacks of the work that it shows launched.
 
     Attributes:
-        kernels: how many, a graph of which nothing is there counted once.
+        kernels: how many, counting once a graph, and an operator without its calls, of whose kernels nothing is there.
+        operators: of these, how many are such operators.
         steps: numbers of the steps that launched them, or end where they begin, or in which the file was cut.
         recorded: when all that computed is in the trace; None: always.
         is_cut: the file was cut.
@@ -53,6 +55,7 @@ class Lost:
     """
 
     kernels: int = 0
+    operators: int = 0
     steps: tuple[int, ...] = ()
     recorded: Intervals | None = None
     is_cut: bool = False
@@ -61,19 +64,23 @@ class Lost:
     copy_steps: tuple[int, ...] = ()
 
 
-def find_lost(trace: Trace, nesting: Nesting, comm: Bools, steps: Sequence[Step], whole: Window) -> Lost:
+def find_lost(
+    trace: Trace, nesting: Nesting, comm: Bools, *, unlaunched_ns: Ints, steps: Sequence[Step], whole: Window
+) -> Lost:
     """Find what a device trace lacks: kernels that were launched, and all that ``find_cut`` finds.
 
     Args:
         trace: the events.
         nesting: its nesting, for launches.
         comm: shape ``(n,)``, the device events that communicate.
+        unlaunched_ns: when operators began of whose launches of kernels the trace has none, rising.
         steps: of the trace.
         whole: first start to last end of what has a kind.
     """
     short_ns = find_short_replays(trace, _find_graph_launches(trace), steps)
     lost_ns = np.sort(np.concatenate((_find_lost_launches(trace, nesting), short_ns)))
     lost_ns = lost_ns[keep_unbegun(lost_ns, find_nameless_starts(trace, ~comm))]
+    lost_ns = np.sort(np.concatenate((lost_ns, unlaunched_ns)))
     cut = find_cut(trace, steps, whole)
     if not len(lost_ns):
         return cut
@@ -90,6 +97,7 @@ def find_lost(trace: Trace, nesting: Nesting, comm: Bools, steps: Sequence[Step]
     numbers = {steps[place].number for place in places} | set(cut.steps)
     return Lost(
         kernels=len(lost_ns),
+        operators=len(unlaunched_ns),
         steps=tuple(step.number for step in steps if step.number in numbers),
         recorded=_leave_out(unknown, _unite_all(steps, whole) if cut.recorded is None else cut.recorded),
         is_cut=cut.is_cut,

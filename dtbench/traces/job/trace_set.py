@@ -283,7 +283,8 @@ def _find_untold(one: TraceAnalysis) -> Iterator[OfRanks]:
     if lost.skipped:
         yield StepsSkipped(ranks, tuple(lost.skipped), tuple(sorted(lost.steps)))
     if lost.kernels or lost.is_cut:
-        yield LostKernels(ranks, lost.kernels, lost.is_cut, tuple(sorted(lost.steps)))
+        kernels = lost.kernels - lost.operators
+        yield LostKernels(ranks, kernels, lost.operators, lost.is_cut, tuple(sorted(lost.steps)))
     if lost.copies:
         yield LostCopies(ranks, lost.copies, lost.copy_steps)
     if one.set_steps is not None:

@@ -193,9 +193,17 @@ class StepsSkipped(OfRanks):
 
 @dataclass(frozen=True)
 class LostKernels(OfRanks):
-    """Kernels that were launched and are not in the trace, or a file that was cut, and the steps that this costs."""
+    """Kernels that were launched and are not in the trace, or a file that was cut, and the steps that this costs.
+
+    Attributes:
+        kernels: how many, whose launches are there.
+        operators: how many operators launched kernels that are not there, nor these launches.
+        is_cut: the file was cut.
+        steps: which this costs.
+    """
 
     kernels: int
+    operators: int
     is_cut: bool
     steps: tuple[int, ...]
 
@@ -203,6 +211,11 @@ class LostKernels(OfRanks):
         count, where = self.kernels, f" in {name_steps(self.steps)}" if self.steps else ""
         lost = f"{count_things(count, 'kernel')} that {'was' if count == 1 else 'were'} launched {is_or_are(count)}"
         why = [f"{lost} not in the trace"] if count else []
+        if self.operators:
+            why.append(
+                f"of {count_things(self.operators, 'operator')} that {'launches' if self.operators == 1 else 'launch'}"
+                " kernels the trace has neither launch nor kernel"
+            )
         why += ["the file was cut"] if self.is_cut else []
         return f"{' and '.join(why)}, so what took the time and what was hidden is not known{where}"
 

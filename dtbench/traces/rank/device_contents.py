@@ -25,6 +25,7 @@ from dtbench.traces.device.launched import find_launched, launched_as_started, l
 from dtbench.traces.device.lost_kernels import Lost, add_lost_copies, find_lost, find_lost_copies
 from dtbench.traces.device.main_lane import read_main_lane
 from dtbench.traces.device.time import find_device_time
+from dtbench.traces.device.unlaunched import find_unlaunched
 from dtbench.traces.device.unseen_launches import find_unseen_launches
 from dtbench.traces.host.correlate import count_uncorrelated, find_links
 from dtbench.traces.host.nesting import Nesting
@@ -61,8 +62,17 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
     )
     collectives = name_sharded_optimizers(trace, collectives)
     regions = find_or_infer_regions(trace, nesting, [step.host for step in time.steps])
-    lost = find_lost(trace, nesting, masks[Kind.COMM], time.steps, time.whole)
-    lost, steps = add_lost_copies(lost, find_lost_copies(trace), time.steps, lane)
+    unlaunched = find_unlaunched(trace, nesting, time.steps)
+    lost = find_lost(
+        trace,
+        nesting,
+        masks[Kind.COMM],
+        unlaunched_ns=unlaunched.kernels_ns,
+        steps=time.steps,
+        whole=time.whole,
+    )
+    copies_ns = np.sort(np.concatenate((find_lost_copies(trace), unlaunched.copies_ns)))
+    lost, steps = add_lost_copies(lost, copies_ns, time.steps, lane)
     return Contents(
         is_device=True,
         kinds=time.kinds,
