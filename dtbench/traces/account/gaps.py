@@ -390,6 +390,17 @@ def _account_gaps(
     )
 
 
+def doubt_gaps(one: GapTime) -> GapTime:
+    """Return the gaps of a window in which, as was found out later, a wait would not have been seen."""
+    return replace(
+        one,
+        comm_wait_ns=one.comm_wait_ns or None,
+        launch_unknown_ns=one.launch_unknown_ns + one.unexplained_ns,
+        unexplained_ns=0,
+        perhaps_comm_ns=one.perhaps_comm_ns + one.unexplained_ns,
+    )
+
+
 def _sum_waits(gaps: Gaps, window: Window, doubtful: Collection[int]) -> tuple[CommWait, ...]:
     first = int(np.searchsorted(gaps.wait_ends_ns, window.start_ns, side="right"))
     last = max(first, int(np.searchsorted(gaps.wait_starts_ns, window.end_ns, side="left")))

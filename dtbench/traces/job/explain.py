@@ -1,5 +1,6 @@
 """From single ranks' accounts to what only all of them together say: skew, causes, whose communication is exposed."""
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -10,7 +11,8 @@ from dtbench.traces.causes.lag import withhold_lag
 from dtbench.traces.causes.split import CausePart, CauseSplit, leave_unknown, split_exposed
 from dtbench.traces.causes.unwaited import withhold_unwaited
 from dtbench.traces.job.chosen_steps import StepRange, choose_steps
-from dtbench.traces.job.lacking_ends import doubt_steps_lacking, find_lacking_ends
+from dtbench.traces.job.lacking_collectives import find_lacking_collectives
+from dtbench.traces.job.lacking_ends import doubt_lacking, find_lacking_ends
 from dtbench.traces.job.set_clocks import leave_out_cut, leave_out_settings
 from dtbench.traces.job.step_shifts import find_step_shifts, note_step_shifts, renumber_steps
 from dtbench.traces.job.told_purposes import find_one_sided, find_told_purposes, give_purposes
@@ -68,9 +70,8 @@ def explain(
         over_ranks = replace(over_ranks, notes=(*over_ranks.notes, *notes))
     one_sided = find_one_sided(over_ranks.transfers, [one.timeline for one in analyses])
     analyses = [give_purposes(one, one_sided[one.rank]) if one.rank in one_sided else one for one in analyses]
-    if over_ranks.is_one_job:
-        lacking = find_lacking_ends([one.timeline for one in analyses])
-        analyses = [doubt_steps_lacking(one, lacking[one.rank]) if one.rank in lacking else one for one in analyses]
+    lacking = _find_lacking(analyses, over_ranks)
+    analyses = [doubt_lacking(one, lacking[one.rank]) if one.rank in lacking else one for one in analyses]
     if steps is not None:
         analyses = choose_steps(analyses, steps)
         inside = compare_fitting_ranks([one.timeline for one in analyses], mistaken).waiting
@@ -98,6 +99,19 @@ def explain(
         owners=rank_exposed_owners(ranks, any_steps=any_steps),
         late_ranks=find_late_ranks(over_ranks, [one.timeline for one in explained], hosts),
     )
+
+
+def _find_lacking(analyses: Sequence[TraceAnalysis], over_ranks: OverRanks) -> dict[int, Counter[int]]:
+    """Count what each rank's steps lack as other ranks show, by rank and number of step."""
+    are_one_job = over_ranks.is_one_job
+    strangers = over_ranks.misfits.ranks if are_one_job else {one.rank for one in analyses}
+    found = [find_lacking_collectives(analyses, strangers=strangers)]
+    found += [find_lacking_ends([one.timeline for one in analyses])] if are_one_job else []
+    lacking = defaultdict[int, Counter[int]](Counter)
+    for one in found:
+        for rank, steps in one.items():
+            lacking[rank].update(steps)
+    return dict(lacking)
 
 
 class _Seen(NamedTuple):

@@ -7,12 +7,13 @@
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dtbench.base.vocabulary import POINT_TO_POINT, Operation
+from dtbench.traces.account.purpose_times import PurposeTime
 from dtbench.traces.rank.analysis import StepAccount, TraceAnalysis
-from dtbench.traces.rank.doubt import doubt_overlap, doubt_purposes
+from dtbench.traces.rank.doubt import doubt_account, doubt_device_purposes, doubt_overlap, doubt_purposes
 from dtbench.traces.timeline import RankTimeline
 
 
@@ -42,17 +43,39 @@ def find_lacking_ends(timelines: Sequence[RankTimeline]) -> dict[int, dict[int, 
     return {rank: dict(+own) for rank, own in found.items() if +own}
 
 
-def doubt_steps_lacking(one: TraceAnalysis, lacking: Mapping[int, int]) -> TraceAnalysis:
-    """Return a rank whose steps communicated at least what its trace shows: so many more were in them, by number."""
-    steps = tuple(_doubt_step(step, lacking[step.step]) if step.step in lacking else step for step in one.steps)
-    return replace(one, steps=steps, lacking=sum(lacking.values()))
+def doubt_lacking(one: TraceAnalysis, lacking: Mapping[int, int]) -> TraceAnalysis:
+    """Return a rank that communicated at least what its trace shows: so many more were in its steps, by number."""
+    doubt = doubt_device_purposes if one.timeline.is_device else doubt_purposes
+    is_lossy = [step.step in lacking for step in one.steps]
+    accounts = one.accounts
+    return replace(
+        one,
+        steps=tuple(
+            _doubt_step(step, lacking[step.step], doubt) if lossy else step
+            for step, lossy in zip(one.steps, is_lossy, strict=True)
+        ),
+        whole=doubt_overlap(one.whole),
+        whole_purposes=doubt(one.whole_purposes),
+        whole_unattributed_ns=one.whole_unattributed_ns or None,
+        accounts=replace(
+            accounts,
+            steps=tuple(
+                doubt_account(account) if lossy else account
+                for account, lossy in zip(accounts.steps, is_lossy, strict=True)
+            ),
+            whole=doubt_account(accounts.whole),
+        ),
+        lacking=lacking,
+    )
 
 
-def _doubt_step(step: StepAccount, lacking: int) -> StepAccount:
+def _doubt_step(
+    step: StepAccount, lacking: int, doubt: Callable[[Iterable[PurposeTime]], tuple[PurposeTime, ...]]
+) -> StepAccount:
     return replace(
         step,
         overlap=doubt_overlap(step.overlap),
-        purposes=doubt_purposes(step.purposes),
+        purposes=doubt(step.purposes),
         unattributed_ns=step.unattributed_ns or None,
         lost=step.lost + lacking,
     )

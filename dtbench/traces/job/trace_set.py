@@ -29,6 +29,7 @@ from dtbench.traces.notes.lacking import (
     NoSteps,
     NotSeenToRun,
     OutsideSteps,
+    ShownElsewhere,
     SpansMissing,
     StepsBeginUnsure,
     StepsSkipped,
@@ -237,6 +238,8 @@ def _find_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterator[OfRanks]:
         yield SpansMissing(ranks, one.unmatched, len(one.collectives) - one.untold_spans, one.untold_spans)
     if one.timeline.unseen:
         yield NotSeenToRun(ranks, len(one.timeline.unseen))
+    if one.lacking:
+        yield ShownElsewhere(ranks, sum(one.lacking.values()), tuple(sorted(one.lacking)))
     if one.peer_copies.count:
         yield CopiedBetweenDevices(ranks, one.peer_copies.count, one.peer_copies.time_ns)
     yield from find_shared_owners(one.rank, one.collectives, one.timeline.step_of)

@@ -47,6 +47,22 @@ class NotSeenToRun(OfRanks):
 
 
 @dataclass(frozen=True)
+class ShownElsewhere(OfRanks):
+    """Collectives, sends and receives that other ranks ran with this one, and that its trace lacks."""
+
+    collectives: int
+    steps: tuple[int, ...]
+
+    def _words(self) -> str:
+        are = "is" if self.collectives == 1 else "are"
+        so = "so communication and what is exposed there are 'at least' or n/a"
+        return (
+            f"{count_things(self.collectives, 'collective')} of {name_steps(self.steps)} that other ranks ran with it"
+            f" {are} not in its trace, {so}"
+        )
+
+
+@dataclass(frozen=True)
 class CopiedBetweenDevices(OfRanks):
     """Copies between devices, which may be communication."""
 

@@ -129,7 +129,8 @@ class TraceAnalysis:
             those are called on which something ran.
         purpose_sources: from which purposes are accounted for anew.
         untold: collectives of which it is not known what they were for, with what they may be for.
-        lacking: sends and receives of which other ranks' traces hold the other ends, and it holds nothing.
+        lacking: by number of step, how many collectives, sends and receives it ran with other ranks, as their traces
+            show, and holds nothing of.
         left: its steps outside the window that was asked for, which are in ``steps`` no more; None: none was.
         likely_range: of a trace without steps, the name of ranges that may mark them, and how many there are.
     """
@@ -161,7 +162,7 @@ class TraceAnalysis:
     set_steps: tuple[int, ...] | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
     untold: Untold = field(default_factory=dict)
-    lacking: int = 0
+    lacking: Mapping[int, int] = field(default_factory=dict)
     left: LeftSteps | None = None
     likely_range: tuple[str, int] | None = None
 
@@ -183,7 +184,7 @@ class TraceAnalysis:
     @property
     def unseen(self) -> int:
         """Count the collectives that were issued, here or as peers show, and not seen to run: each may be exposed."""
-        return self.unmatched + len(self.timeline.unseen) + self.lacking
+        return self.unmatched + len(self.timeline.unseen) + sum(self.lacking.values())
 
     @property
     def exposed_ns(self) -> tuple[int, ...]:

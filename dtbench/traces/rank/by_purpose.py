@@ -8,7 +8,7 @@ from dtbench.base.vocabulary import Purpose
 from dtbench.traces.account.purpose_times import PurposeTime, account_purposes
 from dtbench.traces.account.untold_times import bound_purposes, place_untold
 from dtbench.traces.account.waits import Wait, Waits, find_device_waits, sum_waits
-from dtbench.traces.rank.doubt import doubt_purposes, doubt_waits, leave_purposes
+from dtbench.traces.rank.doubt import doubt_device_purposes, doubt_purposes, leave_purposes
 from dtbench.traces.rank.unsure import Before, doubt_purposes_before
 from dtbench.traces.time.coverage import Window
 from dtbench.traces.time.intervals import Intervals
@@ -61,8 +61,7 @@ class PurposeSources:
 
     def _doubt(self, rows: tuple[PurposeTime, ...]) -> tuple[PurposeTime, ...]:
         """Return a window of which collectives are lost; only the host shows who waited for these."""
-        doubted = doubt_purposes(rows)
-        return doubt_waits(doubted) if self.waits is None else doubted
+        return doubt_device_purposes(rows) if self.waits is None else doubt_purposes(rows)
 
     def place(self, collectives: Sequence[Collective], untold: Untold) -> list[frozenset[Purpose]]:
         """Return the purposes of which something may be missing, for each step; arguments as for ``account``."""

@@ -6,6 +6,8 @@ A number above zero stays: so much was seen. Zero becomes None, because what was
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from dtbench.traces.account.accounts import WindowAccount
+from dtbench.traces.account.gaps import doubt_gaps
 from dtbench.traces.account.group_times import GroupTime
 from dtbench.traces.account.purpose_times import PurposeTime
 from dtbench.traces.host.steps import Step
@@ -146,9 +148,20 @@ def doubt_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
     )
 
 
-def doubt_waits(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
-    """Return the purposes of a window of a device whose waits are bounds: of what was not seen they are not known."""
-    return tuple(replace(row, is_wait_least=True) for row in rows)
+def doubt_device_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
+    """Return the purposes of a window of a device without their zeros; waits for what was not seen are not known."""
+    return tuple(replace(row, is_wait_least=True) for row in doubt_purposes(rows))
+
+
+def doubt_account(one: WindowAccount) -> WindowAccount:
+    """Return the finer account of a window of which collectives are lost, without zeros of communication."""
+    gaps = one.gaps
+    return replace(
+        one,
+        lanes=tuple(replace(lane, comm_ns=lane.comm_ns or None) for lane in one.lanes),
+        groups=_doubt_groups(one.groups),
+        gaps=None if gaps is None else doubt_gaps(gaps),
+    )
 
 
 def _doubt_groups(rows: Iterable[GroupTime]) -> tuple[GroupTime, ...]:
