@@ -371,6 +371,33 @@ def test_copies_and_fills_that_were_launched_and_are_not_there_are_counted(
     )
 
 
+def test_what_a_step_of_lost_copies_waited_for_communication_is_not_known(tmp_path: Path) -> None:
+    """The copy of step 2 waits for the collective there: without it, compute seems to have waited, and for longer."""
+    drawing = """
+step ProfilerStep#1      @1 |==========                    |
+step ProfilerStep#2      @1 |          ==========          |
+step ProfilerStep#3      @1 |                    ==========|
+op c10d::allreduce_      @1 | =         =         =        |
+call cudaLaunchKernel    @1 |ab  c     de  f     gh  i     |
+call cudaMemcpyAsync     @1 |             k                |
+kernel gemm              @7 | aa   cc   dd     ff gg   ii  |
+kernel ncclDevKernel_AllReduce_Sum @20 |   bb        eee      hh      |
+copy Memcpy DtoH         @7 |               kk             |
+"""
+    path, waits_ns = tmp_path / "trace.json", []
+    for is_lost in (False, True):
+        kept = [one for one in draw_events(drawing) if not (is_lost and one["cat"] == "gpu_memcpy")]
+        path.write_text(json.dumps({"traceEvents": kept}))
+        (one,) = analyze_traces([path]).analyses
+        rows = [*(step.purposes[0] for step in one.steps), one.whole_purposes[0]]
+        waits_ns.append([row.wait_ns for row in rows])
+        assert not any(row.is_wait_least for row in rows)
+    assert COLLECTIVES.tabulate([one])["wait_ns"].isna().tolist()[1]
+    whole_ns, left_ns = waits_ns
+    assert (whole_ns[:2], whole_ns[-1]) == ([1_000, 0], 1_000)
+    assert left_ns == [1_000, None, whole_ns[2], None]
+
+
 def test_a_step_may_begin_with_a_copy_that_is_lost(draw: Callable[..., Path]) -> None:
     """Until its first kernel: the main lane had done all that was launched before, and stood idle for the copy."""
     kernels = """

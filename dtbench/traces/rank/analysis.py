@@ -340,6 +340,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         windows=tuple(windows),
         is_lossy=tuple(map(bool, losses.counts)),
         are_kernels_lost=losses.are_kernels_lost,
+        are_copies_lost=losses.are_copies_lost,
         compute=timeline.compute,
         waits=None if contents.is_device else contents.waits,
         before=losses.before,

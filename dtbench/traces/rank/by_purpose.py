@@ -8,7 +8,7 @@ from dtbench.base.vocabulary import Purpose
 from dtbench.traces.account.purpose_times import PurposeTime, account_purposes
 from dtbench.traces.account.untold_times import bound_purposes, place_untold
 from dtbench.traces.account.waits import Wait, Waits, find_device_waits, sum_waits
-from dtbench.traces.rank.doubt import doubt_device_purposes, doubt_purposes, leave_purposes
+from dtbench.traces.rank.doubt import doubt_device_purposes, doubt_purposes, leave_purposes, leave_waits
 from dtbench.traces.rank.unsure import Before, doubt_purposes_before
 from dtbench.traces.time.coverage import Window
 from dtbench.traces.time.intervals import Intervals
@@ -29,6 +29,7 @@ class PurposeSources:
         windows: of the steps and, last, the whole trace.
         is_lossy: by window, whether collectives were issued and not seen to run, or kernels are lost.
         are_kernels_lost: by window.
+        are_copies_lost: by window.
         compute: time in which compute ran.
         waits: None: those of a device, which its collectives say.
         before: what ran in time that may be of a step, or of the one before.
@@ -39,6 +40,7 @@ class PurposeSources:
     windows: tuple[Window, ...]
     is_lossy: tuple[bool, ...]
     are_kernels_lost: tuple[bool, ...]
+    are_copies_lost: tuple[bool, ...]
     compute: Intervals
     waits: tuple[Wait, ...] | None
     before: Before
@@ -54,10 +56,12 @@ class PurposeSources:
         rows = account_purposes(collectives, self.step_of, self.shares, waits, self.windows)
         rows = bound_purposes(rows, collectives, self.step_of, self.shares, untold)
         rows = doubt_purposes_before(rows, self.before.find_purposes(collectives, waits))
-        return [
+        rows = [
             leave_purposes(of_window) if is_unknown else self._doubt(of_window) if is_lossy else of_window
             for of_window, is_lossy, is_unknown in zip(rows, self.is_lossy, self.are_kernels_lost, strict=True)
         ]
+        pairs = zip(rows, self.are_copies_lost, strict=True)
+        return [leave_waits(of_window) if is_lossy else of_window for of_window, is_lossy in pairs]
 
     def _doubt(self, rows: tuple[PurposeTime, ...]) -> tuple[PurposeTime, ...]:
         """Return a window of which collectives are lost; only the host shows who waited for these."""

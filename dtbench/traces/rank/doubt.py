@@ -134,6 +134,14 @@ def leave_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
     )
 
 
+def leave_waits(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
+    """Return the purposes of a window of a device of which copies are lost, which may have been what was waited for.
+
+    Or what waited: without it a wait seems shorter or longer than it was.
+    """
+    return tuple(replace(row, wait_ns=None, is_wait_least=False) for row in rows)
+
+
 def doubt_purposes(rows: Iterable[PurposeTime]) -> tuple[PurposeTime, ...]:
     """Return the purposes of a window without their zeros."""
     return tuple(

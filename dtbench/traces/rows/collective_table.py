@@ -34,7 +34,7 @@ class _Seen:
     """One collective of one rank, with what is known of it besides.
 
     Attributes:
-        is_launch_lost: launches of its step are lost, so that it is not known who waited for it.
+        is_work_lost: kernels or copies of its step are lost, so that it is not known who waited for it.
         causes_ns: what each cause explains; None: not known.
     """
 
@@ -43,7 +43,7 @@ class _Seen:
     split: CauseSplit
     exposed_ns: int | None
     hidden_ns: int | None
-    is_launch_lost: bool
+    is_work_lost: bool
     causes_ns: Mapping[Cause, int | None]
 
     @property
@@ -53,7 +53,7 @@ class _Seen:
     @property
     def wait_ns(self) -> int | None:
         start_ns, end_ns = self.one.first_wait_ns, self.one.first_wait_end_ns
-        is_known = not (self.is_launch_lost or self.one.is_wait_doubtful)
+        is_known = not (self.is_work_lost or self.one.is_wait_doubtful)
         return None if start_ns is None or end_ns is None or not is_known else end_ns - start_ns
 
     @property
@@ -75,7 +75,12 @@ def _find_collectives(analyses: Iterable["TraceAnalysis"]) -> Iterator[tuple[Pla
             if one.left is not None and index in one.left.collectives:
                 continue
             of = one.step_of[index]
-            is_lost = one.lost.recorded is not None if of is None else one.steps[of].step in one.lost.steps
+            lost = one.lost
+            is_lost = (
+                lost.recorded is not None or lost.copies > 0
+                if of is None
+                else one.steps[of].step in {*lost.steps, *lost.copy_steps}
+            )
             exposed_ns = one.timeline.exposed_of(index)
             yield (
                 Place(one.rank, None if of is None else one.steps[of].step),
@@ -85,7 +90,7 @@ def _find_collectives(analyses: Iterable["TraceAnalysis"]) -> Iterator[tuple[Pla
                     splits[index],
                     exposed_ns=exposed_ns,
                     hidden_ns=one.timeline.hidden_of(index),
-                    is_launch_lost=is_lost,
+                    is_work_lost=is_lost,
                     causes_ns=_fill_causes(splits[index], skews[index], is_known=exposed_ns is not None),
                 ),
             )
