@@ -14,6 +14,7 @@ from dtbench.report.words.trace_words import answer_lines, find_gaps
 from dtbench.runs.cell.summarize_overlap import StepMean, summarize_ranks
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average
+from dtbench.traces.job.step_shifts import renumber_steps
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.lacking import (
     ComputeNotRecorded,
@@ -355,6 +356,7 @@ def test_copies_and_fills_that_were_launched_and_are_not_there_are_counted(
     assert one.lost.copies == counted
     assert [note.copies for note in pick_notes(traces.notes, LostCopies)] == [counted] * bool(counted)
     are_known = [not lost, len(lost) < 2, not lost]  # of each step and of the whole trace
+    assert renumber_steps(one, 7).lost.copy_steps == tuple(number - 7 for number in one.lost.copy_steps)
     overlaps = [*(step.overlap for step in one.steps), one.whole]
     assert [overlap.exposed_copy_ns is not None for overlap in overlaps] == are_known
     assert [overlap.idle_ns is not None for overlap in overlaps] == are_known

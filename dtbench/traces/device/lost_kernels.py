@@ -52,6 +52,7 @@ class Lost:
         skipped: first and last number of each run of steps of which no range is there, between two that are.
         copies: how many copies and fills were launched that are not there; no step is left out for them.
         copy_steps: numbers of the steps that launched them, or end where these begin: what they copied is not known.
+        absent: of CPUs, numbers of the steps that were not all recorded, with how many operators each lacks.
     """
 
     kernels: int = 0
@@ -62,6 +63,7 @@ class Lost:
     skipped: tuple[tuple[int, int], ...] = ()
     copies: int = 0
     copy_steps: tuple[int, ...] = ()
+    absent: tuple[tuple[int, int], ...] = ()
 
 
 def find_lost(

@@ -98,6 +98,7 @@ def _choose(one: TraceAnalysis, steps: StepRange) -> TraceAnalysis:
             one.lost,
             steps=tuple(number for number in one.lost.steps if number in steps),
             copy_steps=tuple(number for number in one.lost.copy_steps if number in steps),
+            absent=tuple((number, count) for number, count in one.lost.absent if number in steps),
             skipped=tuple(run for run in one.lost.skipped if run[0] <= steps.last and run[1] >= steps.first),
         ),
         left=LeftSteps(

@@ -63,6 +63,8 @@ def renumber_steps(one: TraceAnalysis, by: int) -> TraceAnalysis:
         lost=replace(
             one.lost,
             steps=tuple(number - by for number in one.lost.steps),
+            copy_steps=tuple(number - by for number in one.lost.copy_steps),
+            absent=tuple((number - by, count) for number, count in one.lost.absent),
             skipped=tuple((first - by, last - by) for first, last in one.lost.skipped),
         ),
     )

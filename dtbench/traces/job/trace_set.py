@@ -28,6 +28,7 @@ from dtbench.traces.notes.lacking import (
     LostKernels,
     NoSteps,
     NotSeenToRun,
+    OperatorsAbsent,
     OutsideSteps,
     ShownElsewhere,
     SpansMissing,
@@ -239,24 +240,38 @@ def _find_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterator[OfRanks]:
     if one.timeline.unseen:
         yield NotSeenToRun(ranks, len(one.timeline.unseen))
     if one.lacking:
-        yield ShownElsewhere(ranks, sum(one.lacking.values()), tuple(sorted(one.lacking)))
+        counted = {step.step: one.lacking[step.step] for step in one.steps if step.step in one.lacking}
+        yield from [ShownElsewhere(ranks, sum(counted.values()), tuple(counted))] if counted else []
     if one.peer_copies.count:
         yield CopiedBetweenDevices(ranks, one.peer_copies.count, one.peer_copies.time_ns)
     yield from find_shared_owners(one.rank, one.collectives, one.timeline.step_of)
     yield from _find_misnumbered_buckets(one)
     yield from _find_unknown_purposes(one)
     yield from _find_untold(one)
-    unrecorded = tuple(
-        step.step
-        for step in one.steps
-        if step.overlap.step_ns and step.overlap.compute_ns is None and not step.unsure_ns
-    )
-    if unrecorded or (one.whole.compute_ns is None and one.lost.recorded is None and one.set_steps is None):
-        yield ComputeNotRecorded(ranks, unrecorded)
+    yield from _find_unrecorded(one)
     if not one.steps and not any_steps:  # else what compares ranks says which lack them
         yield NoSteps(ranks, *(one.likely_range or ()))
         return
     yield from (*(_find_outside(one) if one.left is None else ()), *_find_empty(one))
+
+
+def _find_unrecorded(one: TraceAnalysis) -> Iterator[OfRanks]:
+    """Yield of which steps, or whether of the whole trace, what computes was not recorded."""
+    ranks = (one.rank,)
+    if one.lost.absent:
+        numbers, counts = zip(*one.lost.absent, strict=True)
+        yield OperatorsAbsent(ranks, sum(counts), numbers)
+    unrecorded = tuple(
+        step.step
+        for step in one.steps
+        if step.overlap.step_ns
+        and step.overlap.compute_ns is None
+        and not step.unsure_ns
+        and step.step not in dict(one.lost.absent)
+    )
+    is_told = one.lost.absent or one.lost.recorded is not None or one.set_steps is not None
+    if unrecorded or (one.whole.compute_ns is None and not is_told):
+        yield ComputeNotRecorded(ranks, unrecorded)
 
 
 def _find_misnumbered_buckets(one: TraceAnalysis) -> Iterator[OfRanks]:

@@ -331,6 +331,21 @@ class ComputeNotRecorded(OfRanks):
 
 
 @dataclass(frozen=True)
+class OperatorsAbsent(OfRanks):
+    """Operators of the threads that compute, that all other steps have and some steps lack."""
+
+    operators: int
+    steps: tuple[int, ...]
+
+    def _words(self) -> str:
+        return (
+            f"{name_steps(self.steps)} {is_or_are(len(self.steps))} not all recorded:"
+            f" {count_things(self.operators, 'operator')} that all other steps have {is_or_are(self.operators)} not"
+            " there, and nothing tells what the threads did meanwhile, so it is not known what was hidden"
+        )
+
+
+@dataclass(frozen=True)
 class NoSteps(OfRanks):
     """No step is marked in any trace.
 

@@ -5,7 +5,7 @@
     nesting -> roles of names -> compute by thread; issues -> spans -> collectives -> waits -> steps, lanes
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from dtbench.traces.causes.blocking import find_blocking
 from dtbench.traces.causes.ready import cpu_work, find_ready
 from dtbench.traces.causes.regions import find_or_infer_regions
 from dtbench.traces.causes.untold import Prepared
+from dtbench.traces.cpu.absent import find_absent
 from dtbench.traces.cpu.gloo import find_gloo_collectives, model_lanes
 from dtbench.traces.cpu.gloo_sends import find_send_waits, settle_sends
 from dtbench.traces.cpu.waits import find_cpu_waits, tell_waits
@@ -46,7 +47,8 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
         TraceError: nothing in it computes or communicates.
     """
     nesting = find_nesting(trace)
-    by_thread = compute_of_threads(trace, nesting, model_lanes(trace), computing_names(trace))
+    lanes, names = model_lanes(trace), computing_names(trace)
+    by_thread = compute_of_threads(trace, nesting, lanes, names)
     compute = unite_all(*by_thread.values())
     issued = name_sharded_optimizers(trace, find_gloo_collectives(trace, nesting))
     if facts is not None:
@@ -67,7 +69,9 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
     regions = find_or_infer_regions(trace, nesting, [step.host for step in steps])
     whole = find_extent(trace, kinds)
     lost = find_cut(trace, steps, whole)
-    recorded = _intersect(_find_recorded(trace, steps), lost.recorded)
+    absent = find_absent(trace, lanes, names, compute, steps)
+    lost = replace(lost, absent=tuple((steps[place].number, count) for place, count in absent.items()))
+    recorded = _intersect(_find_recorded(trace, steps, absent), lost.recorded)
     return Contents(
         is_device=False,
         kinds=kinds,
@@ -87,17 +91,19 @@ def find_cpu_contents(trace: Trace, facts: RankFacts | None = None) -> Contents:
     )
 
 
-def _find_recorded(trace: Trace, steps: Sequence[Step]) -> Intervals | None:
+def _find_recorded(trace: Trace, steps: Sequence[Step], absent: Container[int]) -> Intervals | None:
     """Find when the threads that run the model were recorded; None: always.
 
     A step in which they began no operator was not recorded: a step marks itself, and gloo's threads leave spans, also
-    where operators were not asked for. What lies outside of steps is known where all steps are.
+    where operators were not asked for. Nor were those, by place, of which some are ``absent``. What lies outside of
+    steps is known where all steps are.
     """
     threads = np.isin(trace.lane, list(model_lanes(trace)))
     starts_ns = np.sort(trace.start_ns[threads & trace.is_one_of((OPERATOR,))])
     windows = [step.window for step in steps]
     first, beyond = np.searchsorted(starts_ns, window_borders(windows)).T
-    known = [window for window, is_known in zip(windows, (beyond > first).tolist(), strict=True) if is_known]
+    are_known = [has_any and place not in absent for place, has_any in enumerate((beyond > first).tolist())]
+    known = [window for window, is_known in zip(windows, are_known, strict=True) if is_known]
     if len(known) == len(windows) and len(starts_ns):
         return None
     return unite([window.start_ns for window in known], [window.end_ns for window in known])
