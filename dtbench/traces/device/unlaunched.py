@@ -34,7 +34,7 @@ from dtbench.traces.trace import Trace
 
 _COPIES: Final = re.compile(r"Mem(?:cpy|set)", re.IGNORECASE)
 _COMPUTES: Final = re.compile(
-    r"aten::(?:mm|bmm|addmm|baddbmm|_scaled_mm|_grouped_mm|(?:cudnn|miopen)_\w+|_(?:flash|efficient|cudnn)_attention_\w+)$"
+    r"^aten::(?:mm|bmm|addmm|baddbmm|_scaled_mm|_grouped_mm|(?:cudnn|miopen)_\w+|_(?:flash|efficient|cudnn)_attention_\w+)$"
 )
 _LEAST_SHARE: Final = 0.1
 """Of the operators of a step that launch elsewhere: as many without a launch are no exceptions."""
@@ -69,11 +69,11 @@ def find_unlaunched(trace: Trace, nesting: Nesting, steps: Sequence[Step]) -> Un
     step_of = _place(trace.start_ns[operators], steps)
     operators, step_of = operators[step_of != NOTHING], step_of[step_of != NOTHING]
     calls = _find_calls(trace, nesting)
-    is_copy = trace.is_named(_COPIES.search)[calls]
+    is_copy = _are_named(trace, calls, _COPIES)
     starters, kernel_starters = nesting.parent[calls], nesting.parent[calls[~is_copy]]
     launches, launches_kernel = np.isin(operators, starters), np.isin(operators, kernel_starters)
     if not np.any(_place(trace.start_ns[calls[~is_copy]], steps) != NOTHING):
-        computes = trace.is_named(_COMPUTES.match)[operators]
+        computes = _are_named(trace, operators, _COMPUTES)
         return Unlaunched(_keep_unbegun(trace, nesting, operators[computes], (KERNEL,)), operators[:0])
     names, above = trace.name.astype(np.int64), nesting.parent[operators]
     above = np.where(trace.is_one_of(("cpu_op",))[above], above, operators)
@@ -118,18 +118,21 @@ def _find_lacking(kind: Ints, step_of: Ints, launches: Bools) -> Bools:
 
 
 def _count(kind: Ints, step_of: Ints, shape: tuple[int, int]) -> NDArray[np.int64]:
-    counts = np.zeros(shape, dtype=np.int64)
-    np.add.at(counts, (kind, step_of), 1)
-    return counts
+    return np.bincount(kind * shape[1] + step_of, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def _find_calls(trace: Trace, nesting: Nesting) -> Ints:
     """Return the calls that start work and are not of a collective."""
-    starts = trace.is_named(STARTS_WORK.search) & trace.is_one_of(CALLS)
+    every = np.flatnonzero(trace.is_one_of(CALLS))
     ran = nesting.calls(np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES)))
-    starts[ran[ran != NOTHING]] = True
-    calls = np.flatnonzero(starts)
+    calls = np.union1d(every[_are_named(trace, every, STARTS_WORK)], ran[ran != NOTHING])
     return np.asarray(calls[nesting.innermost(calls, _issues(trace)[trace.name]) == NOTHING], dtype=np.int64)
+
+
+def _are_named(trace: Trace, events: Ints, pattern: re.Pattern[str]) -> Bools:
+    """Tell which of some events have a name in which a pattern is found, shape ``(k,)``; others' names are long."""
+    names = np.unique(trace.name[events]).tolist()
+    return np.isin(trace.name[events], [name for name in names if pattern.search(trace.names[name])])
 
 
 def _issues(trace: Trace) -> Bools:

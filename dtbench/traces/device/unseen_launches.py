@@ -84,9 +84,10 @@ def _find_unlaunched(trace: Trace, nesting: Nesting, comm: Bools) -> list[int]:
     if np.any(nesting.innermost(calls[calls != NOTHING], is_record) == NOTHING):
         return []
     launches = find_kernel_launches(trace)
-    has_launch = {record: _has_any(trace, record, launches) for record in records.events}
-    kinds = {records.kind_of(record) for record, has_one in has_launch.items() if has_one} - {None}
     is_one_of_several = not len(kernels) and (trace.world_size or 0) > 1
+    told = [event for event in records.events if is_one_of_several or records.kind_of(event) is not None]
+    has_launch = {record: _has_any(trace, record, launches) for record in told}
+    kinds = {records.kind_of(record) for record, has_one in has_launch.items() if has_one} - {None}
     ran = _sort_by_start(trace, np.unique(calls[calls != NOTHING]))
     found = [
         record
