@@ -258,6 +258,8 @@ class Comparison(Record):
         doubts: why PROFILED steps of a side may not stand for others, a clause each with its label; then no change of
             what they tell is established.
         not_known: metrics of purposes or owners of which a launch may have others than it mentions.
+        environment_not_known: of which sides or launches of runs it is not known where they ran, a clause each; then
+            whether the environments are alike is not checked, and no bound on a number is kept for sure.
     """
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -278,6 +280,7 @@ class Comparison(Record):
     mechanism_doubts: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     not_known: tuple[str, ...] = ()
+    environment_not_known: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     kernels: tuple[KernelChange, ...] = ()
     kernels_left_out: int = 0

@@ -2,7 +2,8 @@
 
 A bound is *exceeded* where the change is established (statistics find it) and larger than the bound. It is *kept* where
 the change's interval, after the correction for how many numbers were tested, lies within it. Where the interval reaches
-beyond it the launches tell neither: *not established*, which passes only where a person says that it may. A bound on a
+beyond it the launches tell neither: *not established*, which passes only where a person says that it may; so is what
+would be kept where it is not known on which machine and software some launches ran. A bound on a
 number that nobody has or that too few launches tell is *undecided*.
 """
 
@@ -226,10 +227,13 @@ def judge(bound: Bound, comparison: Comparison) -> Judgement:
     if change.outcome in _UNDECIDED:
         return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, {_say_undecided(change)}")
     kept = _hold(bound, change)
+    where = comparison.environment_not_known[:1] if kept is not Kept.EXCEEDED else ()
+    kept = Kept.NOT_ESTABLISHED if where else kept
     told = kept.upper() if kept is Kept.EXCEEDED else kept
     words = f"{spell_metric(change.metric, change.subject)} {_spell_both(change)}{_spell_interval(change)}"
-    why = f"; {comparison.doubts[0]}" if BY_NAME[change.metric].is_profiled and comparison.doubts else ""
-    return Judgement(bound.typed, kept, f"{who}: {told}, {words}{_say_what_shows(kept, change)}{why}")
+    doubts = [*(comparison.doubts[:1] if BY_NAME[change.metric].is_profiled else ()), *where]
+    shows = "" if where else _say_what_shows(kept, change)
+    return Judgement(bound.typed, kept, "; ".join([f"{who}: {told}, {words}{shows}", *doubts]))
 
 
 def _hold(bound: Bound, change: MetricChange) -> Kept:

@@ -51,6 +51,7 @@ THRESHOLD: Final = 0.01
 """Relative changes below it do not matter to most people."""
 
 _NO_FINDING: Final = "what was exposed there, and why, is no finding"
+_NOT_KNOWN_WHERE: Final = "it is not known on which machine and software"
 
 
 def compare_paths(
@@ -251,6 +252,7 @@ def compare_sides(
         mechanism_doubts=mechanism.doubts,
         doubts=tuple(f"{label}: {doubt}" for side, label in zip(sides, labels, strict=True) for doubt in side.doubts),
         not_known=find_not_known(sides),
+        environment_not_known=tuple(_say_where_not_known(sides, labels)),
     )
 
 
@@ -345,6 +347,8 @@ def _say_limits(side: MeasuredSide, sides: Sequence[MeasuredSide]) -> Iterator[s
     yield from say_ranks(side)
     yield from say_not_known(side)
     yield from say_untold(side, sides)
+    if side.silent and side.environment is not None:
+        yield f"{_NOT_KNOWN_WHERE} {', '.join(side.silent)} ran"
     yield from say_silent(side, sides)
     yield from (f"{doubt}; {_NO_FINDING}" for doubt in side.doubts)
 
@@ -404,12 +408,16 @@ def _note_unknown(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> list[
     if len(silent) == len(sides) and both:
         of = f"of where {' and '.join(silent)} ran, both traces tell only {join_words(both, 'and')}"
         return [f"{of}; whether anything else is alike is not checked"]
-    return [
-        (
-            f"it is not known on which machine and software {' and '.join(silent)} ran; "
-            "whether they are alike is not checked"
-        )
-    ]
+    return [(f"{_NOT_KNOWN_WHERE} {' and '.join(silent)} ran; whether they are alike is not checked")]
+
+
+def _say_where_not_known(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> Iterator[str]:
+    """Say of which sides or launches of runs it is not known where they ran; traces never tell all of it."""
+    for side, label in zip(sides, labels, strict=True):
+        if side.settings is not None and side.environment is None:
+            yield f"{_NOT_KNOWN_WHERE} {label} ran"
+        elif side.silent:
+            yield f"{_NOT_KNOWN_WHERE} {', '.join(side.silent)} of {label} ran"
 
 
 def _say_silent_ranks(name: str, sides: Sequence[MeasuredSide], labels: Sequence[str]) -> str:

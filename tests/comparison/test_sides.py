@@ -128,9 +128,10 @@ def test_a_run_of_which_nobody_knows_where_it_ran_is_pooled_with_a_note(
             run.environment.unlink()
             run.launch("only", 0).environment.unlink()
     side = read_sides("small/*", results)["only"]
-    notes = [note for note in side.notes if "of the cores is not known" not in note]  # nobody looked at these machines
-    assert notes == ["it is not known on which machine and software 20260101T120000Z-aaaa ran"]
-    assert side.environment == environment
+    assert (side.silent, side.environment) == (("20260101T120000Z-aaaa",), environment)
+    run_of({"only": cell(FOUR[:1])}, run_id="20260103T120000Z-cccc")
+    found = compare_paths("small/*[ab]", "20260103T120000Z-cccc", results=results)
+    assert "small/*[ab]: it is not known on which machine and software 20260101T120000Z-aaaa ran" in found.notes
 
 
 def test_runs_of_other_settings_are_not_pooled_nor_those_of_unlike_environments_unless_forced(
@@ -351,8 +352,37 @@ def test_launches_of_one_side_that_ran_in_unlike_environments_are_refused_and_wa
     assert "the ranks of launch2, launch3 ran torch 2.12.0 on Xeon, 2 cores" in slow.notes
     assert not [note for note in plain.notes if "the ranks of" in note]
     RunFolder(two_cells).launch("plain", 1).environment.unlink()
-    notes = read_sides("small:plain", results)["plain"].notes
-    assert notes == ("it is not known on which machine and software launch1 ran",)
+    assert read_sides("small:plain", results)["plain"].silent == ("launch1",)
+
+
+@pytest.mark.parametrize("has_run_copy", [True, False])
+@pytest.mark.parametrize("lost", [range(4), range(1, 2)])
+def test_a_lost_environment_makes_a_comparison_and_its_gate_no_surer(
+    two_cells: Path, results: Path, environment: Environment, lost: range, *, has_run_copy: bool
+) -> None:
+    for index in lost:
+        folder = RunFolder(two_cells).launch("slow", index)
+        write_record(folder.environment, environment.model_copy(update={"processor": "Xeon", "cores": 64}))
+    with pytest.raises(ComparisonError, match=r"processor AMD EPYC (?:against|and) Xeon"):
+        compare_paths("small:plain", "small:slow", results=results)
+    for index in lost:
+        RunFolder(two_cells).launch("slow", index).environment.unlink()
+    if not has_run_copy:
+        RunFolder(two_cells).environment.unlink()
+    found = compare_paths("small:plain", "small:slow", results=results)
+    where = "it is not known on which machine and software "
+    if len(lost) == 4:
+        assert (found.candidate.machine, found.candidate.torch) == ("", "")
+        assert f"{where}slow ran; whether they are alike is not checked" in found.notes
+    else:
+        assert f"slow: {where}launch1 ran" in found.notes
+    kept = judge(read_bound("step_time > 50%"), found)
+    who = "slow" if len(lost) == 4 else "launch1 of slow"
+    assert (kept.kept, kept.words.rpartition("; ")[2]) == (Kept.NOT_ESTABLISHED, f"{where}{who} ran")
+    assert judge(read_bound("step_time > 1%"), found).kept is Kept.EXCEEDED
+    save_baseline("slower", "small:slow", results=results)
+    again = compare_paths("small:plain", "slower", results=results)
+    assert judge(read_bound("step_time > 50%"), again).kept is Kept.NOT_ESTABLISHED
 
 
 def test_a_variable_or_an_interpreter_that_the_scenario_varies_is_no_unlike_environment(

@@ -174,7 +174,8 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
         settings=settings,
         doubts=spell_doubts(whole.doubts),
         plan_notes=tuple(planned_notes(whole)),
-        environment=next(iter(written.values()), run.environment),
+        environment=next(iter(written.values()), None),
+        silent=tuple(silent),
         origins=(Origin(scenario=record.name, run_id=record.run_id, started_unix_ns=record.started_unix_ns),),
         unlike=tuple(name_unlike(written, settings)),
         launches=tuple(launch for launch, doubt in measured if doubt is None),
@@ -198,7 +199,6 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
             *say_resumed(record.resumed_unix_ns),
             *say_warmup(whole.warmup),
             *say_together([note for note in whole.notes if note not in said]),
-            *([f"it is not known on which machine and software {', '.join(silent)} ran"] if silent and written else []),
         ),
     )
 
@@ -265,7 +265,6 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         for side in sides
         for launch in side.launches
     )
-    silent = [side.labels[-2] for side in sides if side.environment is None]
     return MeasuredSide(
         labels=(label,),
         paths=tuple(path for side in sides for path in side.paths),
@@ -276,11 +275,15 @@ def _pool(sides: Sequence[MeasuredSide], label: str, *, force: bool) -> Measured
         launches=tuple(named),
         left_out=tuple(f"{side.labels[-2]} {name}" for side in sides for name in side.left_out),
         unseen=sum(side.unseen for side in sides),
-        notes=(
-            *(note for side in sides for note in side.notes),
-            *([f"it is not known on which machine and software {', '.join(silent)} ran"] if silent else []),
-        ),
+        notes=tuple(note for side in sides for note in side.notes),
+        silent=tuple(name for side in sides for name in _name_silent(side)),
         plan_notes=first.plan_notes,
         doubts=tuple(f"{side.labels[-2]}: {doubt}" for side in sides for doubt in side.doubts),
         unlike=(*(f"{side.labels[-2]}: {words}" for side in sides for words in side.unlike), *differences),
     )
+
+
+def _name_silent(side: MeasuredSide) -> list[str]:
+    """Name the launches of a run among others of which it is not known where they ran; the run where it is none."""
+    run = side.labels[-2]
+    return [run] if side.environment is None else [f"{run} {launch}" for launch in side.silent]

@@ -198,9 +198,10 @@ class MeasuredSide(Record):
     Attributes:
         labels: names for it, the shortest first: the first that tells it from the other side is used.
         settings: fields of the scenario, or what a person's own loop says of itself, dotted, as text; None: traces.
-        environment: of its first launch; None: not told.
+        environment: of the first of its launches that told theirs; None: none did.
         machine: of traces: what each rank's tells of machine, devices and software, by name; empty: it tells none.
         unlike: which launches ran in another environment than the first, and in what they differ, a clause each.
+        silent: names of launches that count and did not tell theirs; by versions that did not keep it none.
         launches: that count: complete, and to be trusted.
         notes: what was left out, and why.
         plan_notes: what its plan says of its numbers.
@@ -224,6 +225,7 @@ class MeasuredSide(Record):
     launches: tuple[MeasuredLaunch, ...]
     notes: tuple[str, ...]
     unlike: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     plan_notes: tuple[str, ...] = ()
