@@ -9,6 +9,7 @@ from typing import Final, Literal
 from dtbench.base.columns import Better, Unit
 from dtbench.base.record import FloatOrNan, Record
 from dtbench.base.vocabulary import Cause, Operation, Purpose
+from dtbench.runs.environments import EnvironmentChange
 from dtbench.store.records.baseline import Origin
 
 FORMAT_VERSION: Final = 1
@@ -209,24 +210,6 @@ class SettingChange(Record):
     field: str
     baseline: str
     candidate: str
-
-
-class EnvironmentChange(Record):
-    """One thing in which the machines or their software differ.
-
-    Attributes:
-        what: the thing.
-        baseline: what it is there, as text.
-        candidate: what it is there, as text.
-        is_declared: it is what the scenario varies (a treatment), so nothing to warn of.
-        why: it changes what is measured, so that it makes the environments unlike; empty: it does not.
-    """
-
-    what: str
-    baseline: str
-    candidate: str
-    is_declared: bool
-    why: str = ""
 
 
 class Comparison(Record):

@@ -14,13 +14,12 @@ from dtbench.comparison.collectives import find_collective_changes
 from dtbench.comparison.comparison import (
     CollectiveChange,
     Comparison,
-    EnvironmentChange,
     MetricChange,
     Outcome,
     Side,
 )
-from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike
 from dtbench.comparison.kernels import KernelFindings, find_kernel_changes
+from dtbench.comparison.machines import find_machine_changes
 from dtbench.comparison.mechanism import find_mechanism
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
 from dtbench.comparison.reading.parts import (
@@ -40,6 +39,7 @@ from dtbench.comparison.sentence import Findings, write_clauses
 from dtbench.comparison.statistics import noise_floor
 from dtbench.comparison.telling import say_silent
 from dtbench.comparison.torch_defaults import say_new_defaults
+from dtbench.runs.environments import NOT_KNOWN_WHERE, EnvironmentChange, find_environment_changes, find_unlike
 from dtbench.runs.told_apart import LEAST_LAUNCHES
 from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.sweeps.sweep import name_some
@@ -51,7 +51,6 @@ THRESHOLD: Final = 0.01
 """Relative changes below it do not matter to most people."""
 
 _NO_FINDING: Final = "what was exposed there, and why, is no finding"
-_NOT_KNOWN_WHERE: Final = "it is not known on which machine and software"
 
 
 def compare_paths(
@@ -186,7 +185,10 @@ def compare_sides(
     treatment = find_treatment(baseline.settings, candidate.settings)
     environment = (
         *find_environment_changes(
-            baseline.environment, candidate.environment, treatment, (baseline.settings, candidate.settings)
+            baseline.environment,
+            candidate.environment,
+            {change.field for change in treatment},
+            (baseline.settings, candidate.settings),
         ),
         *find_machine_changes(baseline.machine, candidate.machine),
     )
@@ -348,7 +350,7 @@ def _say_limits(side: MeasuredSide, sides: Sequence[MeasuredSide]) -> Iterator[s
     yield from say_not_known(side)
     yield from say_untold(side, sides)
     if side.silent and side.environment is not None:
-        yield f"{_NOT_KNOWN_WHERE} {', '.join(side.silent)} ran"
+        yield f"{NOT_KNOWN_WHERE} {', '.join(side.silent)} ran"
     yield from say_silent(side, sides)
     yield from (f"{doubt}; {_NO_FINDING}" for doubt in side.doubts)
 
@@ -408,16 +410,16 @@ def _note_unknown(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> list[
     if len(silent) == len(sides) and both:
         of = f"of where {' and '.join(silent)} ran, both traces tell only {join_words(both, 'and')}"
         return [f"{of}; whether anything else is alike is not checked"]
-    return [(f"{_NOT_KNOWN_WHERE} {' and '.join(silent)} ran; whether they are alike is not checked")]
+    return [(f"{NOT_KNOWN_WHERE} {' and '.join(silent)} ran; whether they are alike is not checked")]
 
 
 def _say_where_not_known(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> Iterator[str]:
     """Say of which sides or launches of runs it is not known where they ran; traces never tell all of it."""
     for side, label in zip(sides, labels, strict=True):
         if side.settings is not None and side.environment is None:
-            yield f"{_NOT_KNOWN_WHERE} {label} ran"
+            yield f"{NOT_KNOWN_WHERE} {label} ran"
         elif side.silent:
-            yield f"{_NOT_KNOWN_WHERE} {', '.join(side.silent)} of {label} ran"
+            yield f"{NOT_KNOWN_WHERE} {', '.join(side.silent)} of {label} ran"
 
 
 def _say_silent_ranks(name: str, sides: Sequence[MeasuredSide], labels: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from dtbench.runs.cell_numbers import (
     leaves_out_unseen,
     why_least,
 )
+from dtbench.runs.environments import say_silent_cells, say_unlike_cells
 from dtbench.runs.exposure.agreement import VOTES, Agreement, judge
 from dtbench.runs.representative import UNSURE, DoubtKind
 from dtbench.runs.stage_summary import StageSummary
@@ -226,8 +227,8 @@ def _judge_number(check: Bound, cell: str, cells: Cells) -> _Finding:
         number = _divide(find_number(*of), find_number(*others[0]))
     else:
         number = _compute(check.name, cells, cell, over=check.over, minus=check.minus)
-    if (part := _say_part([of, *others])) is not None:
-        return NOT_JUDGED, part
+    if (why := _say_part([of, *others]) or _say_environments([of, *others])) is not None:
+        return NOT_JUDGED, why
     got = format_quantity(number, check.quantity)
     if math.isnan(number):
         return NOT_JUDGED, got
@@ -287,7 +288,21 @@ def _say_part(numbers: Sequence[_Number]) -> str | None:
 def _say_not_comparable(numbers: Sequence[_Number]) -> str | None:
     """Say why numbers cannot be held against each other, as one is of a part or only a bound; None: they can."""
     bounds = (f"{cell.name} at least this: {why}" for cell, name in numbers if (why := why_least(cell, name)))
-    return _say_part(numbers) or next(bounds, None)
+    return _say_part(numbers) or _say_environments(numbers) or next(bounds, None)
+
+
+def _say_environments(numbers: Sequence[_Number]) -> str | None:
+    """Say why numbers of several cells that a machine and its software make are not of alike ones; None: they are."""
+    cells = list({cell.name: cell for cell, name in numbers if not _is_issued(name)}.values())
+    if len(cells) < 2:
+        return None
+    unlike = say_unlike_cells(cells)
+    return say_silent_cells(cells) if unlike is None else f"they ran in {unlike}"
+
+
+def _is_issued(name: ValueName) -> bool:
+    """Tell whether a number is of what was issued, which leaves nothing to chance."""
+    return name.quantity in (Quantity.COUNT, Quantity.SIZE) and name.path[0] in ("purposes", "probes", "stages")
 
 
 def _spell_part(part: KnownPart | None) -> str | None:
@@ -449,6 +464,8 @@ def _fill(slot: Slot, cells: Cells) -> str:
     part = next((f" (of {part})" for cell in named if (part := find_part(cell, slot.value)) is not None), "")
     unseen = next((f" (where {say_unseen(cell)})" for cell in named if leaves_out_unseen(cell, slot.value)), "")
     of, *others = [(cell, slot.value) for cell in named]
+    if _say_environments([of, *others]) is not None:
+        return "n/a"
     return f"{_find_side(of, others).spell(format_quantity(_fill_number(slot, cells), quantity))}{part}{unseen}"
 
 
@@ -478,7 +495,7 @@ def _is_told(chosen: str, known: Mapping[str, float], value: ValueName, cells: C
     Counts and sizes of what was issued leave nothing to chance; of other numbers no launch's value is there to test by.
     """
     others = [name for name in known if name != chosen]
-    if value.quantity in (Quantity.COUNT, Quantity.SIZE) and value.path[0] in ("purposes", "probes", "stages"):
+    if _is_issued(value):
         return all(known[name] != known[chosen] for name in others)
     if value.path != ("step_time", "median"):
         return not others

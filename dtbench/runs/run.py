@@ -8,6 +8,7 @@ from dtbench.base.errors import StoreError, TraceError
 from dtbench.base.units import count_things
 from dtbench.runs.cell.summarize_cell import summarize_cell
 from dtbench.runs.check_prediction import bound_cell, leave_unjudged_prediction
+from dtbench.runs.environments import find_unlike_cells
 from dtbench.runs.exposure.unjudged import leave_unjudged
 from dtbench.runs.judge_checks import judge_checklist
 from dtbench.runs.reading.cell_data import CellData, RunData
@@ -43,7 +44,11 @@ def summarize_data(data: RunData) -> RunSummary:
     """
     data.refuse_nothing()
     run, environment = data.record, data.environment
-    cells = tuple(_summarize(one, data.device, environment) for one in data.cells)
+    unlike = find_unlike_cells(data.cells)
+    cells = tuple(
+        _summarize(one, data.device, environment).model_copy(update={"unlike": unlike[one.cell.name]})
+        for one in data.cells
+    )
     status, reason = _status(run, cells)
     return RunSummary(
         name=run.name,

@@ -460,6 +460,9 @@ class CellSummary(Record):
         idle: None without a device, or where it is not known.
         runtime: through which its devices were driven; None: it had none, or nobody wrote it down.
         ranks_per_host: the most that one machine had; None: not every rank of any launch wrote it down.
+        unlike: in what its environment is unlike that of another cell, by that cell's name, so that no time of these
+            two is held against the other; by its own name, those of its launches among themselves.
+        silent_launches: those of ``launches`` of which it is not known on which machine and software they ran.
         torch: version that the ranks of the first launch had; None: nobody wrote it down.
         nccl: likewise.
     """
@@ -521,6 +524,8 @@ class CellSummary(Record):
     idle: DeviceIdle | None = None
     runtime: Runtime | None = None
     ranks_per_host: int | None = None
+    unlike: dict[str, str] = {}
+    silent_launches: tuple[int, ...] = ()
     torch: str | None = None
     nccl: str | None = None
 

@@ -9,7 +9,7 @@ import pytest
 
 from dtbench.base.errors import ComparisonError
 from dtbench.comparison.comparison import Comparison
-from dtbench.comparison.environment import find_machine_changes, read_machines
+from dtbench.comparison.machines import find_machine_changes, read_machines
 from dtbench.comparison.run import compare_paths
 from dtbench.traces.job.foreign import analyze_traces
 

@@ -610,3 +610,19 @@ def test_steps_that_took_no_time_are_none_that_ran(run_of: Runs, cell: Any, resu
 def test_a_threshold_that_hides_everything_or_nothing_is_refused(results: Path, threshold: float) -> None:
     with pytest.raises(ComparisonError, match="the threshold is"):
         compare_paths("small:plain", "small:slow", results=results, threshold=threshold)
+
+
+def test_a_report_of_cells_of_unlike_environments_asks_the_rule_that_a_comparison_has(
+    two_cells: Path, environment: Environment
+) -> None:
+    assert summarize_run(two_cells).cells[0].unlike == {}
+    for index in range(4):
+        folder = RunFolder(two_cells).launch("slow", index)
+        write_record(folder.environment, environment.model_copy(update={"variables": {"OMP_NUM_THREADS": "8"}}))
+    plain, slow = summarize_run(two_cells).cells
+    assert plain.unlike == {"slow": "variable OMP_NUM_THREADS 1 and 8"}
+    assert slow.unlike == {"plain": "variable OMP_NUM_THREADS 1 and 8"}
+    for index in range(4):
+        RunFolder(two_cells).launch("slow", index).environment.unlink()
+    plain, slow = summarize_run(two_cells).cells
+    assert (plain.unlike, slow.unlike, plain.silent_launches, slow.silent_launches) == ({}, {}, (), (0, 1, 2, 3))

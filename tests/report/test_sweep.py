@@ -155,6 +155,35 @@ def test_below_four_launches_no_cell_is_called_fastest(make_sweep: Sweep, count:
     )
 
 
+def test_no_cell_is_called_fastest_among_those_of_unlike_environments(
+    make_sweep: Sweep, make_run: Callable[..., RunSummary]
+) -> None:
+    first, *others = make_sweep(CAPS, launches=(0, 1, 2, 3)).cells
+    differ = "cores 2 and 64"
+    unlike = [first.model_copy(update={"unlike": {one.name: differ for one in others}}), *others]
+    assert sweep.finding(make_run(*unlike)) == (
+        f"No cell is called fastest, they ran in unlike environments ({first.name} and {others[0].name} differ: "
+        f"{differ}, and {len(others) - 1} more of 4 cells); medians from 100 ms (bucket_cap_mb unset) to 130 ms "
+        "(bucket_cap_mb 64)"
+    )
+    failed = unlike[0].model_copy(update={"status": RunStatus.FAILED})
+    assert sweep.finding(make_run(failed, *others)).startswith("Fastest is bucket_cap_mb 1, ")
+    within = first.model_copy(update={"unlike": {first.name: "launch0 and launch1 differ: cores 2 and 64"}})
+    assert f"(within {first.name}, launch0 and launch1 differ: cores" in sweep.finding(make_run(within, *others))
+
+
+def test_of_cells_of_which_nobody_knows_where_they_ran_that_is_said(
+    make_sweep: Sweep, make_run: Callable[..., RunSummary]
+) -> None:
+    first, second, *others = make_sweep(CAPS, launches=(0, 1, 2, 3)).cells
+    silent = first.model_copy(update={"silent_launches": first.launches})
+    part = second.model_copy(update={"silent_launches": (2,)})
+    assert sweep.finding(make_run(silent, part, *others)).endswith(
+        f"; it is not known on which machine and software {first.name} and launch2 of {second.name} ran, "
+        "so whether environments are alike is not checked"
+    )
+
+
 def test_launches_are_said_where_cells_have_unlike_numbers_of_them(
     make_sweep: Sweep, make_run: Callable[..., RunSummary]
 ) -> None:

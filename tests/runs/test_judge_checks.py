@@ -260,6 +260,27 @@ def test_cells_stand_in_an_order(cells: tuple[str, ...], apart: float, outcome: 
     assert judge(check)[0] is outcome
 
 
+@pytest.mark.parametrize(
+    ("update", "why"),
+    [
+        ({"unlike": {"plain": "cores 2 and 64"}}, "they ran in unlike environments (async and plain differ: cores"),
+        ({"silent_launches": (0,)}, "it is not known on which machine and software async ran"),
+    ],
+)
+def test_times_of_cells_that_did_not_surely_run_in_alike_environments_are_not_judged(
+    update: dict[str, object], why: str
+) -> None:
+    alike = ASYNC.model_copy(update={"launches": (0,)})
+    elsewhere = alike.model_copy(update=update)
+    order: dict[str, object] = {"kind": "order", "value": "step_time.median", "cells": ("async", "plain")}
+    over = bound("step_time.median", cell="async", over="plain", at_most=0.8)
+    for check in (order, over):
+        assert judge(check, PLAIN, alike)[0] is PASSED
+        outcome, got = judge(check, PLAIN, elsewhere)
+        assert (outcome, got.startswith(why)) == (NOT_JUDGED, True)
+    assert judge(bound("step_time.median", cell="async", at_most_ms=80), PLAIN, elsewhere)[0] is PASSED
+
+
 def test_cells_that_are_equal_stand_in_no_order() -> None:
     check: dict[str, object] = {"kind": "order", "value": "hidden_fraction", "cells": ("plain", "async")}
     assert judge(check) == (FAILED, "plain 25.0 %, async 25.0 %")

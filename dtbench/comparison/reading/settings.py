@@ -4,15 +4,7 @@ from collections.abc import Mapping
 
 from dtbench.base.redaction import redact_field
 from dtbench.comparison.comparison import SettingChange
-from dtbench.scenario.flat_fields import ABSENT, NOT_MEASURED, flatten_fields
-from dtbench.store.records.run import CellRecord, OwnLoopCell
-
-
-def flatten(cell: CellRecord | OwnLoopCell) -> dict[str, str]:
-    """Return the fields of a cell's scenario by their dotted names; of a person's own loop, what it says of itself."""
-    if isinstance(cell, OwnLoopCell):
-        return flatten_fields(cell.plan.model_dump(mode="json", exclude={"kind", "notes"}))
-    return flatten_fields(cell.scenario.model_dump(mode="json", exclude=set(NOT_MEASURED)))
+from dtbench.scenario.flat_fields import ABSENT
 
 
 def find_treatment(

@@ -1,34 +1,15 @@
 """What a reader of one side must know beside its numbers, a clause each: what was left out, is gone, or is unlike."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dtbench.base.units import count_things
-from dtbench.comparison.comparison import EnvironmentChange
-from dtbench.comparison.environment import find_environment_changes, find_unlike
 from dtbench.runs.reading.cell_data import CellData
 from dtbench.store.records.rank import WarmupEnd
-from dtbench.store.records.run import Environment
 from dtbench.traces.notes.tables import TablesGone
 
 _NEEDED: Final = ("purposes", "collectives")
 """Tables without which numbers of a launch are not known; where ``overlap`` is gone, all are made again."""
-
-
-def name_unlike(environments: Mapping[str, Environment], settings: Mapping[str, str]) -> Iterator[str]:
-    """Say in what launches, by name, ran in another environment than the first of them."""
-    first, named = next(iter(environments), ""), dict[str, list[str]]()
-    for launch, environment in environments.items():
-        changes = find_environment_changes(environments[first], environment, settings=(settings, settings))
-        differing = _spell_unlike(find_unlike(changes))
-        if differing:
-            named.setdefault(differing, []).append(launch)
-    for differing, launches in named.items():
-        yield f"{first} and {', '.join(launches)} differ: {differing}"
-
-
-def _spell_unlike(changes: Sequence[EnvironmentChange]) -> str:
-    return "; ".join(f"{change.what} {change.baseline} and {change.candidate}" for change in changes)
 
 
 def name_lacking(data: CellData) -> Iterator[str]:

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from dtbench.base.errors import ComparisonError, StoreError
-from dtbench.comparison.environment import find_environment_changes, find_machine_changes, find_unlike, read_machines
+from dtbench.comparison.machines import find_machine_changes, read_machines
 from dtbench.comparison.metrics import STEP_TIME
 from dtbench.comparison.reading.measure import measure_launch, measure_traces, spell_doubts, summarize_side
 from dtbench.comparison.reading.rounds import find_copy
-from dtbench.comparison.reading.settings import find_treatment, flatten
-from dtbench.comparison.reading.side_notes import name_lacking, name_unlike, say_resumed, say_together, say_warmup
+from dtbench.comparison.reading.settings import find_treatment
+from dtbench.comparison.reading.side_notes import name_lacking, say_resumed, say_together, say_warmup
+from dtbench.runs.environments import find_environment_changes, find_unlike, name_unlike
 from dtbench.runs.plan_notes import planned_notes
 from dtbench.runs.reading.cell_data import CellData, RunData
 from dtbench.runs.reading.run_data import read_run_data
@@ -161,7 +162,6 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
     written = {one.folder.path.name: one.environment for one in counted if one.environment is not None}
     silent = [one.folder.path.name for one in counted if one.environment is None]
     said = {words for one, doubt in measured if doubt for words in (doubt, f"{one.name}: {doubt}")}
-    settings = flatten(cell)
     only = len(record.cells) == 1
     return MeasuredSide(
         labels=(
@@ -171,13 +171,13 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
             str(run.path) if only else f"{run.path}:{cell.name}",
         ),
         paths=(str(run.path.resolve() / "cells" / cell.name),),
-        settings=settings,
+        settings=data.settings,
         doubts=spell_doubts(whole.doubts),
         plan_notes=tuple(planned_notes(whole)),
         environment=next(iter(written.values()), None),
         silent=tuple(silent),
         origins=(Origin(scenario=record.name, run_id=record.run_id, started_unix_ns=record.started_unix_ns),),
-        unlike=tuple(name_unlike(written, settings)),
+        unlike=tuple(name_unlike(written, data.settings)),
         launches=tuple(launch for launch, doubt in measured if doubt is None),
         left_out=(
             *(f"launch{index}" for index in data.unreadable),

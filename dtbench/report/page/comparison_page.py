@@ -13,7 +13,6 @@ from dtbench.comparison.comparison import (
     ESTABLISHED,
     CollectiveChange,
     Comparison,
-    EnvironmentChange,
     KernelChange,
     KernelOutcome,
     MetricChange,
@@ -28,6 +27,7 @@ from dtbench.report.page.bounds import bounds_part
 from dtbench.report.page.page import Cell, Column, Fact, Line, Page, Part, Prose, Table, Tone, lines, numbers
 from dtbench.report.words.causes import UNATTRIBUTED, name_operation, spell_owner
 from dtbench.report.words.kernel_names import shorten_apart
+from dtbench.runs.environments import EnvironmentChange
 
 MOST_ROWS: Final = 12
 """Rows of a table that depends on the model; ``--json`` has all."""

@@ -19,6 +19,7 @@ from dtbench.report.words import sentences
 from dtbench.report.words.marks import Marks
 from dtbench.report.words.sentences import NAN, WAIT_EXPLAINED
 from dtbench.report.words.settings import NOT_ON_AXIS
+from dtbench.runs.environments import say_silent_cells, say_unlike_cells
 from dtbench.runs.representative import UNSURE
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.runs.told_apart import LEAST_LAUNCHES, tell_apart
@@ -270,12 +271,16 @@ def finding(summary: RunSummary) -> str:
         return "Nothing is compared: fewer than two cells have numbers that can be trusted"
     left_out = len(summary.cells) - len(known)
     aside = f"; {left_out} of {len(summary.cells)} cells left out, without numbers to be trusted" if left_out else ""
-    return f"{_compare(summary, known)}{aside}"
+    silent = say_silent_cells(known)
+    where = "" if silent is None else f"; {silent}, so whether environments are alike is not checked"
+    return f"{_compare(summary, known)}{aside}{where}"
 
 
 def _compare(summary: RunSummary, known: Sequence[CellSummary]) -> str:
     """Say which cell is fastest and which slowest, as far as launches tell them apart; see ``told_apart.py``."""
     ordered = sorted(known, key=lambda cell: cell.step_time.median)
+    if (unlike := say_unlike_cells(known)) is not None:
+        return f"No cell is called fastest, they ran in {unlike}; {_say_medians(summary, ordered)}"
     counts = [sum(map(math.isfinite, cell.launch_medians_ns)) for cell in ordered]
     if sorted(counts)[-2] < LEAST_LAUNCHES:
         return _say_too_few(summary, ordered, counts)
@@ -300,13 +305,16 @@ def _say_too_few(summary: RunSummary, ordered: Sequence[CellSummary], counts: Se
     """Say between what the medians lie, and that launches are too few to tell the cells apart."""
     low, high = min(counts), max(counts)
     each = f"{low} each" if low == high else f"{low} to {high} each"
+    few = f"Too few launches to tell which is fastest ({each}, {LEAST_LAUNCHES} are needed)"
+    ratio = ordered[-1].step_time.median / ordered[0].step_time.median
+    return f"{few}; {_say_medians(summary, ordered)}, {ratio:.2f} x"
+
+
+def _say_medians(summary: RunSummary, ordered: Sequence[CellSummary]) -> str:
     (first, fast_ns), (last, slow_ns) = (
         (place_words(summary, cell), cell.step_time.median) for cell in (ordered[0], ordered[-1])
     )
-    return (
-        f"Too few launches to tell which is fastest ({each}, {LEAST_LAUNCHES} are needed); medians from "
-        f"{format_ns(fast_ns)} ({first}) to {format_ns(slow_ns)} ({last}), {slow_ns / fast_ns:.2f} x"
-    )
+    return f"medians from {format_ns(fast_ns)} ({first}) to {format_ns(slow_ns)} ({last})"
 
 
 def scope_words(summary: RunSummary) -> str:

@@ -141,10 +141,16 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         doubts=_find_doubts(launches, profiler_cost, overlap, step_time.median),
         idle=summarize_idle(_stack(launches, "gaps"), overlap),
         runtime=None if environment is None or cell.plan.device is DeviceKind.CPU else _find_runtime(environment),
+        silent_launches=tuple(launch.place.launch for launch in launches if _is_silent(launch)),
         ranks_per_host=_count_on_host(launches, ranks_planned),
         torch=None if environment is None else environment.torch,
         nccl=None if environment is None else environment.nccl,
     )
+
+
+def _is_silent(launch: LaunchData) -> bool:
+    """Tell whether nobody wrote down where a launch ran, and it has steps that are held against others'."""
+    return launch.environment is None and len(launch.steps) > 0
 
 
 def _count_on_host(launches: Sequence[LaunchData], ranks: int) -> int | None:

@@ -14,6 +14,7 @@ from dtbench.base.errors import StoreError
 from dtbench.base.units import count_things
 from dtbench.base.vocabulary import DeviceKind
 from dtbench.runs.reading.undisturbed import IS_LEFT_OUT, LeftOut
+from dtbench.scenario.flat_fields import NOT_MEASURED, flatten_fields
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records.place import Place
 from dtbench.store.records.rank import RankRecord
@@ -87,6 +88,13 @@ class CellData:
     run_is_incomplete: bool
     launches: tuple[LaunchData, ...]
     unreadable: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Fields of its scenario by their dotted names, as text; of a person's own loop, what it says of itself."""
+        if isinstance(self.cell, OwnLoopCell):
+            return flatten_fields(self.cell.plan.model_dump(mode="json", exclude={"kind", "notes"}))
+        return flatten_fields(self.cell.scenario.model_dump(mode="json", exclude=set(NOT_MEASURED)))
 
 
 @dataclass(frozen=True)

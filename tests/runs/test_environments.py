@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dtbench.comparison.environment import WHY_UNLIKE, find_environment_changes, find_unlike
+from dtbench.runs.environments import WHY_UNLIKE, find_environment_changes, find_unlike
 from dtbench.scenario.flat_fields import flatten_fields
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.run import Device, Environment
