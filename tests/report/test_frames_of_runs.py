@@ -15,6 +15,7 @@ from dtbench.base.vocabulary import CAUSE_PHRASES, Cause
 from dtbench.report.notebook.many import RUN_COLLECTIVES, RUN_OWNERS
 from dtbench.report.page.cell_tables import CELLS, LAUNCHES
 from dtbench.runs.reading.knobs import KnobCell, find_knobs
+from dtbench.store.write import write_table
 from tests.copied_runs import give_own
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -146,3 +147,38 @@ def test_owners_of_a_cell_of_which_the_report_finds_nothing_are_doubted(two_runs
     lost = {key for key, told in doubted.items() if told == [True]}
     assert lost == {(first.name, "ddp")}
     assert {tuple(told) for key, told in doubted.items() if key not in lost} == {(False,)}
+
+
+def forget_of_rank(run: Path, table: str, columns: list[str]) -> None:
+    path = run / "cells" / "ddp" / "launch0" / f"{table}.parquet"
+    frame = pd.read_parquet(path)
+    attrs = dict(frame.attrs)
+    frame[columns] = frame[columns].mask(frame["rank"] == 1)
+    frame.attrs = attrs
+    write_table(path, frame)
+
+
+def test_numbers_of_some_ranks_say_so_in_every_table_of_cells_and_launches(two_runs: Path) -> None:
+    path = sorted((two_runs / "quickstart").iterdir())[0]
+    whole = dtbench.load_run(path).metrics().set_index("cell")
+    parts = [name for name in whole.columns if name.endswith("known_of")]
+    assert whole[parts].isna().all(axis=None)
+    forget_of_rank(path, "overlap", ["compute_ns", "hidden_comm_ns", "exposed_comm_ns", "idle_ns"])
+    forget_of_rank(path, "purposes", ["wait_ns"])
+    run = dtbench.load_run(path)
+    cells = run.metrics().set_index("cell")
+    (known,) = run.owners.loc[run.owners["cell"] == "ddp", "known_of"].unique()
+    assert known == "rank 0 alone, of 2"
+    told = cells.loc["ddp", parts].dropna().to_dict()
+    assert told == {"known_of": known, "gradient_wait_known_of": known}
+    assert cells.drop(index="ddp")[parts].isna().all(axis=None)
+    launches = run.launches.set_index("cell")["known_of"]
+    assert launches["ddp"] == known
+    assert launches.drop(index="ddp").isna().all()
+
+
+def test_cells_are_doubted_by_the_rule_of_owners(two_runs: Path) -> None:
+    first = sorted((two_runs / "quickstart").iterdir())[0]
+    (first / "cells" / "ddp" / "launch0" / "ranks" / "rank1.json").unlink()
+    cells = dtbench.load_run(first).metrics().set_index("cell")["is_doubted"]
+    assert cells[cells].index.tolist() == ["ddp"]

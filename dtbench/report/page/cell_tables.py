@@ -1,7 +1,7 @@
 """Tables of a run with one row for each cell, or each launch: what a sweep is drawn and compared by."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,10 +12,24 @@ from dtbench.base.vocabulary import Purpose
 from dtbench.report.page.sweep import exposed_ns
 from dtbench.report.words import sentences
 from dtbench.report.words.settings import NOT_ON_AXIS, Settings, find_written_settings
-from dtbench.runs.cell.summarize_overlap import fraction, keep_known
+from dtbench.runs.cell.summarize_overlap import complete, find_part, fraction, keep_known
 from dtbench.runs.reading.knobs import name_knob, put_behind
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.sweeps.axes import UNSET
+from dtbench.traces.known_part import KnownPart
+
+
+def _known_of(name: str, numbers: str, find: Callable[[CellSummary], KnownPart | None]) -> Column[CellSummary]:
+    """Return the column that says of what numbers of a cell are, where they are not of all."""
+    return Column(
+        name,
+        "string",
+        None,
+        f"over what ranks, launches and steps {numbers}; NA: over all",
+        lambda cell: None if (part := find(cell)) is None else str(part),
+        may_be_na=True,
+    )
+
 
 _KNOBS: Final = (
     " After `{after}` comes a column for each knob that tells the cells apart, named as the scenario does; NA: a cell "
@@ -25,12 +39,13 @@ _KNOBS: Final = (
 
 @dataclass(frozen=True)
 class _Launch:
-    """One launch of a cell: the median of its steps, and what its known PROFILED steps tell."""
+    """One launch of a cell: the median of its steps, what its known PROFILED steps tell, and which of all these are."""
 
     cell: str
     index: int
     step_time_ns: float
     overlap: pd.DataFrame
+    part: KnownPart | None
 
     @property
     def exposed_comm_ns(self) -> float:
@@ -72,7 +87,7 @@ CELLS: Final = Table[RunSummary, RunSummary, CellSummary](
             "gradient_wait_ns",
             "float64",
             Unit.NS,
-            "for reduced gradients, per PROFILED step and rank; NaN: not known, or there are none",
+            "for reduced gradients, per PROFILED step, mean over ranks; NaN: not known, or there are none",
             lambda cell: sentences.wait_ns(cell, Purpose.GRAD_REDUCE),
             better=Better.LOWER,
         ),
@@ -88,7 +103,7 @@ CELLS: Final = Table[RunSummary, RunSummary, CellSummary](
             "exposed_comm_ns",
             "float64",
             Unit.NS,
-            "per PROFILED step, mean over ranks; NaN: not known",
+            "per PROFILED step, mean over ranks, those of `known_of`; NaN: not known",
             exposed_ns,
             better=Better.LOWER,
         ),
@@ -106,6 +121,25 @@ CELLS: Final = Table[RunSummary, RunSummary, CellSummary](
             None,
             "collectives were issued and not seen to run: exposed time is at least so much",
             lambda cell: cell.is_least,
+        ),
+        _known_of("known_of", "exposed_comm_ns and hidden_fraction are", lambda cell: cell.part),
+        _known_of(
+            "gradient_wait_known_of",
+            "gradient_wait_ns is a mean",
+            lambda cell: sentences.wait_part(cell, Purpose.GRAD_REDUCE),
+        ),
+        _known_of(
+            "unshard_wait_known_of",
+            "unshard_wait_ns is a mean",
+            lambda cell: sentences.wait_part(cell, Purpose.UNSHARD),
+        ),
+        _known_of("step_time_known_of", "step_time_ns and tokens_per_s are", lambda cell: cell.timed_part),
+        Column(
+            "is_doubted",
+            "bool",
+            None,
+            "owners and causes are no findings, as the report says and why; as in `dtbench.load_owners`",
+            lambda cell: not sentences.has_findings(cell),
         ),
     ),
 )
@@ -143,6 +177,14 @@ LAUNCHES: Final = Table[Iterable[tuple[str, _Launch]], str, _Launch](
             lambda one: fraction(one.overlap, "hidden_comm_ns", "comm_ns") if len(one.overlap) else math.nan,
             better=Better.HIGHER,
         ),
+        Column(
+            "known_of",
+            "string",
+            None,
+            "over what ranks and steps exposed_comm_ns and hidden_fraction are; NA: over all",
+            lambda one: None if one.part is None else str(one.part),
+            may_be_na=True,
+        ),
     ),
 )
 
@@ -176,7 +218,8 @@ def _list_launches(summary: RunSummary, overlap: pd.DataFrame) -> Iterator[tuple
     for cell in summary.cells:
         for index, step_time_ns in zip(cell.launches, cell.launch_medians_ns, strict=True):
             mine = overlap[(overlap["cell"] == cell.name) & (overlap["launch"] == index)]
-            yield summary.run_id, _Launch(cell.name, index, step_time_ns, keep_known(mine))
+            every, known = complete(mine, (index,), cell.plan.ranks), keep_known(mine)
+            yield summary.run_id, _Launch(cell.name, index, step_time_ns, known, find_part(known, every))
 
 
 def _add_knobs(frame: pd.DataFrame, summary: RunSummary, after: str) -> pd.DataFrame:
