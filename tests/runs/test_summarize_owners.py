@@ -89,6 +89,13 @@ def test_transfer_is_told_only_where_it_is_known_of_every_collective_of_the_owne
     assert (row.at_most_ns, row.transfer_ns) == (None, None)
 
 
+def test_the_most_that_a_transfer_can_gain_is_transfer_also_where_the_wait_for_the_last_rank_is_lost() -> None:
+    told = {"exposed_ns": 10, "exposed_bandwidth_ns": 10, "start_ns": 0, "end_ns": 60, "transfer_ns": 40}
+    for waited in ({"skew_wait_ns": 20}, {}):
+        (row,) = summarize_owners(collectives({**told, **waited}), steps(1))
+        assert (row.at_most_ns, row.transfer_ns) == (40, 40)
+
+
 def test_a_bound_of_what_was_waited_does_not_shrink_where_one_wait_is_not_known() -> None:
     waits: list[dict[str, object]] = [{"exposed_skew_ns": 10, "skew_wait_ns": 10}, {"exposed_skew_ns": 6, "rank": 1}]
     ranks = pd.concat([steps(1), steps(1).assign(rank=1)])

@@ -313,13 +313,20 @@ def _sum_under_way(mine: Sequence[_Collective]) -> dict[int, int]:
     spans: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for one in mine:
         if one.start_ns is not None and one.end_ns is not None:
-            begun_ns = min(one.start_ns + (one.skew_wait_ns or 0), one.end_ns)
+            begun_ns = min(one.start_ns + _find_wait(one, one.end_ns - one.start_ns), one.end_ns)
             spans.setdefault((one.rank, *one.step[:-2]), []).append((begun_ns, one.end_ns))
     sums: dict[int, int] = {}
     for (rank, *_), own in spans.items():
         begun, ends = np.array(own, np.int64).T
         sums[rank] = sums.get(rank, 0) + unite(begun, ends).length_ns
     return sums
+
+
+def _find_wait(one: _Collective, span_ns: int) -> int:
+    """Return how long one waited for its last rank: what is not transfer where that alone is known; 0: neither is."""
+    if one.skew_wait_ns is not None:
+        return one.skew_wait_ns
+    return 0 if one.transfer_ns is None else span_ns - one.transfer_ns
 
 
 def _sum_known(times_ns: Iterable[int | None]) -> int | None:

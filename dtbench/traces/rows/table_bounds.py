@@ -42,6 +42,8 @@ _AT_MOST: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "groups": (("unsized", "count"),),
 }
 """By table, columns that are no more than another, which is not before it."""
+_OF_SPAN: Final[Mapping[str, Sequence[str]]] = {"collectives": ("skew_wait_ns", "transfer_ns")}
+"""By table, columns whose sum is the time from ``start_ns`` to ``end_ns``, so that none is more."""
 _COLUMNS: Final = {table.name: table.all_columns for table in TABLES} | {STEPS.name: (*STEPS.columns, *USES)}
 
 
@@ -84,6 +86,17 @@ def _find_odd(name: str, table: pd.DataFrame) -> Iterator[tuple[str, "pd.Series[
     for column, most_column in _AT_MOST.get(name, ()):
         if {column, most_column} <= {*table}:
             yield column, table[column] > table[most_column], f", more than its {most_column}"
+    yield from _find_odd_spans(name, table)
+
+
+def _find_odd_spans(name: str, table: pd.DataFrame) -> Iterator[tuple[str, "pd.Series[bool]", str]]:
+    """Yield the same of what parts a row's span."""
+    parts = [column for column in _OF_SPAN.get(name, ()) if {column, "start_ns", "end_ns"} <= {*table}]
+    for column in parts:
+        yield column, table[column] > table["end_ns"] - table["start_ns"], ", more than from its start_ns to its end_ns"
+    if len(parts) > 1:
+        is_another = table[parts].sum(axis=1, skipna=False) != table["end_ns"] - table["start_ns"]
+        yield parts[0], is_another, f", and {' + '.join(parts)} is not from its start_ns to its end_ns"
 
 
 def _tell(row: "pd.Series[int]", column: str, why: str) -> str:
