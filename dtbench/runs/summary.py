@@ -407,7 +407,8 @@ class CellSummary(Record):
         others: collectives of purpose other.
         ranks: where each rank's mean PROFILED step went.
         receipts: each knob: what was asked, and what torch got.
-        contested_knobs: of which some ranks say that they agree, and others that they have no effect here.
+        contested_knobs: of which some ranks say that they agree, and others that they have no effect here, or that they
+            got another value.
         warmup: how warm-up ended; None: nobody wrote it down.
         correctness: against a single process; None: that was not asked for, or not known.
         trace_paths: files of its traces.
@@ -423,6 +424,7 @@ class CellSummary(Record):
         records_part: the ranks and launches that told ``memory``, where records of others are not there; None: all did,
             or none.
         first_step_part: likewise ``time_to_first_step_ns``, where others did not tell it.
+        first_step_not_told: which rank told a first step that took no time, so that it is not known; empty: none did.
         compilation_part: likewise ``compilation``.
         part: over what ``ranks`` and these two fractions are means, where they are not known of all; None: they are.
         owners: whose communication was exposed and why, most exposed first.
@@ -478,6 +480,7 @@ class CellSummary(Record):
     timed_part: KnownPart | None = None
     records_part: KnownPart | None = None
     first_step_part: KnownPart | None = None
+    first_step_not_told: str = ""
     compilation_part: KnownPart | None = None
     profiler_cost: Interval
     time_to_first_step_ns: FloatOrNan

@@ -422,3 +422,57 @@ def test_a_launch_without_its_record_may_have_ended(copy: Callable[[str], RunFol
     assert known(summarize_run(run.path).cells[0].reason) == (
         "launch launch0 has no record of its end: it was killed, or the record is gone"
     )
+
+
+def test_a_first_step_that_took_no_time_is_said_to_be_why_it_is_not_known(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+    edit(run.launch("ddp", 0).path / "ranks" / "rank1.json", lambda rank: rank.update(time_to_first_step_ns=0))
+    cell = summarize_run(run.path).cells[0]
+    assert first_step_words(cell) == "n/a: rank 1 of launch0 tells 0 ns: was a clock set meanwhile?"
+
+
+def test_a_knob_of_which_ranks_got_different_values_does_not_agree(copy: Callable[[str], RunFolder]) -> None:
+    run = copy("example")
+    count = len(summarize_run(run.path).cells[0].receipts)
+
+    def give_other(rank: dict[str, Any]) -> None:
+        next(one for one in rank["receipts"] if one["knob"] == "parallel.bucket_cap_mb")["got"] = "1048576"
+
+    before = agreeing_words(summarize_run(run.path).cells[0])
+    edit(run.launch("ddp", 0).path / "ranks" / "rank1.json", give_other)
+    cell = summarize_run(run.path).cells[0]
+    assert cell.contested_knobs == ("parallel.bucket_cap_mb",)
+    agreeing = [int(known(words).split()[0]) for words in (before, agreeing_words(cell))]
+    assert agreeing[0] - agreeing[1] == 1
+    assert count == len(cell.receipts)
+
+
+def test_more_steps_than_were_planned_and_more_cpu_time_than_cores_have_are_named(
+    copy: Callable[[str], RunFolder],
+) -> None:
+    run = copy("example")
+    path = run.launch("ddp", 0).steps
+    steps = pd.read_parquet(path)
+    assert summarize_run(run.path).cells[0].rank_doubts == ()
+    write_table(path, steps.assign(phase=steps["phase"].replace("WARMUP", "MEASURED")))
+    (doubt,) = (one for one in summarize_run(run.path).cells[0].rank_doubts if "planned" in one)
+    assert doubt.endswith("were planned: was the table of steps edited?")
+    write_table(path, steps.assign(cpu_ns=100 * steps["cpu_ns"]))
+    doubts = summarize_run(run.path).cells[0].rank_doubts
+    assert len(doubts) == 2
+    assert all("on 2 cores, which cannot be" in one for one in doubts)
+
+
+@pytest.mark.parametrize("name", ["lanes", "gaps"])
+def test_lost_rows_of_a_rank_leave_checks_unjudged_as_those_of_groups_do(
+    copy: Callable[[str], RunFolder], name: str
+) -> None:
+    run = copy("example")
+    path = run.launch("ddp", 0).derived_table(name)
+    table = pd.read_parquet(path)
+    attrs = dict(table.attrs)
+    table = table[table["rank"] != 1]
+    table.attrs = attrs
+    write_table(path, table)
+    (doubt,) = summarize_run(run.path).cells[0].rank_doubts
+    assert doubt.startswith(f"launch0: tables of rank 1 do not belong together: {name} has nothing of step ")

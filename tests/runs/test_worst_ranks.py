@@ -39,9 +39,23 @@ def test_a_knob_of_which_ranks_say_that_it_agrees_and_that_it_has_no_effect_is_c
     assert worst_ranks.find_contested_knobs(ranks[:1]) == ()
 
 
+@pytest.mark.parametrize(("knob", "is_contested"), [("parallel.bucket_cap_mb", True), ("model.forward_ms", False)])
+def test_a_knob_of_which_ranks_got_different_values_is_contested_unless_it_is_measured(
+    knob: str, *, is_contested: bool
+) -> None:
+    ranks = [
+        make_rank("receipts", (Receipt(knob=knob, asked="4", got=got, outcome=ReceiptOutcome.AGREES),))
+        for got in ("4194304", "4194304", "1048576")
+    ]
+    (found,) = worst_ranks.worst_receipts(ranks)
+    assert (found.got, found.note) == ("4194304", "other ranks got 1048576" if is_contested else "")
+    assert worst_ranks.find_contested_knobs(ranks) == ((knob,) if is_contested else ())
+    assert worst_ranks.find_contested_knobs(ranks[:2]) == ()
+
+
 def receipt(knob: str, *, agrees: bool) -> SimpleNamespace:
     outcome = ReceiptOutcome.AGREES if agrees else ReceiptOutcome.DISAGREES
-    return SimpleNamespace(knob=knob, outcome=outcome)
+    return SimpleNamespace(knob=knob, got="1", outcome=outcome)
 
 
 @pytest.mark.parametrize(

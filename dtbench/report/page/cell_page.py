@@ -373,6 +373,8 @@ def _receipt_facts(cell: CellSummary) -> Iterator[Fact]:
             yield Fact("", f"DISAGREES  {sentences.receipt_words(receipt)}", Tone.BAD)
         elif receipt.outcome is ReceiptOutcome.NO_EFFECT:
             yield Fact("", f"no effect here  {sentences.receipt_words(receipt)}", Tone.WARNING)
+        elif receipt.knob in cell.contested_knobs:
+            yield Fact("", f"contested  {sentences.receipt_words(receipt)}", Tone.WARNING)
 
 
 def _warmup_fact(cell: CellSummary) -> Fact:

@@ -529,6 +529,8 @@ def profiler_cost_words(ratio: Interval) -> str:
 def first_step_words(cell: CellSummary) -> str:
     """Say how long it took from the launch to the end of the first step."""
     if math.isnan(cell.time_to_first_step_ns):
+        if cell.first_step_not_told:
+            return f"n/a: {cell.first_step_not_told}"
         return _NO_RECORDS if cell.memory is None else "n/a: no rank has told it; ranks that are forked cannot"
     return f"{name_told_part(cell, cell.first_step_part)}{format_ns(cell.time_to_first_step_ns)} after the launch"
 
@@ -673,7 +675,10 @@ def agreeing_words(cell: CellSummary) -> str:
     """Say of how many knobs it is known that they did what was asked."""
     if not cell.receipts and (cell.rank_doubts or cell.memory is None):
         return _NO_RECORDS
-    agreeing = sum(receipt.outcome is ReceiptOutcome.AGREES for receipt in cell.receipts)
+    agreeing = sum(
+        receipt.outcome is ReceiptOutcome.AGREES and receipt.knob not in cell.contested_knobs
+        for receipt in cell.receipts
+    )
     return f"{name_told_part(cell, cell.records_part)}{agreeing} {'knob agrees' if agreeing == 1 else 'knobs agree'}"
 
 

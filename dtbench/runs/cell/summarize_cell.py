@@ -104,6 +104,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         timed_part=_find_timed(data, measured),
         records_part=_find_recorded(launches, ranks_planned, lambda _record: True),
         first_step_part=_find_recorded(launches, ranks_planned, lambda one: one.time_to_first_step_ns is not None),
+        first_step_not_told=_find_no_time(launches),
         compilation_part=_find_recorded(launches, ranks_planned, lambda one: one.compilation is not None),
         profiler_cost=profiler_cost,
         time_to_first_step_ns=_median_over_launches(launches),
@@ -266,13 +267,23 @@ def job_step_times(steps: pd.DataFrame, phase: Phase, ranks: int) -> list[float]
 def _median_over_launches(launches: Sequence[LaunchData]) -> float:
     """Return the time from launch to the end of the first step, of the slowest rank.
 
-    NaN where ranks were forked, and where one took no time, as none can: a clock was set meanwhile.
+    NaN where ranks were forked, and where one took no time, as none can; see ``_find_no_time``.
     """
     times = [[record.time_to_first_step_ns for record in launch.ranks] for launch in launches]
     slowest = [max(known) for ranks in times if (known := [one for one in ranks if one is not None])]
-    if any(time_ns is not None and time_ns <= 0 for ranks in times for time_ns in ranks):
+    if _find_no_time(launches):
         return math.nan
     return summarize(slowest).median
+
+
+def _find_no_time(launches: Sequence[LaunchData]) -> str:
+    """Say which rank told a first step that took no time, as none can, and how long that was; empty: none did."""
+    for launch in launches:
+        for record in launch.ranks:
+            time_ns = record.time_to_first_step_ns
+            if time_ns is not None and time_ns <= 0:
+                return f"rank {record.rank} of {launch.folder.path.name} tells {time_ns} ns: was a clock set meanwhile?"
+    return ""
 
 
 def _cpu_time(launches: Sequence[LaunchData], ranks: int) -> float:

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.machine.disturbance import DISTURBED
+from dtbench.scenario.mistakes import join_words
 from dtbench.store.records.canary import CanaryResult
 from dtbench.store.records.rank import (
     Compilation,
@@ -78,25 +79,47 @@ def worst_receipts(ranks: Sequence[RankRecord]) -> tuple[Receipt, ...]:
     for receipt in (receipt for record in ranks for receipt in record.receipts):
         if receipt.knob not in worst or _BADNESS[receipt.outcome] > _BADNESS[worst[receipt.knob].outcome]:
             worst[receipt.knob] = receipt
-    unlike = find_contested_knobs(ranks)
-    return tuple(
-        one.model_copy(update={"note": f"{one.note}{'; ' if one.note else ''}other ranks say that it agrees"})
-        if one.knob in unlike
-        else one
-        for one in worst.values()
-    )
+    contested = find_contested_knobs(ranks)
+    return tuple(_add_others(one, ranks) if one.knob in contested else one for one in worst.values())
+
+
+def _add_others(receipt: Receipt, ranks: Sequence[RankRecord]) -> Receipt:
+    """Note what other ranks say of a contested knob."""
+    got = _list_values(ranks).get(receipt.knob, [])
+    others = [value for value in got if value != receipt.got]
+    said = "say that it agrees" if receipt.outcome is not ReceiptOutcome.AGREES else f"got {join_words(others, 'and')}"
+    note = f"{receipt.note}{'; ' if receipt.note else ''}other ranks {said}"
+    return receipt.model_copy(update={"note": note})
 
 
 _BADNESS: Final = {ReceiptOutcome.AGREES: 0, ReceiptOutcome.NO_EFFECT: 1, ReceiptOutcome.DISAGREES: 2}
 
 
 def find_contested_knobs(ranks: Sequence[RankRecord]) -> tuple[str, ...]:
-    """Return the knobs of which some ranks say that they did what was asked, and others that they have no effect."""
+    """Return the knobs of which ranks contradict each other: one has no effect on some alone, or other values."""
     told: dict[str, set[ReceiptOutcome]] = {}
     for receipt in (receipt for record in ranks for receipt in record.receipts):
         told.setdefault(receipt.knob, set()).add(receipt.outcome)
     both = {ReceiptOutcome.AGREES, ReceiptOutcome.NO_EFFECT}
-    return tuple(knob for knob, outcomes in told.items() if outcomes == both)
+    values = _list_values(ranks)
+    return tuple(
+        knob
+        for knob, outcomes in told.items()
+        if outcomes == both or (outcomes == {ReceiptOutcome.AGREES} and len(values.get(knob, ())) > 1)
+    )
+
+
+_MEASURED: Final = ("model.", "measure.")
+"""Sections of a scenario of whose knobs each rank tells what it measured, and that differs."""
+
+
+def _list_values(ranks: Sequence[RankRecord]) -> dict[str, list[str]]:
+    """Return the values that ranks got of each knob that agrees, without those that are measured."""
+    found: dict[str, dict[str, None]] = {}
+    for receipt in (receipt for record in ranks for receipt in record.receipts):
+        if receipt.outcome is ReceiptOutcome.AGREES and not receipt.knob.startswith(_MEASURED):
+            found.setdefault(receipt.knob, {})[receipt.got] = None
+    return {knob: [*values] for knob, values in found.items()}
 
 
 def worst_warmup(ranks: Sequence[RankRecord]) -> WarmupEnd | None:

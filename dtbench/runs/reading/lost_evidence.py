@@ -23,7 +23,7 @@ from dtbench.runs.reading.lost_stages import (
     say_fewer,
     tell_state,
 )
-from dtbench.runs.reading.lost_steps import count_losses, count_planned, say_lost
+from dtbench.runs.reading.lost_steps import count_losses, count_planned, say_lost, say_overused, say_surplus
 from dtbench.runs.reading.untold_others import find_untold
 from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.schema.ddp import OF_PLAIN_MODEL, Ddp
@@ -53,6 +53,7 @@ def find_lost_evidence(data: CellData, launch: LaunchData) -> Iterator[str]:
     yield from _lost_rounds(data, launch)
     yield from _lost_arms(data, launch)
     yield from _lost_timings(data, launch)
+    yield from _impossible_timings(data, launch)
     yield from _lost_accounts(launch)
     yield from (one.words for one in find_untold(launch) if one.is_lost and has_ended(launch))
 
@@ -120,6 +121,14 @@ def _lost_losses(data: CellData, launch: LaunchData) -> Iterator[str]:
 def _lost_timings(data: CellData, launch: LaunchData) -> list[str]:
     """Say which steps of a launch that ended no rank has."""
     return say_lost(launch.all_steps, count_planned(data.cell.plan)) if has_ended(launch) else []
+
+
+def _impossible_timings(data: CellData, launch: LaunchData) -> Iterator[str]:
+    """Say which steps a launch has beyond its plan, and which took more CPU time than there is."""
+    yield from say_surplus(launch.all_steps, count_planned(data.cell.plan))
+    hosts = {record.host for record in launch.ranks}
+    if launch.environment is not None and len(hosts) == 1:
+        yield from say_overused(launch.all_steps, launch.environment.cores)
 
 
 def has_ended(launch: LaunchData) -> bool:

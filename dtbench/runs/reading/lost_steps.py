@@ -3,12 +3,12 @@
 Steps count from 0 over all phases, and a plan says how many are MEASURED and PROFILED.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pandas as pd
 
-from dtbench.base.units import count_in, find_absent, is_or_are, name_runs
+from dtbench.base.units import count_in, count_things, find_absent, format_ns, is_or_are, name_runs
 from dtbench.base.vocabulary import Phase
 from dtbench.plan.plan import Plan
 from dtbench.store.records.outline import PlanOutline
@@ -62,3 +62,29 @@ def say_lost(steps: pd.DataFrame, planned: Mapping[Phase, int]) -> list[str]:
     count = count_in(skipped)
     of = f"step{'s' if count > 1 else ''} {name_runs(skipped)}"
     return [f"{of} {is_or_are(count)} of no rank: the table of steps lost {'them' if count > 1 else 'it'}"]
+
+
+def say_surplus(steps: pd.DataFrame, planned: Mapping[Phase, int]) -> Iterator[str]:
+    """Say of which phases more steps are there than the plan has; arguments as ``count_lost``."""
+    for phase, number in planned.items():
+        there = steps["step"][steps["phase"] == phase].nunique()
+        if there > number:
+            yield f"{there} {phase} steps are there, and {number} were planned: was the table of steps edited?"
+
+
+_MOST_TICK_NS: Final = 10_000_000
+"""Of a clock of CPU time that the kernel moves on with its own, at 100 Hz."""
+
+
+def say_overused(steps: pd.DataFrame, cores: int) -> Iterator[str]:
+    """Say of which ranks all steps took more CPU time than the cores have in as long, as none can.
+
+    Args:
+        steps: of one launch, columns as in the table ``steps``.
+        cores: of the machine of its ranks.
+    """
+    sums = steps.groupby("rank")[["cpu_ns", "duration_ns"]].sum()
+    for rank, cpu_ns, duration_ns in zip(sums.index, sums["cpu_ns"], sums["duration_ns"], strict=True):
+        if cpu_ns > cores * (duration_ns + _MOST_TICK_NS):
+            took = f"{format_ns(cpu_ns)} of CPU time in {format_ns(duration_ns)} of steps"
+            yield f"rank {rank} took {took} on {count_things(cores, 'core')}, which cannot be: was the table edited?"

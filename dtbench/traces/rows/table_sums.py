@@ -17,6 +17,12 @@ from dtbench.base.units import format_ns, name_ranks
 _LISTS: Final = ("purposes", "collectives", "groups")
 """Tables that have rows of every rank that communicated."""
 
+_OF_EVERY_STEP: Final = {
+    "lanes": (("compute_ns", "comm_ns"), "computed or communicated"),
+    "gaps": (("idle_ns",), "was idle"),
+}
+"""Tables that have rows of every rank and step in which there was time of any of these columns of ``overlap``."""
+
 
 @dataclass(frozen=True)
 class _Sum:
@@ -47,6 +53,9 @@ def find_strangers(tables: Mapping[str, pd.DataFrame], lacking: Collection[str] 
         if name in lacking:
             continue
         yield from _say(list(_find_unlisted(tables[name], tables["overlap"], name)))
+    for name in _OF_EVERY_STEP:
+        if name not in lacking:
+            yield from _say(list(_find_absent_steps(tables[name], tables["overlap"], name)))
     for one in _SUMS:
         yield from _say(list(_compare(tables[one.table], tables[one.other], one)))
     yield from _say(list(_compare_counts(tables["collectives"], tables["purposes"])))
@@ -61,6 +70,16 @@ def _find_unlisted(table: pd.DataFrame, overlap: pd.DataFrame, name: str) -> Ite
     for rank in sorted(set(overlap["rank"]) - set(table["rank"])):
         if comm_ns[rank] > 0:
             yield int(rank), f"{name} has nothing of what communicated for {format_ns(comm_ns[rank])}"
+
+
+def _find_absent_steps(table: pd.DataFrame, overlap: pd.DataFrame, name: str) -> Iterator[tuple[int, str]]:
+    """Yield each rank and step of which a table has nothing, though there was what it tells of."""
+    columns, what = _OF_EVERY_STEP[name]
+    listed = {*zip(table["rank"], table["step"], strict=True)}
+    longest_ns = overlap[list(columns)].max(axis=1).fillna(0)
+    for rank, step, time_ns in zip(overlap["rank"], overlap["step"], longest_ns, strict=True):
+        if time_ns > 0 and (rank, step) not in listed:
+            yield int(rank), f"{name} has nothing of step {step}, which {what} for {format_ns(time_ns)}"
 
 
 def _say(odd: list[tuple[int, str]]) -> list[str]:
