@@ -476,3 +476,15 @@ def test_lost_rows_of_a_rank_leave_checks_unjudged_as_those_of_groups_do(
     write_table(path, table)
     (doubt,) = summarize_run(run.path).cells[0].rank_doubts
     assert doubt.startswith(f"launch0: tables of rank 1 do not belong together: {name} has nothing of step ")
+
+
+def test_a_launch_that_is_running_by_its_record_though_its_run_ended_does_not_count(
+    copy: Callable[[str], RunFolder],
+) -> None:
+    run = copy("example")
+    edit(run.launch("ddp", 0).launch, lambda launch: launch.update(status="running"))
+    summary = summarize_run(run.path)
+    cell = summary.cells[0]
+    told = "launch launch0 is running by its record, though its run ended: was the record edited?"
+    assert (cell.status, cell.reason) == (RunStatus.FAILED, told)
+    assert check_word(cell) == "run failed"

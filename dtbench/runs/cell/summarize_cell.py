@@ -344,18 +344,20 @@ def _mean_losses(ranks: Sequence[RankRecord], plan: Plan | OwnLoop) -> tuple[flo
 
 
 def _status(data: CellData) -> tuple[RunStatus, str | None]:
-    """Return the worst status of any launch and why; a launch without a record is running or was lost with its run."""
+    """Return the worst status of any launch and why; one without an end is running or was lost with its run."""
     if data.unreadable:
         return RunStatus.FAILED, next(iter(data.unreadable.values()))
     failed = [launch.record for launch in data.launches if launch.record and launch.record.status is RunStatus.FAILED]
     if failed:
         return RunStatus.FAILED, failed[0].reason
-    unfinished = [launch for launch in data.launches if launch.record is None]
+    unfinished = [one for one in data.launches if one.record is None or one.record.status is RunStatus.RUNNING]
     if unfinished and data.run_is_incomplete:
         return RunStatus.RUNNING, f"launch {unfinished[0].folder.path.name} has not ended"
     if unfinished:
         first = unfinished[0].folder
         ended = "has no record of its end: it was killed, or the record is gone"
+        if unfinished[0].record is not None:
+            ended = f"is {RunStatus.RUNNING} by its record, though its run ended: was the record edited?"
         return RunStatus.FAILED, (
             f"launch {first.path.name} {ended if first.has_files else 'did not begin, or its files are gone'}"
         )
