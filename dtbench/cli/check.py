@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dtbench.base.errors import CheckError
 from dtbench.cli.complete import complete_cell, complete_field, complete_scenario
-from dtbench.cli.console import print_answer, print_json
+from dtbench.cli.console import print_answer, print_aside, print_json
 from dtbench.cli.sweeps import Sweeps, read_sweeps
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from dtbench.scenario.load import ScenarioFile
     from dtbench.scenario.schema.scenario import Scenario
+    from dtbench.store.executed import ExecutedCells
 
 
 def check(
@@ -37,6 +39,14 @@ def check(
             "--cell", metavar="CELL", help="Plan this cell alone; again for one more.", autocompletion=complete_cell
         ),
     ] = None,
+    execute: Annotated[
+        bool,
+        typer.Option(
+            "--execute",
+            help="Run a step of rank 0 at the scenario's number of ranks, of which no other is there (seconds, on CPU, "
+            "blocks and widths cut), and hold every collective that it issues against the plan. Exit code 8: unlike.",
+        ),
+    ] = False,
     results: Annotated[Path, typer.Option(help="Folder of all runs, which tell how long one takes.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
@@ -50,14 +60,36 @@ def check(
 
     file = open_scenario(scenario, [*(overrides or ()), *read_sweeps(sweeps)], only or ())
     plans = plan_each(file, plan_for_check, also=_find_missing_python)
+    executed = _execute(file) if execute else None
     if as_json:
         from dtbench.report.documents.plans import CheckedScenario, document
 
-        print_json(document(CheckedScenario(file, plans)))
+        print_json(document(CheckedScenario(file, plans, executed)))
     else:
         from dtbench.report.page.scenario_pages import plans_page
 
-        print_answer(plans_page(file, plans, _say_how_long(file, results)))
+        print_answer(plans_page(file, plans, _say_how_long(file, results), executed))
+    from dtbench.scenario.sweeps.sweep import name_some
+
+    if executed is not None and executed.unlike:
+        raise CheckError(f"what a step issues is not what the plan says: {name_some(executed.unlike)}")
+
+
+def _execute(file: "ScenarioFile") -> "ExecutedCells":
+    """Run a step of rank 0 of each cell."""
+    from dtbench.base.errors import PlanError
+    from dtbench.launch.fake_step import execute_step
+    from dtbench.launch.orders import find_import_folders
+    from dtbench.store.executed import ExecutedCells
+
+    found, refused = {}, {}
+    for at, cell in enumerate(file.cells, 1):
+        print_aside(f"cell {at} of {len(file.cells)}: a step of rank 0 of `{cell.name}`")
+        try:
+            found[cell.name] = execute_step(cell.name, cell.scenario, find_import_folders(cell.scenario, file))
+        except PlanError as error:
+            refused[cell.name] = str(error)
+    return ExecutedCells(found, refused)
 
 
 def _say_how_long(file: "ScenarioFile", results: Path) -> str:

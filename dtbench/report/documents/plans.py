@@ -4,21 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dtbench.base.document import BYTES, TEXT, ByName, Key, Many, OrNull, Schema, Shape, make_schema
+from dtbench.base.document import BYTES, FLAG, TEXT, ByName, Key, Many, OrNull, Schema, Shape, make_schema
 from dtbench.base.record_schema import Typed
 from dtbench.plan.plan import Plan, count_wire_bytes
 from dtbench.plan.rules.newer_knobs import find_newer
 from dtbench.scenario.checks.checklist import Check
 from dtbench.scenario.load import Cell, ScenarioFile
 from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.executed import Executed, ExecutedCells
+from dtbench.store.records.fake_step import FakeStep
 
 
 @dataclass(frozen=True)
 class CheckedScenario:
-    """A scenario that can run, with the plan of each cell by name."""
+    """A scenario that can run, with the plan of each cell by name, and what was executed of each if anything was."""
 
     file: ScenarioFile
     plans: Mapping[str, Plan]
+    executed: ExecutedCells | None = None
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,26 @@ class _PlannedCell:
 
     cell: Cell
     plan: Plan
+    executed: Executed | None
+    refused: str | None
 
 
+_EXECUTED: Final = Shape[Executed](
+    "Executed",
+    "A step of rank 0 of all ranks, of which no other is there: what it issues, against the plan of what was executed.",
+    (
+        Key("scenario", Typed(Scenario), "as executed, its sizes cut", lambda one: one.scenario),
+        Key("plan", Typed(Plan), "of that", lambda one: one.plan),
+        Key("cut", Many(TEXT), "what was made smaller", lambda one: one.cut),
+        Key(
+            "is_planned",
+            OrNull(FLAG),
+            "all was issued as often and with as many bytes as planned; null: no formula says what must be",
+            lambda one: one.is_planned,
+        ),
+        Key("step", Typed(FakeStep), "what the step issued, in its order", lambda one: one.step),
+    ),
+)
 _CELL: Final = Shape[_PlannedCell](
     "PlannedCell",
     "One cell of a scenario, and what it would do.",
@@ -49,8 +70,22 @@ _CELL: Final = Shape[_PlannedCell](
             "by knob the first torch that has it, of those that not every supported one has",
             lambda one: {newer.knob: ".".join(map(str, newer.first)) for newer in find_newer(one.cell.scenario)},
         ),
+        Key("executed", OrNull(_EXECUTED), "by `--execute`; null: it was not, or cannot be", lambda one: one.executed),
+        Key(
+            "not_executed",
+            OrNull(TEXT),
+            "why it cannot be; null: nobody asked, or it is",
+            lambda one: one.refused,
+        ),
     ),
 )
+
+
+def _make_cell(checked: CheckedScenario, cell: Cell) -> _PlannedCell:
+    done = checked.executed or ExecutedCells({}, {})
+    return _PlannedCell(cell, checked.plans[cell.name], done.steps.get(cell.name), done.refused.get(cell.name))
+
+
 _DOCUMENT: Final = Shape[CheckedScenario](
     "CheckedScenario",
     "A scenario, and what it would do.",
@@ -80,7 +115,7 @@ _DOCUMENT: Final = Shape[CheckedScenario](
             "cells",
             Many(_CELL),
             "in the order of the file",
-            lambda one: [_PlannedCell(cell, one.plans[cell.name]) for cell in one.file.cells],
+            lambda one: [_make_cell(one, cell) for cell in one.file.cells],
         ),
     ),
 )

@@ -6,13 +6,16 @@ from typing import Final
 from dtbench.base.units import format_bytes, format_count
 from dtbench.plan.plan import Plan, count_wire_bytes
 from dtbench.plan.rules.newer_knobs import find_newer
-from dtbench.plan.traffic.planned import wire_bytes
+from dtbench.plan.traffic.planned import PlannedTraffic, wire_bytes
 from dtbench.report.page.page import Cell, Column, Fact, Facts, Line, Page, Part, Prose, Row, Table, Tone, lines
 from dtbench.scenario.catalog import ListedScenario
 from dtbench.scenario.checks.check_words import describe_check
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.schema.repeat import describe_repeat
 from dtbench.scenario.schema.scenario import Scenario
+from dtbench.scenario.sweeps.sweep import name_some
+from dtbench.store.executed import Executed, ExecutedCells, ExecutedLine
+from dtbench.store.records.traffic import Traffic
 
 
 def listed_page(listed: Sequence[ListedScenario]) -> Page:
@@ -60,13 +63,16 @@ def _describe_listed(scenario: ListedScenario) -> str:
     return question
 
 
-def plans_page(file: ScenarioFile, plans: Mapping[str, Plan], takes: str) -> Page:
+def plans_page(
+    file: ScenarioFile, plans: Mapping[str, Plan], takes: str, executed: ExecutedCells | None = None
+) -> Page:
     """Make the page of what a scenario would do.
 
     Args:
         file: the scenario.
         plans: of each of its cells, by name.
         takes: how long a run of it takes.
+        executed: a step of rank 0 of each cell; None: not asked for.
     """
     devices = sorted({f"{plan.device.value} ({plan.backend})" for plan in plans.values()})
     tokens = list(dict.fromkeys(format_count(plan.tokens_per_step) for plan in plans.values()))
@@ -75,6 +81,7 @@ def plans_page(file: ScenarioFile, plans: Mapping[str, Plan], takes: str) -> Pag
     parts = (
         Part("cells", "", (_cells_table(file, plans),)),
         Part("traffic", "", tuple(_traffic_blocks(plans))),
+        *([] if executed is None else [Part("executed", "", (_executed_table(executed),))]),
         Part("claims", "", (Facts(tuple(_claims(file)), key="claims"),)),
     )
     return Page(
@@ -166,6 +173,67 @@ def _traffic_rows(name: str, plan: Plan) -> Iterator[Row]:
             _size(part.size_bytes),
             _size(wire_bytes(part, sizes[part.axis])),
         )
+
+
+def _executed_table(executed: ExecutedCells) -> Table:
+    """Return what rank 0 issued in a step, against the plan of what was executed."""
+    columns = (
+        Column("cell"),
+        Column("purpose"),
+        Column("collective"),
+        Column("axis"),
+        *(Column(title, is_number=True) for title in ("count", "planned", "size", "planned")),
+        Column("as planned"),
+    )
+    rows = [_executed_row(name, one, line) for name, one in executed.steps.items() for line in one.lines]
+    return Table(
+        "Executed: a step of rank 0, of which every collective is recorded and none moves anything",
+        columns,
+        rows,
+        tuple(_say_executed(executed)),
+        key="executed",
+    )
+
+
+def _executed_row(name: str, one: Executed, line: ExecutedLine) -> Row:
+    issued, planned = line.issued, line.planned
+    if one.plan.traffic is None:
+        said: str | Cell = "no formula"
+    else:
+        said = Cell("yes", Tone.GOOD) if line.is_planned else Cell("NO", Tone.BAD)
+    return (
+        name,
+        line.purpose.value,
+        line.operation.value,
+        "-" if line.axis is None else line.axis.value,
+        *(
+            "-" if part is None else Cell(words(part), value=getattr(part, key))
+            for key, words in (("count", _spell_count), ("size_bytes", _spell_size))
+            for part in (issued, planned)
+        ),
+        said,
+    )
+
+
+def _spell_count(part: Traffic | PlannedTraffic) -> str:
+    return str(part.count)
+
+
+def _spell_size(part: Traffic | PlannedTraffic) -> str:
+    return format_bytes(part.size_bytes)
+
+
+def _say_executed(executed: ExecutedCells) -> Iterator[Line]:
+    """Say what was made smaller than the scenario, and which cells issued what no plan says."""
+    alike: dict[str, list[str]] = {}
+    for name, one in executed.steps.items():
+        alike.setdefault(f"{', '.join(one.cut)} of {one.plan.ranks} ranks", []).append(name)
+    for words, names in alike.items():
+        yield Line(f"{name_some(names)}: executed on CPU with {words}, which stay; the plan is of that")
+    for name, reason in executed.refused.items():
+        yield Line(f"`{name}` is not executed, as it cannot be on a CPU: {reason}", Tone.WARNING)
+    if executed.unlike:
+        yield Line(f"NOT AS PLANNED: {name_some(executed.unlike)}", Tone.BAD)
 
 
 def _claims(file: ScenarioFile) -> Iterator[Fact]:
