@@ -56,6 +56,17 @@ def test_one_nanosecond_of_one_rank_is_enough_and_what_is_not_known_is_not(name:
         assert {one.removeprefix("tables of ").split(" do not")[0] for one in said} == ranks
 
 
+def test_sizes_of_collectives_add_up_to_those_of_their_purposes_where_all_are_known() -> None:
+    tables = read_tables("ddp")
+    last = (tables["collectives"]["owner"] == "bucket 3") & (tables["collectives"]["rank"] == 1)
+    for size_bytes, said in ((0, ["rank 1"]), (pd.NA, [])):
+        changed = tables["collectives"].astype({"size_bytes": "Int64"})
+        changed.loc[last, "size_bytes"] = size_bytes
+        found = list(find_strangers({**tables, "collectives": changed}))
+        assert [one.removeprefix("tables of ").split(" do not")[0] for one in found] == said
+        assert all("collectives lists " in one and " MiB" in one for one in found)
+
+
 def test_waits_add_up_to_the_gaps_of_a_device() -> None:
     traces = analyze_traces([Path(__file__).parent / "cases" / "merged.json"])
     tables = {table.name: table.tabulate(traces.analyses) for table in TABLES}

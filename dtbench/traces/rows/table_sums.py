@@ -12,7 +12,7 @@ from typing import Final
 
 import pandas as pd
 
-from dtbench.base.units import format_ns, name_ranks
+from dtbench.base.units import format_bytes, format_ns, name_ranks
 
 _LISTS: Final = ("purposes", "collectives", "groups")
 """Tables that have rows of every rank that communicated."""
@@ -59,6 +59,7 @@ def find_strangers(tables: Mapping[str, pd.DataFrame], lacking: Collection[str] 
     for one in _SUMS:
         yield from _say(list(_compare(tables[one.table], tables[one.other], one)))
     yield from _say(list(_compare_counts(tables["collectives"], tables["purposes"])))
+    yield from _say(list(_compare_sizes(tables["collectives"], tables["purposes"])))
     yield from _say(list(_compare_totals(tables["collectives"], tables["overlap"])))
     yield from _say(list(_compare_waits(_keep_of_hosts(tables["collectives"], tables["gaps"]), tables["purposes"])))
     yield from _say(list(_compare_lengths(tables["purposes"], tables["overlap"])))
@@ -123,6 +124,20 @@ def _compare_counts(collectives: pd.DataFrame, purposes: pd.DataFrame) -> Iterat
         mine, theirs = listed[rank, step, purpose], counted[rank, step, purpose]
         if rank in common and mine != theirs:
             yield rank, f"collectives lists {mine} of {purpose} in step {step}, and purposes counts {theirs}"
+
+
+def _compare_sizes(collectives: pd.DataFrame, purposes: pd.DataFrame) -> Iterator[tuple[int, str]]:
+    """Yield each rank and step in which purposes carry other bytes than as many collectives, where all are sized."""
+    key = ["rank", "step", "purpose"]
+    issued = collectives.dropna(subset=["step"]).astype({"step": purposes["step"].dtype})
+    sizes = issued.groupby(key)["size_bytes"]
+    listed = sizes.sum().to_frame("listed").assign(sized=sizes.count())
+    both = purposes.merge(listed.reset_index(), on=key)
+    is_other = (both["size_bytes"] != both["listed"]) & (both["count"] == both["sized"])
+    for row in both[is_other.fillna(value=False).astype("bool")].to_dict("records"):
+        mine, theirs = format_bytes(row["listed"]), format_bytes(row["size_bytes"])
+        said = f"collectives lists {mine} of {row['purpose']} in step {row['step']}"
+        yield int(row["rank"]), f"{said}, and purposes says {theirs}"
 
 
 def _count_keys(table: pd.DataFrame, counts: Iterable[int]) -> Iterator[tuple[int, int, str]]:
