@@ -125,7 +125,7 @@ def _write_launch(folder: LaunchFolder, cell: FakeCell, plan: Plan, index: int, 
     ]
     dtypes = {**STEPS.dtypes, **{one.name: one.dtype for one in USES}}
     write_table(folder.steps, pd.DataFrame(rows, columns=list(dtypes)).astype(dtypes))
-    collectives = [row for rank in range(2) for row in _collectives(cell, rank, started)]
+    collectives = [row for rank in range(2) for row in _collectives(cell, plan, rank, started)]
     exposed_ns = sum(int(str(row["exposed_ns"])) for row in collectives) // 2
     tables: dict[str, list[Row]] = {"collectives": collectives}
     tables["overlap"] = [
@@ -176,12 +176,16 @@ def _write_launch(folder: LaunchFolder, cell: FakeCell, plan: Plan, index: int, 
     write_record(folder.launch, record)
 
 
-def _collectives(cell: FakeCell, rank: int, begin: int) -> list[Row]:
+def _collectives(cell: FakeCell, plan: Plan, rank: int, begin: int) -> list[Row]:
+    planned = {str(one.purpose): one for one in plan.traffic or ()}
     gathers = [("all_gather", "unshard", owner, cell.gathers_ms.get(owner, 2.0)) for owner in GATHERED]
     reductions = [("reduce_scatter", "grad_reduce", owner, 1.0) for owner in REDUCED]
     rows: list[Row] = []
     for seq, (operation, purpose, owner, time_ms) in enumerate([*gathers, *reductions]):
         span_ns = round(time_ms * MS)
+        one = planned[purpose]
+        is_last = sum(row["purpose"] == purpose for row in rows) == one.count - 1
+        size_bytes = one.size_bytes // one.count + (one.size_bytes % one.count if is_last else 0)
         rows.append(
             {
                 "rank": rank,
@@ -194,7 +198,7 @@ def _collectives(cell: FakeCell, rank: int, begin: int) -> list[Row]:
                 "purpose": purpose,
                 "region": "",
                 "owner": owner,
-                "size_bytes": 1000,
+                "size_bytes": size_bytes,
                 "dtype": "float32",
                 "lane": "1/1",
                 "issue_ns": begin,

@@ -74,7 +74,7 @@ class Losses:
 
     def share_of_step(self, rows: Sequence[Loss]) -> float:
         """Return what part of a step some rows come to."""
-        return divide(sum(row.exposed_ns for row in rows) / self.windows, self.step_ns)
+        return divide(_sum_mean(self, rows), self.step_ns)
 
 
 def say_limit(part: KnownPart, name: str = "") -> str:
@@ -207,9 +207,9 @@ def _spell_cause(rows: Sequence[Loss]) -> str:
 
 
 def _largest(sides: Sequence[Losses], answered: str) -> Facts:
-    """Return the owners that take most of a step, units that behave alike together, each with what would change it."""
+    """Return the owners that took longest, units that behave alike together, each with what would change it."""
     found = [(side, rows) for side in sides for rows in _find_alike(side)]
-    found.sort(key=lambda one: _order_by_share(*one))
+    found.sort(key=lambda one: -_sum_mean(*one))
     said = {answered: "above"} if answered else {}
     facts, before = list[Fact](), set[tuple[object, ...]]()
     for place, (side, rows) in enumerate(found[:MOST_OWNERS], 1):
@@ -229,16 +229,14 @@ def _largest(sides: Sequence[Losses], answered: str) -> Facts:
     return Facts(
         tuple(facts),
         key="largest",
-        title=f"The largest owners, by share of a {sides[0].whole}, and what would change them",
+        title="The largest owners, and what would change them",
         is_numbered=True,
     )
 
 
-def _order_by_share(side: Losses, rows: Sequence[Loss]) -> tuple[bool, float]:
-    """Return what to sort by: the largest share of a step first; of a step that is not known the longest time, last."""
-    share = side.share_of_step(rows)
-    is_unknown = math.isnan(share)
-    return is_unknown, -(sum(row.exposed_ns for row in rows) / side.windows if is_unknown else share)
+def _sum_mean(side: Losses, rows: Sequence[Loss]) -> float:
+    """Return what some rows come to in a mean step, ns."""
+    return sum(row.exposed_ns for row in rows) / side.windows
 
 
 def _find_alike(side: Losses) -> list[list[Loss]]:
@@ -257,7 +255,7 @@ def _describe(side: Losses, rows: Sequence[Loss]) -> str:
     operation = name_operation(rows[0].operation)
     owners = list(dict.fromkeys(spell_owner(row.owner) for row in rows if row.owner))
     whose = f"{name_together(owners)}'s {operation}" if owners else f"{UNATTRIBUTED} {operation}"
-    time_ns, share = sum(row.exposed_ns for row in rows) / side.windows, side.share_of_step(rows)
+    time_ns, share = _sum_mean(side, rows), side.share_of_step(rows)
     where = f"{side.name}: " if side.name else ""
     return (
         f"{where}{whose} ({rows[0].purpose}), {_spell_cause(rows)}: {format_ns(time_ns)}"

@@ -79,8 +79,17 @@ def describe_exposed_owner(row: ExposedOwner, of_ns: int | None = None) -> str:
         of_ns: the time that it is said of, of which it may explain a part; None: all of the owner's.
     """
     why = describe_cause(row.cause, waited_for=row.waited_for, behind=row.behind, missing=row.missing)
-    mostly = "mostly " if row.exposed_ns < (row.owner_exposed_ns if of_ns is None else of_ns) else ""
-    return f"{name_collective(row.owner, row.operation, row.carried.outsized_bytes)}, {mostly}{why}"
+    how_much = say_part(row.exposed_ns, row.owner_exposed_ns if of_ns is None else of_ns)
+    return f"{name_collective(row.owner, row.operation, row.carried.outsized_bytes)}, {how_much}{why}"
+
+
+def say_part(time_ns: float, of_ns: float) -> str:
+    """Say how much of a time a cause explains, before its words; nothing where it is all.
+
+    >>> say_part(3, 3), say_part(2, 3), say_part(1, 2)
+    ('', 'mostly ', 'partly ')
+    """
+    return "" if time_ns >= of_ns else "mostly " if 2 * time_ns > of_ns else "partly "
 
 
 class OwnerRow(Protocol):

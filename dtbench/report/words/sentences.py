@@ -16,7 +16,7 @@ from dtbench.base.vocabulary import REDUCTIONS, Cause, DeviceKind, Operation, Ph
 from dtbench.plan.plan import Plan
 from dtbench.plan.traffic.formula import find_own_purposes
 from dtbench.report.words.advice import Advice, Loss, advise, is_bubble_least, of_run
-from dtbench.report.words.causes import describe_cause, describe_leading, find_leading, name_collective
+from dtbench.report.words.causes import describe_cause, describe_leading, find_leading, name_collective, say_part
 from dtbench.report.words.cell_knobs import describe_cell
 from dtbench.report.words.doubts import (
     NO_FINDING,
@@ -295,9 +295,8 @@ def _say_copies(cell: CellSummary, exposed_ns: float) -> str:
 
 
 def _describe_owner(row: OwnerSummary, of_ns: int) -> str:
-    mostly = "mostly " if row.exposed_ns < of_ns else ""
     who = name_collective(row.owner or None, row.operation, row.outsized_bytes)
-    return f"{who}, {mostly}{describe_cause(row.cause, waited_for=row.waited_for)}"
+    return f"{who}, {say_part(row.exposed_ns, of_ns)}{describe_cause(row.cause, waited_for=row.waited_for)}"
 
 
 def has_findings(cell: CellSummary) -> bool:

@@ -165,7 +165,7 @@ def test_every_side_has_its_largest_loss_among_the_rows() -> None:
 def test_units_that_behave_alike_are_one_owner_and_others_are_not() -> None:
     rows = [*(loss(f"layers.{at}", 10) for at in range(4)), loss("layers.4", 9, Cause.SYNC_OP), loss("head", 35)]
     told = [fact.words for fact in make_blocks(rows)["largest"].facts]
-    assert make_blocks(rows)["largest"].title.startswith("The largest owners, by share of a step")
+    assert make_blocks(rows)["largest"].title == "The largest owners, and what would change them"
     assert told == [
         "layers.{0-3}'s all-gather (unshard), nothing left to hide behind: 40.0 ms (4.0 % of step)",
         "head's all-gather (unshard), nothing left to hide behind: 35.0 ms (3.5 % of step)",
@@ -203,6 +203,14 @@ def test_rows_that_hold_next_to_nothing_are_one_row() -> None:
     assert [row[0] for row in table.rows] == ["unshard", "unshard", "2 more"]
     table = make_blocks(rows[:3])["losses"]
     assert [row[0] for row in table.rows] == ["unshard", "unshard", "unshard"]  # one is not put under another name
+
+
+def test_the_owner_that_took_longest_is_first_whatever_its_step() -> None:
+    slow = Losses("slow", [loss("a", 30)], 1, 1000.0 * MS, nothing)
+    fast = Losses("fast", [loss("b", 20)], 1, 100.0 * MS, nothing)
+    _, largest = loss_blocks([fast, slow], "ms")
+    assert isinstance(largest, Facts)
+    assert [fact.words.partition(":")[0] for fact in largest.facts] == ["slow", "fast"]
 
 
 def test_of_nothing_exposed_there_is_no_table() -> None:
