@@ -512,7 +512,8 @@ def test_a_launch_that_did_not_end_is_not_compared(two_cells: Path, results: Pat
     path.write_text(json.dumps({**record, "status": "running"}), encoding="utf-8")
     slow = read_sides(str(two_cells), results)["slow"]
     assert [one.name for one in slow.launches] == ["launch0", "launch2", "launch3"]
-    assert "slow launch1 of 20260101T120000Z-aaaa is left out: it did not end" in slow.notes
+    why = "launch1 is running by its record, though its run ended: was the record edited?"
+    assert f"slow launch1 of 20260101T120000Z-aaaa is left out: {why}" in slow.notes
 
 
 def test_a_folder_where_a_file_should_be_is_left_out_and_named(two_cells: Path) -> None:

@@ -413,14 +413,14 @@ def test_a_launch_of_a_failed_run_that_has_no_files_was_not_deleted(copy: Callab
     assert not cell.unreadable
     run.launch("ddp", 0).launch.unlink()
     shutil.rmtree(run.launch("ddp", 0).path)
-    assert summarize_run(run.path).cells[0].reason == "launch launch0 did not begin, or its files are gone"
+    assert summarize_run(run.path).cells[0].reason == "launch0 did not begin, or its files are gone"
 
 
 def test_a_launch_without_its_record_may_have_ended(copy: Callable[[str], RunFolder]) -> None:
     run = copy("example")
     run.launch("ddp", 0).launch.unlink()
     assert known(summarize_run(run.path).cells[0].reason) == (
-        "launch launch0 has no record of its end: it was killed, or the record is gone"
+        "launch0 has no record of its end: it was killed, or the record is gone"
     )
 
 
@@ -485,6 +485,6 @@ def test_a_launch_that_is_running_by_its_record_though_its_run_ended_does_not_co
     edit(run.launch("ddp", 0).launch, lambda launch: launch.update(status="running"))
     summary = summarize_run(run.path)
     cell = summary.cells[0]
-    told = "launch launch0 is running by its record, though its run ended: was the record edited?"
+    told = "launch0 is running by its record, though its run ended: was the record edited?"
     assert (cell.status, cell.reason) == (RunStatus.FAILED, told)
     assert check_word(cell) == "run failed"

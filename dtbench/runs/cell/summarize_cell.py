@@ -352,13 +352,13 @@ def _status(data: CellData) -> tuple[RunStatus, str | None]:
         return RunStatus.FAILED, failed[0].reason
     unfinished = [one for one in data.launches if one.record is None or one.record.status is RunStatus.RUNNING]
     if unfinished and data.run_is_incomplete:
-        return RunStatus.RUNNING, f"launch {unfinished[0].folder.path.name} has not ended"
+        return RunStatus.RUNNING, f"{unfinished[0].folder.path.name} has not ended"
     if unfinished:
         first = unfinished[0].folder
         ended = "has no record of its end: it was killed, or the record is gone"
         if unfinished[0].record is not None:
             ended = f"is {RunStatus.RUNNING} by its record, though its run ended: was the record edited?"
         return RunStatus.FAILED, (
-            f"launch {first.path.name} {ended if first.has_files else 'did not begin, or its files are gone'}"
+            f"{first.path.name} {ended if first.has_files else 'did not begin, or its files are gone'}"
         )
     return RunStatus.COMPLETE, None

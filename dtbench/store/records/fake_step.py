@@ -8,7 +8,16 @@ from dtbench.store.records.traffic import ProcessGroupInfo, Traffic
 
 
 class FakeIssue(Record):
-    """One collective; its size as in nccl-tests."""
+    """One collective.
+
+    Attributes:
+        purpose: what it is for.
+        axis: of the mesh along which it runs; None: of a group beside the mesh.
+        operation: which it is.
+        size_bytes: as in nccl-tests.
+        is_async: it was issued with ``async_op=True``.
+        owner: DDP's bucket; empty where nothing tells.
+    """
 
     purpose: Purpose
     axis: Axis | None

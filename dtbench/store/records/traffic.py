@@ -7,8 +7,14 @@ from dtbench.base.vocabulary import Axis, Operation, Purpose
 class Traffic(Record):
     """Collectives that one rank issued in one step, summed over equal (purpose, axis, operation).
 
-    ``size_bytes`` is the sum of nccl-tests' sizes: whole output of an all-gather, whole input of a reduce-scatter, the
-    tensor of an all-reduce or broadcast. ``count_async`` of them were issued with ``async_op=True``.
+    Attributes:
+        purpose: what they are for.
+        axis: of the mesh along which they run; None: of a group beside the mesh.
+        operation: theirs.
+        count: how many in a step.
+        size_bytes: sum of nccl-tests' sizes: whole output of an all-gather, whole input of a reduce-scatter, the tensor
+            of an all-reduce or broadcast.
+        count_async: of them were issued with ``async_op=True``.
     """
 
     purpose: Purpose
@@ -39,7 +45,14 @@ class OverlapPossible(Record):
 
 
 class ProcessGroupInfo(Record):
-    """One process group of a rank, by the name that traces carry."""
+    """One process group of a rank.
+
+    Attributes:
+        name: that traces carry.
+        axis: of the mesh; None: it is beside the mesh.
+        backend: what carries its collectives.
+        ranks: global ranks, in the group's order.
+    """
 
     name: str
     axis: Axis | None

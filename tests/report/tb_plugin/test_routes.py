@@ -443,6 +443,7 @@ def test_a_collective_names_its_owner_and_every_ranks_times(logdir: Path, open_b
         table[name] = [number if place == row else 0 for place in range(len(table))]
     for name, word in {"cause": "skew", "parameters": "layers.0.weight, layers.0.bias"}.items():
         table[name] = [word if place == row else "" for place in range(len(table))]
+    table["transfer_ns"] = table["end_ns"] - table["start_ns"] - table["skew_wait_ns"]
     table.to_parquet(launch.derived_table("collectives"))
     said = open_board(logdir).ask("collective", **DDP, row=row)
     one: dict[str, Any] = dict(table.loc[row])
