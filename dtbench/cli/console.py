@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from dtbench.report.page.page import (
     Block,
@@ -24,6 +24,9 @@ from dtbench.report.page.page import (
     as_line,
 )
 from dtbench.report.words.visible import spell_controls
+
+MORE: Final = "--full prints everything, --html FILE writes one page to send, --json gives all numbers"
+"""Below every answer on one screen."""
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +77,6 @@ def print_answer(page: Page) -> None:
 
 def print_brief(page: Page) -> None:
     """Print a page of one screen, its answer first, and what shows everything."""
-    from dtbench.report.page.places import MORE
     from dtbench.report.render.terminal import render_part
 
     _print_lines(page.answer)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.complete import complete_cell, complete_run
-from dtbench.cli.console import make_console, print_aside, print_json
+from dtbench.cli.console import MORE, make_console, print_aside, print_json
 from dtbench.cli.page_file import HtmlFile, InFull, refuse_page_place, write_page
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def print_report(summary: "RunSummary", *, full: bool = False) -> None:
     from rich.console import Console
 
     from dtbench.report.page.brief.run import run_brief
-    from dtbench.report.page.places import MORE, find_commands, find_places
+    from dtbench.report.page.places import find_commands, find_places
     from dtbench.report.page.run_page import run_page
     from dtbench.report.render.terminal import render_brief, render_commands, render_page, render_places
 

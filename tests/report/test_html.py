@@ -136,7 +136,8 @@ def test_markup_in_a_comparison_is_text() -> None:
 def test_a_comparison_shows_mechanism_and_cost_and_folds_the_rest() -> None:
     found = dtbench.compare(f"{RESULTS}/example_sweep:micro_batches-1", f"{RESULTS}/example_sweep:micro_batches-4")
     html = found._repr_html_()
-    assert unescape(html.split("</strong>")[0]).endswith(found.sentence)
+    assert unescape(html.split("</strong>")[0]).endswith(found.comparison.clauses[0])
+    assert all(clause in unescape(html) for clause in found.comparison.clauses)
     captions = re.findall(r"<caption[^>]*>(.*?)</caption>", html.split("<details>")[0])
     assert captions == ["What was done differently, per step", "What it cost", "Where the sides are from"]
     assert str(found).splitlines()[0] == found.sentence

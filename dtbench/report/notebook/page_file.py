@@ -13,10 +13,9 @@ from dtbench.comparison.gate import Gate
 from dtbench.report.notebook.trace_report import TraceReport
 from dtbench.report.page.brief.run import find_worst
 from dtbench.report.page.comparison_page import comparisons_page
-from dtbench.report.page.losses import find_trace_losses
 from dtbench.report.page.page import Picture
 from dtbench.report.page.run_page import run_page
-from dtbench.report.page.trace_page import traces_page
+from dtbench.report.page.trace_page import find_trace_losses, traces_page
 from dtbench.report.plots.names import plot_comparison
 from dtbench.report.plots.page_pictures import picture_of, run_pictures, untitle
 from dtbench.report.render.html import escape_html

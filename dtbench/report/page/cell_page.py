@@ -21,7 +21,7 @@ from dtbench.report.page.cell_rows import (
     sum_causes,
 )
 from dtbench.report.page.looks import HIDDEN_COMM, bar_part, step_parts
-from dtbench.report.page.losses import find_cell_losses, losses_table
+from dtbench.report.page.losses import Losses, losses_table, say_limit
 from dtbench.report.page.page import (
     Bar,
     BarPart,
@@ -42,6 +42,7 @@ from dtbench.report.page.page import (
     numbers,
 )
 from dtbench.report.words import sentences
+from dtbench.report.words.advice import of_run
 from dtbench.report.words.canary import canary_words
 from dtbench.report.words.marks import Marks
 from dtbench.runs.cell.summarize_overlap import StepMean
@@ -234,6 +235,19 @@ def step_bar(label: str, row: StepMean | RankBreakdown, parts: Sequence[BarPart]
     )
     said = f"exposed {least}{exposed} of step, hidden {format_fraction(hidden)} of comm"
     return replace(bar, end=", ".join(filter(None, (said, bar.name_unknown(parts)))))
+
+
+def find_cell_losses(cell: CellSummary, name: str = "") -> Losses:
+    """Return what a cell left exposed, means per step and rank."""
+    part = cell.owners[0].part  # all are of the same steps
+    return Losses(
+        name=name,
+        rows=[of_run(row) for row in cell.owners],
+        windows=1,
+        step_ns=sentences.profiled_step_ns(cell) if part == cell.part else math.nan,
+        advise=sentences.make_adviser(cell),
+        limits=() if part is None else (say_limit(part, name),),
+    )
 
 
 def _owners(cell: CellSummary) -> Iterator[Block]:

@@ -1,6 +1,5 @@
 """What communication costs, for who looks once: by purpose and cause, then the largest owners and what changes them."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +9,9 @@ from dtbench.base.columns import Unit
 from dtbench.base.units import decimals_for, format_fraction, format_ms, format_ns
 from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.report.page.page import Block, Cell, Column, Fact, Facts, Line, Row, Table, Tone, numbers
-from dtbench.report.words import sentences
-from dtbench.report.words.advice import Advice, Loss, of_run, of_traces
+from dtbench.report.words.advice import Advice, Loss
 from dtbench.report.words.alike import find_pattern, name_together
 from dtbench.report.words.causes import UNATTRIBUTED, describe_cause, name_operation, spell_owner
-from dtbench.report.words.trace_words import has_findings, make_adviser, say_lost
-from dtbench.runs.summary import CellSummary
-from dtbench.traces.job.means import average
-from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.known_part import KnownPart
 from dtbench.traces.time.overlap import divide
 
@@ -80,31 +74,6 @@ class Losses:
 def say_limit(part: KnownPart, name: str = "") -> str:
     """Say of what all times of a side are, where it is not known of all."""
     return f"{name or 'all times'}: of {part}; not known of the others"
-
-
-def find_cell_losses(cell: CellSummary, name: str = "") -> Losses:
-    """Return what a cell left exposed, means per step and rank."""
-    part = cell.owners[0].part  # all are of the same steps
-    return Losses(
-        name=name,
-        rows=[of_run(row) for row in cell.owners],
-        windows=1,
-        step_ns=sentences.profiled_step_ns(cell) if part == cell.part else math.nan,
-        advise=sentences.make_adviser(cell),
-        limits=() if part is None else (say_limit(part, name),),
-    )
-
-
-def find_trace_losses(traces: TraceSet) -> Losses | None:
-    """Return what anyone's traces left exposed; None: nothing, or causes are no finding."""
-    if not traces.owners or not has_findings(traces):
-        return None
-    mean = average(traces.analyses)
-    step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns
-    rows = [of_traces(row) for row in traces.owners]
-    limits = (*say_lost(mean.lost), *([] if mean.part is None else [say_limit(mean.part)]))
-    losses = Losses("", rows, mean.windows, step_ns, make_adviser(traces), limits)
-    return losses if mean.are_steps else replace(losses, whole="trace")
 
 
 _Key = tuple[Purpose | None, Cause]

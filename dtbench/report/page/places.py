@@ -3,16 +3,12 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from dtbench.base.commands import spell_command
 from dtbench.report.page.page import Fact
 from dtbench.report.page.sweep import MOST_CELLS
 from dtbench.runs.summary import RunSummary
 from dtbench.store.layout import RunFolder
-
-MORE: Final = "--full prints everything, --html FILE writes one page to send, --json gives all numbers"
-"""What every command says below an answer on one screen."""
 
 
 def find_places(summary: RunSummary) -> Iterator[Fact]:

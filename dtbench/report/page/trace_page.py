@@ -7,8 +7,9 @@ from typing import Final
 
 from dtbench.base.columns import Unit
 from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns, name_ranks, three_digits
-from dtbench.report.page.losses import find_trace_losses, losses_table
+from dtbench.report.page.losses import Losses, losses_table, say_limit
 from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines, numbers, words_of
+from dtbench.report.words.advice import of_traces
 from dtbench.report.words.causes import (
     UNATTRIBUTED,
     describe_cause,
@@ -22,6 +23,8 @@ from dtbench.report.words.trace_words import (
     answer_lines,
     bandwidth_notes,
     find_gaps,
+    has_findings,
+    make_adviser,
     remark_lines,
     say_lost,
 )
@@ -238,6 +241,18 @@ def purpose_table(traces: TraceSet) -> Table:
 
 def _spell_wait(row: MeanPurpose, least: str) -> str:
     return _bound(_AT_LEAST if row.is_wait_least else least, format_ns(row.wait_ns))
+
+
+def find_trace_losses(traces: TraceSet) -> Losses | None:
+    """Return what anyone's traces left exposed; None: nothing, or causes are no finding."""
+    if not traces.owners or not has_findings(traces):
+        return None
+    mean = average(traces.analyses)
+    step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns
+    rows = [of_traces(row) for row in traces.owners]
+    limits = (*say_lost(mean.lost), *([] if mean.part is None else [say_limit(mean.part)]))
+    losses = Losses("", rows, mean.windows, step_ns, make_adviser(traces), limits)
+    return losses if mean.are_steps else replace(losses, whole="trace")
 
 
 def owner_table(traces: TraceSet) -> Table:

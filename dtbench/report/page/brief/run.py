@@ -10,9 +10,10 @@ from dtbench.base.units import count_things, format_fraction, format_ns
 from dtbench.base.vocabulary import Purpose
 from dtbench.report.page.brief.notes import note_facts
 from dtbench.report.page.brief.verified import check_facts
+from dtbench.report.page.cell_page import find_cell_losses
 from dtbench.report.page.checklist import REMEDY, answer_line
 from dtbench.report.page.looks import step_parts
-from dtbench.report.page.losses import MOST_SIDES, find_cell_losses, loss_blocks
+from dtbench.report.page.losses import MOST_SIDES, loss_blocks
 from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Facts, Line, Page, Part, Tone
 from dtbench.report.page.run_page import run_page
 from dtbench.report.page.sweep import MOST_CELLS, all_notes, exposed_ns, finding, mark_cells

@@ -7,9 +7,9 @@ from typing import Final
 from dtbench.base.units import count_things, format_fraction, format_ns, name_ranks
 from dtbench.report.page.brief.notes import note_facts
 from dtbench.report.page.looks import step_parts
-from dtbench.report.page.losses import find_trace_losses, loss_blocks
+from dtbench.report.page.losses import loss_blocks
 from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Line, Page, Part, Tone
-from dtbench.report.page.trace_page import choose_ranks, traces_page
+from dtbench.report.page.trace_page import choose_ranks, find_trace_losses, traces_page
 from dtbench.report.words.trace_words import advise_traces, brief_lines
 from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import TraceSet
