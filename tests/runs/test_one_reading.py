@@ -68,10 +68,12 @@ def disturb(run: Path, disturbed: Disturbed) -> None:
         write_table(folder.steps, steps)
         for name in ("overlap", "purposes", "groups", "collectives"):
             table = pd.read_parquet(folder.derived_table(name))
-            times = [
-                column for column in table if str(column).endswith("_ns") and column not in ("start_ns", "issue_ns")
-            ]
-            table.loc[table["step"].isin(numbers), times] *= TIMES_LONGER
+            moments = ("start_ns", "issue_ns", "end_ns")
+            times = [column for column in table if str(column).endswith("_ns") and column not in moments]
+            is_hit = table["step"].isin(numbers)
+            if "end_ns" in table:
+                table.loc[is_hit, "end_ns"] += (TIMES_LONGER - 1) * (table["end_ns"] - table["start_ns"])[is_hit]
+            table.loc[is_hit, times] *= TIMES_LONGER
             write_table(folder.derived_table(name), table)
 
 
