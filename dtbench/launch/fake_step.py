@@ -76,7 +76,7 @@ def _make_smaller(scenario: Scenario, sizes: dict[str, int | None]) -> tuple[Sce
     }
     made = Scenario.model_validate_json(json.dumps(fields))
     before, after = {**dict(scenario.model), **dict(scenario.data)}, {**sizes, **data}
-    smaller = tuple(f"{name} {before[name]} to {value}" for name, value in after.items() if before[name] != value)
+    smaller = tuple(f"{name} {before[name]} -> {value}" for name, value in after.items() if before[name] != value)
     return made, plan_for_check(made), smaller
 
 

@@ -48,7 +48,7 @@ def test_a_step_at_a_thousand_ranks_issues_what_the_plan_says(layout: str) -> No
     executed = execute_step("cell", make_scenario(LAYOUTS[layout]), ())
     assert executed.plan.ranks == 1024
     assert executed.is_planned, [line for line in executed.lines if not line.is_planned]
-    assert "layers 32 to 2" in executed.cut
+    assert "layers 32 -> 2" in executed.cut
     assert sum(line.issued.count for line in executed.lines if line.issued) == len(executed.step.issues)
     sizes = {group.axis: len(group.ranks) for group in executed.step.groups if group.axis is not None}
     assert sizes == {axis.name: axis.size for axis in executed.plan.mesh}
@@ -141,8 +141,7 @@ def test_the_command_says_what_was_issued_against_what_was_planned(
         assert cell["executed"]["is_planned"] is True
         assert {one["purpose"] for one in cell["executed"]["step"]["issues"]} == {"unshard", "grad_reduce"}
     else:
-        assert "executed on CPU with layers 12 to 2" in printed
-        assert "of 64 ranks, which stay" in printed
+        assert "executed on a CPU, at 64 ranks, made smaller (layers 12 -> 2" in printed
 
 
 def test_a_plan_that_a_step_does_not_meet_ends_with_code_8(

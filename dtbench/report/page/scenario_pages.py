@@ -227,9 +227,10 @@ def _say_executed(executed: ExecutedCells) -> Iterator[Line]:
     """Say what was made smaller than the scenario, and which cells issued what no plan says."""
     alike: dict[str, list[str]] = {}
     for name, one in executed.steps.items():
-        alike.setdefault(f"{', '.join(one.cut)} of {one.plan.ranks} ranks", []).append(name)
+        smaller = f", made smaller ({', '.join(one.cut)}): `planned` is of that" if one.cut else ""
+        alike.setdefault(f"executed on a CPU, at {one.plan.ranks} ranks{smaller}", []).append(name)
     for words, names in alike.items():
-        yield Line(f"{name_some(names)}: executed on CPU with {words}, which stay; the plan is of that")
+        yield Line(f"{name_some(names)}: {words}")
     for name, reason in executed.refused.items():
         yield Line(f"`{name}` is not executed, as it cannot be on a CPU: {reason}", Tone.WARNING)
     if executed.unlike:

@@ -287,7 +287,7 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
         whole = f"for {format_ns(waiting.handed_on_ns)}{' more' if is_more else ''}, summed over ranks, they wait"
         before = "may only hand on how long they waited for others before"
         sentences.append(f"{whole} for ranks that {before}: that is counted for none")
-    return (*sentences, *_describe_launched(waiting))
+    return (*sentences, *_describe_rest(waiting), *_describe_launched(waiting))
 
 
 def _describe_stragglers(waiting: Waiting) -> list[str]:
@@ -302,7 +302,7 @@ def _describe_stragglers(waiting: Waiting) -> list[str]:
     (one,) = late
     told = f"{one.collectives - one.undecided}{' of which that is known' if one.undecided else ''}"
     who = f"rank {one.rank} is last in {one.last} of its {told}"
-    return [f"{who}; the others wait {format_ns(waits_ns[0])} for it, summed over ranks"]
+    return [f"{who}; the others wait {format_ns(waits_ns[0])} for it alone, summed over ranks"]
 
 
 def _find_together(waiting: Waiting) -> LateTogether | None:
@@ -317,7 +317,7 @@ def _describe_together(waiting: Waiting) -> list[str]:
     if late is None:
         return []
     who = f"{name_ranks(late.ranks)} come last together in {late.collectives} of {waiting.collectives}"
-    return [f"{who}; the others wait {format_ns(late.caused_wait_ns)} for them, summed over ranks"]
+    return [f"{who}; the others wait {format_ns(late.caused_wait_ns)} for them alone, summed over ranks"]
 
 
 def _describe_others(waiting: Waiting) -> list[str]:
@@ -329,6 +329,20 @@ def _describe_others(waiting: Waiting) -> list[str]:
     if not rest_ns or not named_ns:
         return []
     return [f"for others, each alone or several together, they wait {format_ns(rest_ns)} more, summed over ranks"]
+
+
+def _describe_rest(waiting: Waiting) -> list[str]:
+    """Say how long ranks waited beside all that is told: while several had not come yet, or in collectives at once."""
+    waited_ns = sum(one.skew_wait_ns or 0 for one in waiting.ranks)
+    told_ns = sum(one.caused_wait_ns or 0 for one in waiting.ranks) + sum(
+        one.caused_wait_ns for one in waiting.together
+    )
+    rest_ns = waited_ns - told_ns - waiting.handed_on_ns - waiting.undecided_ns
+    if waiting.partial or rest_ns <= 0 or not told_ns:
+        return []
+    why = "several had not come yet, or a rank waits in several collectives at once"
+    whole = f"of the {format_ns(waited_ns)} that ranks wait in all {format_ns(rest_ns)} are counted for none"
+    return [f"{whole}: {why}"]
 
 
 def _describe_undecided(waiting: Waiting) -> list[str]:

@@ -45,7 +45,7 @@ def test_a_rank_that_hands_on_what_it_waited_is_waited_for_only_for_the_rest(job
     assert (waiting.straggler.rank, waiting.handed_on_ns) == (2, 20_000)
     _, late, others, handed_on = describe_waiting(waiting)
     assert others == "for others, each alone or several together, they wait 4.00 us more, summed over ranks"
-    assert late == "rank 2 is last in 1 of its 1; the others wait 20.0 us for it, summed over ranks"
+    assert late == "rank 2 is last in 1 of its 1; the others wait 20.0 us for it alone, summed over ranks"
     assert handed_on.startswith(
         "for 20.0 us more, summed over ranks, they wait for ranks that may only hand on how long"
     )
@@ -126,7 +126,7 @@ def test_a_rank_that_was_in_a_group_of_which_ranks_are_missing_is_named_only_whe
     assert (waiting.ranks[1].last, waiting.ranks[1].caused_wait_ns) == (1, 24_000 if is_beside_compute else None)
     said = describe_waiting(waiting)[1]
     if is_beside_compute:
-        assert said == "rank 1 is last in 1 of its 1; the others wait 24.0 us for it, summed over ranks"
+        assert said == "rank 1 is last in 1 of its 1; the others wait 24.0 us for it alone, summed over ranks"
     else:
         assert said.startswith("for 24.0 us, summed over ranks, they wait for ranks that may only hand on")
 
