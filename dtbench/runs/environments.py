@@ -6,6 +6,7 @@ One rule for cells of a run and for sides of a comparison: times of unlike envir
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
+from math import prod
 from typing import Final
 
 from dtbench.base.record import Record
@@ -26,6 +27,9 @@ _OF_INTERPRETER: Final = ("python", "torch", "cuda", "hip", "nccl", "package ")
 
 _PACKAGE: Final = "package "
 _VARIABLE: Final = "variable "
+
+_OF_RANKS: Final = (f"{_VARIABLE}OMP_NUM_THREADS", f"{_VARIABLE}OPENBLAS_NUM_THREADS")
+"""What dtbench sets itself, unless a person has: the machine's cores over the ranks."""
 
 WHY_UNLIKE: Final = {
     "processor": "computes, copies and sends at another speed",
@@ -90,12 +94,13 @@ def find_environment_changes(
     imported = {name for one in settings if one is not None for name in _find_imports(one, {*before, *after})}
     names = dict.fromkeys((*before, *after))
     pairs = ((name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in names)
+    sides = list(zip((before, after), settings, strict=False))
     return tuple(
         EnvironmentChange(
             what=name,
             baseline=old,
             candidate=new,
-            is_declared=_is_declared(name, declared),
+            is_declared=_is_declared(name, declared) or _follows_ranks(name, sides),
             why=find_why(name, old, new, imported),
         )
         for name, old, new in pairs
@@ -225,6 +230,22 @@ def find_why(name: str, before: str, after: str, imported: Collection[str] = ())
     if name.startswith(_PACKAGE):
         return WHY_UNLIKE[_PACKAGE] if name in imported else ""
     return next((WHY_UNLIKE[kind] for kind in (_VARIABLE, PROFILERS) if name.startswith(kind)), "")
+
+
+def _follows_ranks(name: str, sides: Sequence[tuple[Mapping[str, str], Mapping[str, str] | None]]) -> bool:
+    """Tell whether a variable is on both sides what dtbench makes of cores and ranks: it changes as these do."""
+    if name not in _OF_RANKS or len(sides) < 2:
+        return False
+    return all(
+        told is not None and environment.get(name) == _share_cores(int(environment["cores"]), told)
+        for environment, told in sides
+    )
+
+
+def _share_cores(cores: int, settings: Mapping[str, str]) -> str:
+    """Return how many threads a rank gets of a machine's cores (``plan.threads_per_rank``)."""
+    sizes = (settings.get(f"parallel.{axis}", "1") for axis in ("replicas", "shards", "tensor"))
+    return str(max(1, cores // max(1, prod(int(size) for size in sizes if size.isdigit()))))
 
 
 def _is_declared(name: str, declared: Collection[str]) -> bool:

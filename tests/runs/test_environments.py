@@ -84,3 +84,15 @@ def test_a_scenarios_fields_say_what_it_imports(model: dict[str, Any], packages:
     settings = dict(flatten_fields(Scenario.model_validate(document, strict=False).model_dump(mode="json")))
     newer = {**ENVIRONMENT.packages, "numpy": "2.2.0", "triton": "3.4"}
     assert unlike({"packages": newer}, settings) == packages
+
+
+@pytest.mark.parametrize(
+    ("threads", "expected"), [("2", []), ("4", ["variable OMP_NUM_THREADS"]), ("1", ["variable OMP_NUM_THREADS"])]
+)
+def test_threads_that_follow_from_cores_and_ranks_make_nothing_unlike(threads: str, expected: list[str]) -> None:
+    """dtbench gives each rank its share of the cores: what a person set, or no share explains, is another."""
+    four = ENVIRONMENT.model_copy(update={"cores": 8, "variables": {"OMP_NUM_THREADS": threads}})
+    two = ENVIRONMENT.model_copy(update={"cores": 8, "variables": {"OMP_NUM_THREADS": "4" if threads != "4" else "2"}})
+    sides = ({"parallel.shards": "2", "parallel.tensor": "2"}, {"parallel.replicas": "2", "parallel.tensor": "1"})
+    found = find_unlike(find_environment_changes(four, two, {"parallel.shards"}, sides))
+    assert [change.what for change in found] == expected

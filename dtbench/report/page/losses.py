@@ -177,11 +177,10 @@ def _spell_cause(rows: Sequence[Loss]) -> str:
 
 def _largest(sides: Sequence[Losses], answered: str) -> Facts:
     """Return the owners that took longest, units that behave alike together, each with what would change it."""
-    found = [(side, rows) for side in sides for rows in _find_alike(side)]
-    found.sort(key=lambda one: -_sum_mean(*one))
+    found = _choose_owners(sides)
     said = {answered: "above"} if answered else {}
     facts, before = list[Fact](), set[tuple[object, ...]]()
-    for place, (side, rows) in enumerate(found[:MOST_OWNERS], 1):
+    for place, (side, rows) in enumerate(found, 1):
         described, more = _describe(side, rows), list[Fact]()
         mine = {(side.name, row.owner, row.purpose, row.operation) for row in rows}
         for one in side.advise(rows)[:1]:
@@ -201,6 +200,15 @@ def _largest(sides: Sequence[Losses], answered: str) -> Facts:
         title="The largest owners, and what would change them",
         is_numbered=True,
     )
+
+
+def _choose_owners(sides: Sequence[Losses]) -> list[tuple[Losses, list[Loss]]]:
+    """Return those that are named: the longest of each side, if there is room, then of all; longest first."""
+    each = [sorted(((side, rows) for rows in _find_alike(side)), key=lambda one: -_sum_mean(*one)) for side in sides]
+    leading = [of_side[0] for of_side in each] if len(sides) <= MOST_OWNERS else []
+    others = [one for of_side in each for one in of_side if one not in leading]
+    others.sort(key=lambda one: -_sum_mean(*one))
+    return sorted([*leading, *others][:MOST_OWNERS], key=lambda one: -_sum_mean(*one))
 
 
 def _sum_mean(side: Losses, rows: Sequence[Loss]) -> float:

@@ -339,7 +339,7 @@ class OperatorsAbsent(OfRanks):
 
     def _words(self) -> str:
         return (
-            f"{name_steps(self.steps)} {is_or_are(len(self.steps))} not all recorded:"
+            f"{name_steps(self.steps)} {is_or_are(len(self.steps))} not all recorded, or did less than the others:"
             f" {count_things(self.operators, 'operator')} that all other steps have {is_or_are(self.operators)} not"
             " there, and nothing tells what the threads did meanwhile, so it is not known what was hidden"
         )

@@ -207,10 +207,14 @@ def test_rows_that_hold_next_to_nothing_are_one_row() -> None:
 
 def test_the_owner_that_took_longest_is_first_whatever_its_step() -> None:
     slow = Losses("slow", [loss("a", 30)], 1, 1000.0 * MS, nothing)
-    fast = Losses("fast", [loss("b", 20)], 1, 100.0 * MS, nothing)
+    fast = Losses("fast", [loss("b", 20), loss("c", 2), loss("d", 25)], 1, 100.0 * MS, nothing)
     _, largest = loss_blocks([fast, slow], "ms")
     assert isinstance(largest, Facts)
-    assert [fact.words.partition(":")[0] for fact in largest.facts] == ["slow", "fast"]
+    assert [fact.words.partition("'")[0] for fact in largest.facts] == ["slow: a", "fast: d", "fast: b"]
+    tiny = Losses("tiny", [loss("e", 1)], 1, 100.0 * MS, nothing)
+    _, largest = loss_blocks([fast, slow, tiny], "ms")
+    assert isinstance(largest, Facts)
+    assert [fact.words.partition("'")[0] for fact in largest.facts] == ["slow: a", "fast: d", "tiny: e"]
 
 
 def test_of_nothing_exposed_there_is_no_table() -> None:
