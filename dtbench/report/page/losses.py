@@ -30,6 +30,9 @@ MOST_SIDES: Final = 4
 MOST_OWNERS: Final = 3
 """Owners that are named with what would change them."""
 
+LEAST_OF_LARGEST: Final = 0.1
+"""Part of the longest from which another owner is named: less is not worth a line, and stands in the whole page."""
+
 _ANY_PURPOSE: Final = "any"
 _BOUNDED: Final = "at most: all that these took or waited, hidden or not, on the rank where that is most"
 
@@ -206,7 +209,9 @@ def _choose_owners(sides: Sequence[Losses]) -> list[tuple[Losses, list[Loss]]]:
     """Return those that are named: the longest of each side, if there is room, then of all; longest first."""
     each = [sorted(((side, rows) for rows in _find_alike(side)), key=lambda one: -_sum_mean(*one)) for side in sides]
     leading = [of_side[0] for of_side in each] if len(sides) <= MOST_OWNERS else []
+    longest_ns = max(_sum_mean(*of_side[0]) for of_side in each)
     others = [one for of_side in each for one in of_side if one not in leading]
+    others = [one for one in others if _sum_mean(*one) >= LEAST_OF_LARGEST * longest_ns]
     others.sort(key=lambda one: -_sum_mean(*one))
     return sorted([*leading, *others][:MOST_OWNERS], key=lambda one: -_sum_mean(*one))
 

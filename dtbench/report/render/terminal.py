@@ -154,7 +154,10 @@ class Bars:
         for words in dict.fromkeys(unknown.values()):
             names = ", ".join(label for label, one in unknown.items() if one == words)
             yield render_line(Line(f"{words}, and not drawn: {names}", Tone.WARNING))
-        if hidden := chart.figures[len(widths) :]:
+        told = [
+            at for at in range(len(widths), len(chart.figures)) if any(bar.figures[at] != "none" for bar in chart.bars)
+        ]
+        if hidden := [chart.figures[at] for at in told]:
             yield render_line(Line(f"no room for: {', '.join(hidden)}", Tone.QUIET))
         if chart.note:
             yield render_line(Line(chart.note, Tone.QUIET))

@@ -282,11 +282,6 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
         sentences = [f"{share} of {comm} is waiting for the last of them to begin {over}"]
     sentences += [*_describe_partial(waiting), *_describe_undecided(waiting), *_describe_stragglers(waiting)]
     sentences += [*_describe_together(waiting), *_describe_others(waiting)]
-    if waiting.handed_on_ns:
-        is_more = bool(waiting.stragglers or waiting.together)
-        whole = f"for {format_ns(waiting.handed_on_ns)}{' more' if is_more else ''}, summed over ranks, they wait"
-        before = "may only hand on how long they waited for others before"
-        sentences.append(f"{whole} for ranks that {before}: that is counted for none")
     return (*sentences, *_describe_rest(waiting), *_describe_launched(waiting))
 
 
@@ -332,17 +327,20 @@ def _describe_others(waiting: Waiting) -> list[str]:
 
 
 def _describe_rest(waiting: Waiting) -> list[str]:
-    """Say how long ranks waited beside all that is told: while several had not come yet, or in collectives at once."""
+    """Say how long ranks waited beside what is told of single ranks, and why that is counted for none."""
     waited_ns = sum(one.skew_wait_ns or 0 for one in waiting.ranks)
     told_ns = sum(one.caused_wait_ns or 0 for one in waiting.ranks) + sum(
         one.caused_wait_ns for one in waiting.together
     )
     rest_ns = waited_ns - told_ns - waiting.handed_on_ns - waiting.undecided_ns
-    if waiting.partial or rest_ns <= 0 or not told_ns:
-        return []
-    why = "several had not come yet, or a rank waits in several collectives at once"
-    whole = f"of the {format_ns(waited_ns)} that ranks wait in all {format_ns(rest_ns)} are counted for none"
-    return [f"{whole}: {why}"]
+    reasons = []
+    if waiting.handed_on_ns:
+        before = "for ranks that may only hand on how long they waited for others before"
+        reasons.append(f"{format_ns(waiting.handed_on_ns)} {before}")
+    if rest_ns > 0 and told_ns and not waiting.partial:
+        why = "while several had not come yet, or in several collectives at once"
+        reasons.append(f"{format_ns(rest_ns)} {why}")
+    return [f"waits that are counted for none, summed over ranks: {'; '.join(reasons)}"] if reasons else []
 
 
 def _describe_undecided(waiting: Waiting) -> list[str]:

@@ -217,6 +217,11 @@ def test_the_owner_that_took_longest_is_first_whatever_its_step() -> None:
     assert [fact.words.partition("'")[0] for fact in largest.facts] == ["slow: a", "fast: d", "tiny: e"]
 
 
+def test_owners_that_took_less_than_a_tenth_of_the_longest_are_left_to_the_whole_page() -> None:
+    told = make_blocks([loss("a", 100), loss("b", 11), loss("c", 9)])["largest"].facts
+    assert [fact.words.partition("'")[0] for fact in told] == ["a", "b"]
+
+
 def test_of_nothing_exposed_there_is_no_table() -> None:
     assert make_blocks([]) == {}
 
