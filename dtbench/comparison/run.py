@@ -221,7 +221,9 @@ def compare_sides(
         doubted=[label for side, label in zip(sides, labels, strict=True) if side.doubts],
         collectives=_compare_collectives(sides, seen),
     )
-    clauses = write_clauses(findings)
+    where = [f"{one}: whether environments are alike is not checked" for one in _say_where_not_known(sides, labels)]
+    lead, *others = write_clauses(findings)
+    clauses = (lead, *where, *others)
     return Comparison(
         baseline=first,
         candidate=second,

@@ -378,6 +378,7 @@ def test_a_lost_environment_makes_a_comparison_and_its_gate_no_surer(
         assert f"slow: {where}launch1 ran" in found.notes
     kept = judge(read_bound("step_time > 50%"), found)
     who = "slow" if len(lost) == 4 else "launch1 of slow"
+    assert found.clauses[1] == f"{where}{who} ran: whether environments are alike is not checked"
     assert (kept.kept, kept.words.rpartition("; ")[2]) == (Kept.NOT_ESTABLISHED, f"{where}{who} ran")
     assert judge(read_bound("step_time > 1%"), found).kept is Kept.EXCEEDED
     save_baseline("slower", "small:slow", results=results)

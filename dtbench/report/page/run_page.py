@@ -24,13 +24,20 @@ def run_page(summary: RunSummary, chosen: str | None = None) -> Page:
         title=summary.name,
         aside=summary.run_id,
         question=summary.question,
-        place=f"{summary.device} on {summary.host}, torch {summary.torch}",
+        place=_say_place(summary),
         facts=tuple(_facts(summary)),
         problem=None if ended is None else Line(ended, Tone.BAD),
         answer=lines(answer_words(summary)),
         parts=tuple(_parts(summary, chosen)),
         notes=lines(note_words(summary)),
     )
+
+
+def _say_place(summary: RunSummary) -> str:
+    """Say on what machine and software the run was; of which cells not, where some were elsewhere."""
+    where = f"{summary.device} on {summary.host}, torch {summary.torch}"
+    elsewhere = any(cell.unlike for cell in summary.cells)
+    return f"{where}; other cells were elsewhere" if elsewhere else where
 
 
 def _facts(summary: RunSummary) -> Iterator[Fact]:

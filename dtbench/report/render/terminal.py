@@ -43,6 +43,7 @@ STYLES: Final = {
     Tone.WARNING: "yellow",
     Tone.BAD: "bold red",
 }
+_AGAINST: Final = (Tone.WARNING, Tone.BAD)
 _LABEL_WIDTH: Final = len("gradient wait")
 _JOINED: Final = {"problem", "doubts"}
 """Blocks that what follows stands right below of."""
@@ -68,18 +69,25 @@ def render_page(page: Page) -> RenderableType:
 
 def render_brief(page: Page) -> RenderableType:
     """Return a page of one screen: its head, its answer, then its parts."""
-    return Group(*_head(page), Plain(), *map(render_line, page.answer), Plain(), *map(render_part, page.parts))
+    before, after = _split_head(page)
+    answer = map(render_line, page.answer)
+    return Group(*before, Plain(), *answer, *after, Plain(), *map(render_part, page.parts))
 
 
 def _head(page: Page) -> Iterator[Plain]:
-    yield Plain.assemble((page.title, "bold"), f" {page.aside}" if page.aside else "")
-    if page.question:
-        yield Plain(page.question, style="italic")
-    if page.place:
-        yield Plain(page.place, style=STYLES[Tone.QUIET])
-    yield from (Plain(fact.words, style=STYLES[fact.tone]) for fact in page.facts)
-    if page.problem is not None:
-        yield Plain(page.problem.words, style=STYLES[page.problem.tone])
+    before, after = _split_head(page)
+    yield from (*before, *after)
+
+
+def _split_head(page: Page) -> tuple[list[Plain], list[Plain]]:
+    """Return what comes before an answer (its name, its question, what speaks against it), and what else it is of."""
+    before = [Plain.assemble((page.title, "bold"), f" {page.aside}" if page.aside else "")]
+    before += [Plain(page.question, style="italic")] if page.question else []
+    before += [Plain(fact.words, style=STYLES[fact.tone]) for fact in page.facts if fact.tone in _AGAINST]
+    before += [] if page.problem is None else [Plain(page.problem.words, style=STYLES[page.problem.tone])]
+    after = [Plain(page.place, style=STYLES[Tone.QUIET])] if page.place else []
+    after += [Plain(fact.words, style=STYLES[fact.tone]) for fact in page.facts if fact.tone not in _AGAINST]
+    return before, after
 
 
 def render_part(part: Part) -> RenderableType:

@@ -222,6 +222,23 @@ def test_owners_that_took_less_than_a_tenth_of_the_longest_are_left_to_the_whole
     assert [fact.words.partition("'")[0] for fact in told] == ["a", "b"]
 
 
+def test_the_answer_and_its_bound_are_in_the_first_ten_lines(example: RunSummary) -> None:
+    """Machine, overrides and chosen cells come after it; what speaks against it comes before."""
+    noted = example.model_copy(update={"overrides": ("repeat=1",), "only": ("ddp",)})
+    lines = show(run_brief(noted), 100)
+    place = next(at for at, line in enumerate(lines) if line.startswith("AMD EPYC, 2 cores on vm"))
+    assert lines[place + 1].startswith("--set repeat=1")
+    assert any("At most 76.5 ms." in line for line in lines[:10])
+    assert place >= 9
+
+
+def test_where_cells_ran_elsewhere_the_place_is_not_said_of_all(example: RunSummary) -> None:
+    assert run_brief(with_cell(example, 0, unlike={"fsdp2_tp": "cores 2 and 64"})).place.endswith(
+        "other cells were elsewhere"
+    )
+    assert run_brief(example).place.endswith("torch 2.13.0+cpu")
+
+
 def test_of_nothing_exposed_there_is_no_table() -> None:
     assert make_blocks([]) == {}
 
