@@ -316,12 +316,12 @@ def test_unlike_environments_are_refused_by_name_and_warned_of_when_forced(
     run_of: Runs, cell: Any, results: Path, environment: Environment
 ) -> None:
     other = environment.model_copy(
-        update={"torch": "2.12.0", "cores": 4, "variables": {"OMP_NUM_THREADS": "2", "NCCL_ALGO": "Ring"}}
+        update={"torch": "2.12.0", "cores": 4, "variables": {"OMP_NUM_THREADS": "3", "NCCL_ALGO": "Ring"}}
     )
     run_of({"only": cell(FOUR[:1])}, run_id="20260101T120000Z-aaaa")
     run_of({"only": cell(SLOW[:1], environment=other)}, run_id="20260102T120000Z-bbbb")
     differing = (
-        "cores 2 against 4; torch 2.13.0+cpu against 2.12.0; variable OMP_NUM_THREADS 1 against 2; "
+        "cores 2 against 4; torch 2.13.0+cpu against 2.12.0; variable OMP_NUM_THREADS 1 against 3; "
         "variable NCCL_ALGO - against Ring"
     )
     with pytest.raises(ComparisonError, match="unlike environments") as refused:
