@@ -65,11 +65,9 @@ def _describe_unlike(kind: DoubtKind, values: Sequence[float]) -> str:
 def _how_sure(kind: DoubtKind, ends: Sequence[float]) -> str:
     if kind is DoubtKind.UNLIKE_MEASURED:
         return ""
-    more = "more PROFILED steps would tell, as by `--set measure.profiled_steps=8`"
     if not ends:
-        return f", of too few steps to be sure: {more}"
-    alike = f"{LEAST_RATIO:g} to {MOST_RATIO:g} x is alike"
-    return f", which may be {_ratio(ends[0])} to {_ratio(ends[1])} ({alike}; {more})"
+        return ", of too few steps to be sure"
+    return f", which may be {_ratio(ends[0])} to {_ratio(ends[1])} ({LEAST_RATIO:g} to {MOST_RATIO:g} x is alike)"
 
 
 def _ratio(value: float) -> str:
