@@ -17,6 +17,7 @@ from dtbench.worker.network.named_gloo import BACKEND_NAME, Group, make_group_cl
 from dtbench.worker.recording.recorder import Recorder
 
 _FAKE = c10d.FakeProcessGroup
+_make_fake = getattr(_FAKE, "_create_internal", _FAKE)  # before torch 2.12 the class alone
 
 
 class FakeGroup(Group):
@@ -42,7 +43,7 @@ def join_fake_ranks(recorder: Recorder, ranks: int) -> None:
     def create(store: dist.Store, rank: int, size: int, _timeout: timedelta) -> dist.ProcessGroup:
         inner = dist.ProcessGroup(store, rank, size)
         inner._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
-        fake = _FAKE._create_internal(rank, size)
+        fake = _make_fake(rank, size)
         inner._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, fake)
         made: dist.ProcessGroup = group_class(inner, recorder, rank, size)
         return made
