@@ -17,7 +17,7 @@ from dtbench.worker.network.named_gloo import BACKEND_NAME, Group, make_group_cl
 from dtbench.worker.recording.recorder import Recorder
 
 _FAKE = c10d.FakeProcessGroup
-_make_fake = getattr(_FAKE, "_create_internal", _FAKE)  # before torch 2.12 the class alone
+_make_fake = getattr(_FAKE, "_create_internal", _FAKE)  # some versions of torch have the class alone
 
 
 class FakeGroup(Group):
