@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.console import print_answer, print_aside, print_brief, print_json, print_long_json
-from dtbench.cli.open_report import ChosenSteps, StepRange, parse_steps, refuse_for_runs
+from dtbench.cli.open_report import ChosenSteps, StepRange, are_all_traces, parse_steps, refuse_for_runs
 from dtbench.cli.page_file import HtmlFile, InFull, refuse_page_place, write_page
 from dtbench.cli.report import make_run_document
 
@@ -53,10 +53,9 @@ def analyze(
     window = parse_steps(steps)
     from dtbench.store.find_run import find_run
     from dtbench.traces.garbage import without_collection
-    from dtbench.traces.job.foreign import are_traces
 
     named = targets or ["latest"]
-    if all(are_traces(Path(target)) for target in named):
+    if are_all_traces(named):
         with without_collection():  # imports, too, make many objects and little garbage
             paths = [Path(target) for target in named]
             traces = _read_traces(paths, workers=workers, patterns=patterns, steps=window, step_range=step_range)
@@ -64,7 +63,7 @@ def analyze(
             print_traces_as_json(traces) if as_json else print_traces(traces, full=full)
         return
     if len(named) > 1:
-        raise typer.BadParameter(_refuse_several([target for target in named if not are_traces(Path(target))]))
+        raise typer.BadParameter(_refuse_several([target for target in named if not are_all_traces([target])]))
     refuse_for_runs(patterns=patterns, steps=steps, range=step_range)
     run = find_run(None if named == ["latest"] else named[0], results, print_aside)
     from dtbench.report.event_files.publish import publish

@@ -69,9 +69,9 @@ def check(
         from dtbench.report.page.scenario_pages import plans_page
 
         print_answer(plans_page(file, plans, _say_how_long(file, results), executed))
-    from dtbench.scenario.sweeps.sweep import name_some
-
     if executed is not None and executed.unlike:
+        from dtbench.scenario.sweeps.sweep import name_some
+
         raise CheckError(f"what a step issues is not what the plan says: {name_some(executed.unlike)}")
 
 
@@ -79,14 +79,13 @@ def _execute(file: "ScenarioFile") -> "ExecutedCells":
     """Run a step of rank 0 of each cell."""
     from dtbench.base.errors import PlanError
     from dtbench.launch.fake_step import execute_step
-    from dtbench.launch.orders import find_import_folders
     from dtbench.store.executed import ExecutedCells
 
     found, refused = {}, {}
     for at, cell in enumerate(file.cells, 1):
         print_aside(f"cell {at} of {len(file.cells)}: a step of rank 0 of `{cell.name}`")
         try:
-            found[cell.name] = execute_step(cell.name, cell.scenario, find_import_folders(cell.scenario, file))
+            found[cell.name] = execute_step(cell, file)
         except PlanError as error:
             refused[cell.name] = str(error)
     return ExecutedCells(found, refused)

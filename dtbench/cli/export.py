@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from dtbench.cli.console import print_answer, print_aside, print_json
-from dtbench.cli.open_report import ChosenSteps, StepRange, open_report
+from dtbench.cli.open_report import ChosenSteps, StepRange, are_all_traces, open_report
 from dtbench.report.page.page import Column, Line, Page, Part, Table, Tone, lines
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def export(
         if as_json or launch is not None:
             raise typer.BadParameter("--json and --launch are for --perfetto; a table has a column `launch`")
         refuse_table_place(output, force=force)
-        if _are_traces(named):
+        if are_all_traces(named):
             refuse_choice(cell, None)
         report = open_report(named, results, workers=workers, steps=steps, step_range=step_range)
         _write_table(_choose_table(report, table, cell), output)
@@ -84,17 +84,11 @@ def export(
         raise typer.BadParameter("say what to write: --perfetto OUT.tar, or --table owners -o owners.csv")
 
 
-def _are_traces(named: "Sequence[str]") -> bool:
-    from dtbench.traces.job.foreign import are_traces
-
-    return all(are_traces(Path(one)) for one in named)
-
-
 def _read_sources(
     named: "Sequence[str]", results: Path, *, cell: str | None, launch: int | None, workers: int | None
 ) -> "tuple[TraceSet, Sequence[TraceSource]]":
     """Read the traces that are given, or of the one launch of a run that is meant."""
-    if _are_traces(named):
+    if are_all_traces(named):
         refuse_choice(cell, launch)
         return _read_traces([Path(one) for one in named], workers)
     if len(named) > 1:

@@ -61,13 +61,19 @@ def refuse_for_runs(**options: object) -> None:
             raise typer.BadParameter(f"--{name} is for traces; give the run's traces folders in place of the run")
 
 
+def are_all_traces(named: Sequence[str]) -> bool:
+    """Tell whether all that a person names are traces, and none is a run."""
+    from dtbench.traces.job.foreign import are_traces
+
+    return all(are_traces(Path(one)) for one in named)
+
+
 def choose_kind(named: Sequence[str]) -> "type[RunReport] | type[TraceReport]":
     """Return as what ``open_report`` opens these, before anything is read."""
     from dtbench.report.notebook.loaded import RunReport
     from dtbench.report.notebook.trace_report import TraceReport
-    from dtbench.traces.job.foreign import are_traces
 
-    return TraceReport if all(are_traces(Path(one)) for one in named) else RunReport
+    return TraceReport if are_all_traces(named) else RunReport
 
 
 def open_report(
@@ -91,11 +97,10 @@ def open_report(
         BadParameter: several are given and not all are traces, or steps of a run.
     """
     import dtbench
-    from dtbench.report.notebook.trace_report import TraceReport
     from dtbench.store.find_run import find_run
 
     window = parse_steps(steps)
-    if choose_kind(named) is TraceReport:
+    if are_all_traces(named):
         return dtbench.read_trace(named, workers=workers, steps=window, step_range=step_range or "")
     if len(named) > 1:
         raise typer.BadParameter("give one run, or only traces")

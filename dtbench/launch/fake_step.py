@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from math import lcm
 from pathlib import Path
 from typing import Any, Final
@@ -17,14 +16,16 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from dtbench.base.errors import LaunchError, PlanError
+from dtbench.launch.orders import make_order, say_imports
 from dtbench.plan.plan import Plan, plan_for_check
 from dtbench.plan.traffic.tensor import count_data_ranks
+from dtbench.scenario.load import Cell, ScenarioFile
 from dtbench.scenario.schema.model import Custom, Mlp, Model, ModelOptions, Timed, Transformer
 from dtbench.scenario.schema.scenario import Fsdp2, Scenario
 from dtbench.store.executed import Executed
-from dtbench.store.layout import LAUNCHER_VARIABLE
+from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
 from dtbench.store.records.fake_step import FakeStep
-from dtbench.store.records.run import WorkerOrder
+from dtbench.store.records.run import CellRecord
 from dtbench.store.write import write_record
 
 _UNITS: Final = 2
@@ -139,22 +140,22 @@ def _cut_data(scenario: Scenario) -> dict[str, int]:
     return {**tokens, "global_batch": ranks * scenario.accumulation.micro_batches}
 
 
-def execute_step(cell: str, scenario: Scenario, import_folders: Sequence[str]) -> Executed:
+def execute_step(cell: Cell, file: ScenarioFile) -> Executed:
     """Run a step of rank 0 in a process of its own.
 
     Args:
-        cell: its name.
-        scenario: as it would run; it is cut first.
-        import_folders: absolute paths in which a person's own model is looked for.
+        cell: as it would run; it is cut first.
+        file: that it is of, beside which a person's own model is looked for.
 
     Raises:
         LaunchError: it does not run; in the words of what failed.
         PlanError: the smaller scenario could not run anywhere.
     """
-    made, plan, cut = cut_scenario(scenario)
+    made, plan, cut = cut_scenario(cell.scenario)
+    record = CellRecord(name=cell.name, scenario=made, plan=plan, launches=(0,))
     with tempfile.TemporaryDirectory(prefix="dtbench-") as folder:
         order, output = Path(folder, "order.json"), Path(folder, "step.json")
-        write_record(order, _make_order(cell, made, plan, folder, import_folders))
+        write_record(order, say_imports(make_order(record, 0, LaunchFolder(Path(folder)), None), file))
         done = subprocess.run(
             (sys.executable, "-P", "-m", _MODULE, "--order", str(order), "--output", str(output)),
             env={**os.environ, LAUNCHER_VARIABLE: str(os.getpid()), "OMP_NUM_THREADS": "1"},
@@ -165,20 +166,6 @@ def execute_step(cell: str, scenario: Scenario, import_folders: Sequence[str]) -
         )
         if done.returncode or not output.exists():
             last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-            raise LaunchError(f"a step of rank 0 of {plan.ranks} did not run for cell `{cell}`: {last[0]}")
+            raise LaunchError(f"a step of rank 0 of {plan.ranks} did not run for cell `{cell.name}`: {last[0]}")
         step = FakeStep.model_validate_json(output.read_bytes())
     return Executed(made, plan, cut, step)
-
-
-def _make_order(cell: str, scenario: Scenario, plan: Plan, folder: str, import_folders: Sequence[str]) -> WorkerOrder:
-    return WorkerOrder(
-        cell=cell,
-        index=0,
-        scenario=scenario,
-        plan=plan,
-        folder=folder,
-        reference=None,
-        is_reference=False,
-        import_folders=tuple(import_folders),
-        launched_unix_ns=None,
-    )

@@ -46,11 +46,7 @@ def unlaunched(order: WorkerOrder) -> WorkerOrder:
 
 def say_imports(order: WorkerOrder, file: ScenarioFile) -> WorkerOrder:
     """Say where a person's own model is looked for: beside the scenario, then where dtbench was started."""
-    return order.model_copy(update={"import_folders": find_import_folders(order.scenario, file)})
-
-
-def find_import_folders(scenario: Scenario, file: ScenarioFile) -> tuple[str, ...]:
-    """Return where a person's own model is looked for; nowhere where there is none."""
-    if not isinstance(scenario.model, Custom):
-        return ()
-    return tuple(dict.fromkeys(str(folder) for folder in (file.folder, Path.cwd()) if folder is not None))
+    if not isinstance(order.scenario.model, Custom):
+        return order
+    folders = dict.fromkeys(str(folder) for folder in (file.folder, Path.cwd()) if folder is not None)
+    return order.model_copy(update={"import_folders": tuple(folders)})

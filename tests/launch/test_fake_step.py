@@ -14,6 +14,7 @@ from dtbench.launch.fake_step import cut_scenario, execute_step
 from dtbench.plan.plan import plan_for_check
 from dtbench.scenario.catalog import list_scenarios, open_scenario
 from dtbench.scenario.schema.scenario import Scenario
+from dtbench.store.executed import Executed
 
 LLAMA = {"kind": "preset", "name": "llama3-8b"}
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -25,27 +26,22 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_scenario(parallel: dict[str, Any], model: dict[str, Any] = LLAMA, **fields: Any) -> Scenario:
+def execute(folder: Path, parallel: dict[str, Any], model: dict[str, Any] = LLAMA) -> Executed:
+    """Execute a scenario of one cell that is written into a folder."""
     ranks = parallel.get("replicas", 1) * parallel.get("shards", 1)
-    return Scenario.model_validate_json(
-        json.dumps(
-            {
-                "schema_version": 1,
-                "device": "cpu",
-                "model": model,
-                "data": {"global_batch": 2 * ranks, "sequence_length": 8192},
-                "parallel": parallel,
-                **fields,
-            }
-        )
-    )
+    data = {"global_batch": 2 * ranks, "sequence_length": 8192}
+    fields = {"schema_version": 1, "device": "cpu", "model": model, "data": data, "parallel": parallel}
+    path = folder / "mine.yaml"
+    path.write_text(f"# What is issued?\n{json.dumps(fields)}\n")
+    file = open_scenario(str(path), ())
+    return execute_step(file.cells[0], file)
 
 
 @pytest.mark.parametrize(
     "layout", [pytest.param(name, marks=[] if "HSDP" in name else pytest.mark.thorough) for name in LAYOUTS]
 )
-def test_a_step_at_a_thousand_ranks_issues_what_the_plan_says(layout: str) -> None:
-    executed = execute_step("cell", make_scenario(LAYOUTS[layout]), ())
+def test_a_step_at_a_thousand_ranks_issues_what_the_plan_says(layout: str, tmp_path: Path) -> None:
+    executed = execute(tmp_path, LAYOUTS[layout])
     assert executed.plan.ranks == 1024
     assert executed.is_planned, [line for line in executed.lines if not line.is_planned]
     assert "layers 32 -> 2" in executed.cut
@@ -55,17 +51,17 @@ def test_a_step_at_a_thousand_ranks_issues_what_the_plan_says(layout: str) -> No
     assert executed.step.cpu_ns < 60_000_000_000
 
 
-def test_the_order_of_issue_is_that_of_a_step() -> None:
+def test_the_order_of_issue_is_that_of_a_step(tmp_path: Path) -> None:
     """FSDP2 gathers its root, then each unit before its forward; in backward the unit before, then reduces this one."""
-    issues = execute_step("cell", make_scenario({"kind": "fsdp2", "shards": 4}), ()).step.issues
+    issues = execute(tmp_path, {"kind": "fsdp2", "shards": 4}).step.issues
     gathers, reductions = Purpose.UNSHARD, Purpose.GRAD_REDUCE
     assert [one.purpose for one in issues] == 5 * [gathers] + 3 * [reductions]  # of two blocks each is prefetched
     root, block = issues[0].size_bytes, issues[1].size_bytes
     assert [one.size_bytes for one in issues] == [root, *6 * [block], root]
 
 
-def test_what_is_issued_beside_the_plan_or_not_at_all_is_no_pass() -> None:
-    executed = execute_step("cell", make_scenario({"kind": "ddp", "replicas": 2}), ())
+def test_what_is_issued_beside_the_plan_or_not_at_all_is_no_pass(tmp_path: Path) -> None:
+    executed = execute(tmp_path, {"kind": "ddp", "replicas": 2})
     assert executed.is_planned
     (line,) = executed.plan.traffic or ()
     wrong = [
@@ -114,12 +110,12 @@ def test_every_cell_that_is_shipped_can_be_cut_and_planned() -> None:
 @pytest.mark.parametrize(("scenario", "cell"), list_cells())
 def test_every_cell_that_is_shipped_issues_what_its_plan_says(scenario: str, cell: str) -> None:
     file = open_scenario(scenario, ())
-    asked = next(one for one in file.cells if one.name == cell).scenario
+    asked = next(one for one in file.cells if one.name == cell)
     try:
-        cut_scenario(asked)
+        cut_scenario(asked.scenario)
     except PlanError as error:
         pytest.skip(f"not on a CPU: {error}")
-    executed = execute_step(cell, asked, (str(file.folder),))
+    executed = execute_step(asked, file)
     assert executed.is_planned is not False, [line for line in executed.lines if not line.is_planned]
 
 
@@ -164,6 +160,6 @@ def test_a_model_that_does_not_run_says_why_in_its_own_words(tmp_path: Path) -> 
     (tmp_path / "mine.py").write_text("def make():\n    raise ValueError('no weights here')\n")
     model = {"kind": "custom", "factory": "mine:make"}
     with pytest.raises(LaunchError, match="no weights here") as caught:
-        execute_step("cell", make_scenario({"kind": "ddp", "replicas": 8}, model), (str(tmp_path),))
+        execute(tmp_path, {"kind": "ddp", "replicas": 8}, model)
     assert isinstance(caught.value, DtbenchError)
     assert "rank 0 of 8" in str(caught.value)

@@ -67,7 +67,7 @@ def test_checks_read_as_a_person_says_them(two_cells: str) -> None:
         "step_time.median: ddp < fsdp, each by at least 2.0 %",
         "step time of ddp inside the bounds of its closed form",
         "parallel.forward_prefetch of fsdp has no effect here, says torch",
-        "exposed grad_reduce of ddp: mostly tail (nothing left to hide behind)",
+        "exposed grad_reduce of ddp: largest cause tail (nothing left to hide behind)",
         "losses of all cells equal to 1e-05",
         f"probes.{FORWARD}.calls of ddp: at least 20",
     ]

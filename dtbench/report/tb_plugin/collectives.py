@@ -116,7 +116,7 @@ _SINGLE: Final = (
 )
 _GROUPED: Final = (
     _column("exposed_ns", "exposed, sum"),
-    _column("cause", "mostly"),
+    _column("cause", "largest cause"),
     _column("owner", "owner"),
     _column("operation", "collective"),
     _column("purpose", "purpose"),

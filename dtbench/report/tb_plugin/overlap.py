@@ -255,7 +255,7 @@ def _by_owner(cell: "CellSummary", collectives: pd.DataFrame, steps: pd.DataFram
     decimals = decimals_for(parts[0].owner_exposed_ns for parts in rows)
     table = Table(
         title="Exposed communication per step and rank; times in ms",
-        columns=_columns(("owner", "collective", "purpose", "mostly", "exposed", "share"), text=4),
+        columns=_columns(("owner", "collective", "purpose", "largest cause", "exposed", "share"), text=4),
         rows=tuple(
             (
                 causes.spell_owner(parts[0].owner) if parts[0].owner else causes.UNATTRIBUTED,

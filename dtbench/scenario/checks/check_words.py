@@ -45,7 +45,7 @@ def _describe_finding(check: InsidePrediction | KnobReceipt | LeadingCause | Agr
             return f"{knob} of {cell} {words}, says torch"
         case LeadingCause(leads=leads, purpose=purpose):
             of = "communication" if purpose is None else purpose.value
-            return f"exposed {of} of {cell}: mostly {leads.value} ({CAUSE_PHRASES[leads]})"
+            return f"exposed {of} of {cell}: largest cause {leads.value} ({CAUSE_PHRASES[leads]})"
         case AgreeingEstimates():
             return f"estimates of what {cell} leaves exposed agree"
 

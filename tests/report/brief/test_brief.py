@@ -359,6 +359,7 @@ def test_bars_are_as_long_as_what_they_stand_for_and_end_where_they_should() -> 
 
 def test_ranks_that_have_no_bar_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dtbench.report.page.brief.traces.MOST_RANKS", 1)
+    monkeypatch.setattr("dtbench.report.page.brief.traces.OF_MANY", 1)
     chart = blocks(traces_brief(analyze_traces([RECORDED / "pipelines" / "plain"])))["ranks"]
     assert isinstance(chart, Chart)
     assert len(chart.bars) == 1

@@ -18,7 +18,7 @@ from dtbench.traces.rank.analysis import TraceAnalysis
 MOST_RANKS: Final = 8
 """Ranks that have a bar each where there are no more."""
 
-_OF_MANY: Final = 6
+OF_MANY: Final = 6
 """Of more, those with the longest steps."""
 
 
@@ -45,7 +45,7 @@ def _losses(traces: TraceSet) -> Iterator[Block]:
 
 
 def _chart(traces: TraceSet) -> Iterator[Chart]:
-    shown, which = choose_ranks(traces, MOST_RANKS if len(traces.analyses) <= MOST_RANKS else min(MOST_RANKS, _OF_MANY))
+    shown, which = choose_ranks(traces, MOST_RANKS if len(traces.analyses) <= MOST_RANKS else OF_MANY)
     is_device = any(one.timeline.is_device for one in traces.analyses)
     parts = step_parts("idle" if is_device else "host")
     are_steps = average(traces.analyses).are_steps
