@@ -128,7 +128,8 @@ def _was_looked_at(kind: Kind, name: str, facts: Facts) -> bool:
     names, (home, _, last) = facts.facts.get(Kind.NAME, {}), name.rpartition(".")
     match kind:
         case Kind.NAME:
-            return is_enumerated(names.get(home, "")) and not last.startswith("_")
+            is_nested = is_enumerated(names.get(home.rpartition(".")[0], ""))  # told with its class, not gone into
+            return is_enumerated(names.get(home, "")) and not is_nested and not last.startswith("_")
         case Kind.PARAMETER:
             return names.get(name.partition("(")[0], ABSENT) != ABSENT
         case Kind.MEMBER:

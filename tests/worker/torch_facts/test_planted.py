@@ -237,3 +237,14 @@ def test_what_dtbench_uses_since_or_no_more_is_no_difference() -> None:
         (f"{fsdp}.fresh", f"new: {used}"),
     ]
     assert report.unrecorded == 2
+
+
+def test_a_member_of_a_class_within_a_class_is_known_only_where_it_was_used() -> None:
+    group = "torch.distributed.ProcessGroup"
+    c10d = "class of torch._C._distributed_c10d"
+    whole = [(Kind.NAME, name, c10d) for name in (group, f"{group}.BackendType")]
+    member = (Kind.NAME, f"{group}.BackendType.CUSTOM", "BackendType")
+    since = compare_facts(facts(whole), facts([*whole, member]), USES)
+    assert (since.differences, since.unrecorded) == ((), 1)
+    no_more = compare_facts(facts([*whole, member]), facts(whole), USES)
+    assert (no_more.differences, no_more.unrecorded) == ((), 0)
