@@ -1,15 +1,29 @@
-"""What a rank's host does in one step, as a list of instructions.
+"""What a rank's host does, as a list of instructions: of one step, or of the steps of a trace.
 
 ::
 
     Enter(forward)  Compute(20 ms)  Enter(backward)  Compute(20 ms)  Issue(bucket 0)  Compute(20 ms)  Issue(bucket 1)
     Wait(0)  Wait(1)  Enter(optimizer)  Host(2 ms)
+
+What runs on a device is launched to one of its lanes::
+
+    Host(9 us)  Launch(kernels)  Host(5 us)  Issue(bucket 0)  Host(7 us)  Launch(kernels, after bucket 0)
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from dtbench.base.vocabulary import Axis, Operation, Purpose, Region
+
+
+class Meeting(Enum):
+    """When a rank is there for a collective."""
+
+    AT_ISSUE = "at issue"
+    """As on the emulated link: service begins when all have issued it and the rank's lane is free."""
+    AT_START = "at start"
+    """As kernels and gloo's threads do: a lane is held from when it begins to wait for the other ranks."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,11 @@ class Collective:
         group: its process group's name; with ``ranks`` and its number on the group it is the same on all of them.
         ranks: global ranks of the group.
         lane: that serves it.
-        service_ns: how long.
+        service_ns: how long, from when the last rank is there.
+        meeting: when a rank is there.
+        launch_ns: from its issue until its lane, if free, begins with it.
+        after: numbers of what must have ended before its lane begins with it.
+        waits: for the ranks that come later; False: it is served from when its own rank is there, as a root's.
     """
 
     request: Request
@@ -48,6 +66,29 @@ class Collective:
     ranks: tuple[int, ...]
     lane: str
     service_ns: int
+    meeting: Meeting = Meeting.AT_ISSUE
+    launch_ns: int = 0
+    after: tuple[int, ...] = ()
+    waits: bool = True
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a host gives to a lane of its own: it ends at ``max(launch + reach, max(lane free, ends of after) + busy)``.
+
+    So may a row of kernels be one work, exactly: ``reach_ns`` is the longest way from the launch of any of them to the
+    end of the last.
+
+    Attributes:
+        busy_ns: for how long the lane is busy with it where nothing keeps it waiting.
+        reach_ns: from its launch to its end where the lane stands free; at least ``busy_ns``.
+        after: numbers of what must have ended before the lane begins with it.
+    """
+
+    lane: str
+    busy_ns: int
+    reach_ns: int
+    after: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,13 +121,27 @@ class Issue:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """Work is given to its lane; the host goes on."""
+
+    work: Work
+
+
+@dataclass(frozen=True)
 class Wait:
-    """The host is blocked until the collective that it issued as its ``number``-th, from 0, has ended."""
+    """The host is blocked until what it issued or launched as its ``number``-th, from 0, has ended."""
 
     number: int
 
 
-Instruction = Enter | Compute | Host | Issue | Wait
+@dataclass(frozen=True)
+class Mark:
+    """The host comes to a place of which somebody wants to know when."""
+
+    name: str
+
+
+Instruction = Enter | Compute | Host | Issue | Launch | Wait | Mark
 Program = tuple[Instruction, ...]
 
 

@@ -1,0 +1,59 @@
+"""Whether the graph as it was gives the steps that it was read from; without that nothing is said of any other."""
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from dtbench.replay.graph import ALL_EDGES, Edge
+from dtbench.replay.read import Recorded
+from dtbench.replay.run import replay
+
+WORST: Final = 0.03
+"""By which share of a recorded step its replay may be off."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A replay of the unchanged graph beside what was recorded; shape of both ``(steps,)``.
+
+    Attributes:
+        numbers: of the steps.
+        recorded_ns: the job's steps as they were: the slowest rank's.
+        replayed_ns: as the replay has them.
+    """
+
+    numbers: tuple[int, ...]
+    recorded_ns: tuple[int, ...]
+    replayed_ns: tuple[int, ...]
+
+    @property
+    def misfits(self) -> tuple[float, ...]:
+        """By which share of itself each step is off."""
+        return tuple(
+            replayed / recorded - 1.0 for recorded, replayed in zip(self.recorded_ns, self.replayed_ns, strict=True)
+        )
+
+    @property
+    def median(self) -> float:
+        """Of what the steps are off, without sign."""
+        return median(map(abs, self.misfits))
+
+    @property
+    def worst(self) -> float:
+        """The largest of these."""
+        return max(map(abs, self.misfits))
+
+    @property
+    def holds(self) -> bool:
+        """Whether anything may be said of a changed step."""
+        return self.worst <= WORST
+
+
+def measure_fit(recorded: Recorded, edges: frozenset[Edge] = ALL_EDGES) -> Fit:
+    """Replay the graph as it was.
+
+    Args:
+        recorded: graph and steps.
+        edges: the classes of edges that hold.
+    """
+    return Fit(recorded.numbers, recorded.steps_ns, replay(recorded.graph, edges).steps_ns)
