@@ -31,6 +31,7 @@ from dtbench.cli.run import run
 from dtbench.cli.schema import schema
 from dtbench.cli.selftest import selftest
 from dtbench.cli.tensorboard import tensorboard
+from dtbench.cli.whatif import whatif
 from dtbench.report.words.visible import spell_controls
 
 VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
@@ -40,6 +41,7 @@ VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("report", report),
     ("analyze", analyze),
     ("compare", compare),
+    ("whatif", whatif),
     ("tensorboard", tensorboard),
     ("plot", plot),
     ("export", export),

@@ -12,6 +12,7 @@ DOCUMENTS: Final = {
     "analyze": "dtbench.report.documents.traces",
     "analyze-run": "dtbench.report.documents.tables",
     "compare": "dtbench.report.documents.comparison",
+    "whatif": "dtbench.report.documents.what_if",
     "check": "dtbench.report.documents.plans",
     "list": "dtbench.report.documents.listed",
     "run-prepare": "dtbench.report.documents.orders",

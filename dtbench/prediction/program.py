@@ -129,9 +129,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class Wait:
-    """The host is blocked until what it issued or launched as its ``number``-th, from 0, has ended."""
+    """The host is blocked until what it issued or launched as its ``number``-th, from 0, has ended.
+
+    Attributes:
+        return_ns: from that end until it goes on.
+    """
 
     number: int
+    return_ns: int = 0
 
 
 @dataclass(frozen=True)

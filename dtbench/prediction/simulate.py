@@ -255,8 +255,8 @@ class _HostState:
                 self._visited.append(Visited(region, self.now_ns, self.now_ns))
             case Issue():
                 self._issue(instruction)
-            case Wait(number=number):
-                return self._wait(number)
+            case Wait():
+                return self._wait(instruction)
             case Mark(name=name):
                 self._marks_ns[name] = self.now_ns
         return True
@@ -289,13 +289,14 @@ class _HostState:
             Served(collective, instruction.is_blocking, self.place, visit, now_ns, now_ns, now_ns, now_ns),
         )
 
-    def _wait(self, number: int) -> bool:
+    def _wait(self, instruction: Wait) -> bool:
+        number = instruction.number
         if number not in self._ends:
             self._serve(self._lanes.values())
         if number not in self._ends:
             return False
         before_ns = self.now_ns
-        self._now = _last(self._now, self._ends[number])
+        self._now = _last(self._now, self._follow(self._ends[number], instruction.return_ns))
         one = self._given[number]
         if isinstance(one, Served):
             wait_ns = self.now_ns - before_ns

@@ -22,10 +22,12 @@ class Composed:
 
     Attributes:
         numbers: by item, under which number its row was given to a lane.
+        launch_bound_ns: by number of a row and length of the way from its launch, how much of that is the host's.
     """
 
     program: to.Program
     numbers: Mapping[int, int]
+    launch_bound_ns: Mapping[tuple[int, int], int]
 
 
 def begin_mark(step: int) -> str:
@@ -55,6 +57,7 @@ class _Composer:
         self._rows = _find_rows(graph, sections)
         self._program: list[to.Instruction] = []
         self._numbers: dict[int, int] = {}
+        self._launch_bound_ns: dict[tuple[int, int], int] = {}
         self._count = 0
 
     def compose(self) -> Composed:
@@ -77,7 +80,7 @@ class _Composer:
                     self._program.append(to.Mark(begin_mark(which)))
                 case Point.END:
                     self._program.append(to.Mark(end_mark(which)))
-        return Composed(tuple(self._program), self._numbers)
+        return Composed(tuple(self._program), self._numbers, self._launch_bound_ns)
 
     def _spend(self, time_ns: int) -> None:
         if time_ns <= 0:
@@ -90,8 +93,8 @@ class _Composer:
 
     def _sit(self, items: tuple[int, ...]) -> None:
         if Edge.WAIT in self._edges:
-            self._program += [to.Wait(self._numbers[item]) for item in items]
-        self._spend(self._graph.latencies.return_ns)
+            return_ns = self._graph.latencies.return_ns
+            self._program += [to.Wait(self._numbers[item], return_ns) for item in items]
 
     def _give(self, item: int) -> None:
         row = self._rows.get(item)
@@ -137,9 +140,11 @@ class _Composer:
         busy_ns, next_ns = items.busy_ns[row], items.next_ns[row]
         lengths_ns = busy_ns + next_ns
         to_end_ns = np.cumsum(lengths_ns[::-1])[::-1] - next_ns
-        reach_ns = int(np.max(self._given_ns[row] - self._given_ns[row[0]] + to_end_ns))
-        is_late = Edge.LAUNCH in self._edges
-        work = to.Work(lane, int(lengths_ns.sum()), (reach_ns + self._graph.latencies.launch_ns) * is_late, after)
+        launched_ns = self._given_ns[row] - self._given_ns[row[0]] + self._graph.latencies.launch_ns
+        last = int(np.argmax(launched_ns + to_end_ns))  # from whose launch on nothing waits for the host
+        reach_ns = int(launched_ns[last] + to_end_ns[last]) if Edge.LAUNCH in self._edges else 0
+        self._launch_bound_ns[self._count, reach_ns] = int(launched_ns[last])
+        work = to.Work(lane, int(lengths_ns.sum()), reach_ns, after)
         return to.Launch(work)
 
 

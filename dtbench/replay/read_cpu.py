@@ -11,6 +11,7 @@ from dtbench.traces.host.steps import find_cpu_hosts, find_host_ranges
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.time.coverage import Window
 from dtbench.traces.trace import Trace
+from dtbench.traces.who.collectives import Collective
 
 _BOUND_NS: Final = 50_000_000
 """Longest that a thread takes to go on once nothing keeps it waiting, where ranks share cores: some of its turns."""
@@ -35,7 +36,7 @@ def read_cpu(trace: Trace, analysis: TraceAnalysis, numbers: Collection[int]) ->
     inside = Window(steps[0].host.start_ns, steps[-1].host.end_ns)
     lanes = sorted({one.lane for one in timeline.collectives})
     rows = [
-        (one.issue_ns, one.start_ns, lanes.index(one.lane), one.end_ns, index, -1)
+        (one.issue_ns, one.start_ns, lanes.index(one.lane), _find_end(one), index, -1)
         for index, one in enumerate(timeline.collectives)
         if one.issue_ns is not None and one.is_seen and inside.start_ns <= one.issue_ns < inside.end_ns
     ]
@@ -49,6 +50,12 @@ def read_cpu(trace: Trace, analysis: TraceAnalysis, numbers: Collection[int]) ->
     return Draft(analysis, steps, given, sittings, _measure(given, sittings), np.zeros(len(given), dtype=np.int64))
 
 
+def _find_end(one: Collective) -> int:
+    """Return when it had ended at the latest: gloo lets its consumer go on before it closes its span."""
+    went_on_ns = one.waited.ends_ns[one.waited.ends_ns > one.start_ns]
+    return min(one.end_ns, int(went_on_ns[0])) if len(went_on_ns) else one.end_ns
+
+
 def _waits_of(analysis: TraceAnalysis, index: int) -> tuple[list[int], list[int]]:
     waited = analysis.collectives[index].waited
     return waited.starts_ns.tolist(), waited.ends_ns.tolist()
@@ -60,7 +67,9 @@ def _measure(given: Given, sittings: tuple[Sitting, ...]) -> Latencies:
     went_on_ns = np.array([sitting.window.end_ns for sitting in sittings], dtype=np.int64)
     ends_ns = given.end_ns[awaited]
     is_free = given.find_busy_until({}) <= given.given_ns
+    stood_for = np.isin(np.arange(len(given)), awaited[ends_ns > started_ns])  # else its thread competes with the host
+    chosen = is_free & stood_for if (is_free & stood_for).any() else is_free
     return Latencies(
-        launch_ns=mean_of((given.start_ns - given.given_ns)[is_free], _BOUND_NS),
+        launch_ns=mean_of((given.start_ns - given.given_ns)[chosen], _BOUND_NS),
         return_ns=mean_of((went_on_ns - ends_ns)[ends_ns > started_ns], _BOUND_NS),
     )

@@ -22,9 +22,13 @@ from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.gate import Judgement, Kept
 from dtbench.comparison.run import compare_all
 from dtbench.plan.plan import Machine, plan_for_check
+from dtbench.replay.read import read_graph
+from dtbench.replay.what_if import ask
 from dtbench.report.documents import archive, catalogue, comparison, coverage, listed, orders, plans, tables, traces
 from dtbench.report.documents import run as run_document
 from dtbench.report.documents.torch_report import document as torch_document
+from dtbench.report.documents.what_if import Asked
+from dtbench.report.documents.what_if import document as what_if_document
 from dtbench.report.export.perfetto import plan_archive
 from dtbench.report.page.catalogue_page import CAN_RUN, Catalogue, CatalogueRow
 from dtbench.runs.function_coverage import CoveredFunction, FunctionCoverage, State
@@ -54,6 +58,11 @@ TRACES = ("ddp_2ranks_rank0.json.gz", "fsdp2_tp_2x2_rank0.json.gz")
 @pytest.fixture(scope="module")
 def analysed() -> TraceSet:
     return analyze_traces([RECORDED / TRACES[0]])
+
+
+def asked() -> object:
+    recorded = read_graph(analyze_traces([RECORDED / TRACES[0]]))
+    return what_if_document(Asked("traces", {"": ask([recorded])}, {"ddp": "no trace of it is there"}))
 
 
 def made_catalogue() -> Catalogue:
@@ -151,6 +160,7 @@ MADE: dict[str, tuple[Callable[[], object], ...]] = {
     "analyze": tuple(partial(analyze, one) for one in TRACES),
     "analyze-run": (lambda: tables.document(made_tables()),),
     "compare": (compared, lambda: compared(Judgement("step_time > 3%", Kept.EXCEEDED, "it is")), several_compared),
+    "whatif": (asked,),
     "check": tuple(partial(check, name) for name in ("quickstart", "one_gpu", "bucket_sweep")),
     "list": (lambda: listed.document(list_scenarios()),),
     "run-prepare": (lambda: orders.document(orders.PreparedRun(Path("run"), ("torchrun",))),),

@@ -43,7 +43,7 @@ def make_programs(seed: int) -> dict[int, Program]:
                 case "host":
                     written.append(Host(dice.randint(0, 9)))
                 case "wait" if given:
-                    written.append(Wait(int(waited[place] * given)))
+                    written.append(Wait(int(waited[place] * given), dice.choice((0, 0, 3))))
                 case "launch":
                     busy = dice.randint(0, 9)
                     written.append(Launch(Work("main", busy, busy + dice.randint(0, 5), after)))

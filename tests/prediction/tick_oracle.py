@@ -67,7 +67,7 @@ def _advance_host(one: _Rank, tick: int) -> bool:
     changed = False
     while one.place < len(one.program) and one.busy_until <= tick:
         instruction = one.program[one.place]
-        if isinstance(instruction, Wait) and not one.has_ended(instruction.number, tick):
+        if isinstance(instruction, Wait) and not one.has_ended(instruction.number, tick - instruction.return_ns):
             break
         one.place, one.busy_until, changed = one.place + 1, tick, True
         match instruction:

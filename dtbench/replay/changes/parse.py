@@ -1,0 +1,65 @@
+"""What a person writes of a change, as one: ``hidden: bucket 3``, ``link: x2``, ``no straggler``, ``host: x0``."""
+
+import re
+from typing import Final
+
+from dtbench.base.errors import PredictionError
+from dtbench.replay.changes.change import Change, ChangeKind, Owner, list_collectives
+from dtbench.replay.changes.hidden import ALL, Hidden
+from dtbench.replay.changes.host import HostTime
+from dtbench.replay.changes.kernel import Kernel
+from dtbench.replay.changes.link import Link
+from dtbench.replay.changes.straggler import NoStraggler
+from dtbench.replay.graph import JobGraph
+
+FORMS: Final = ("hidden: all", "hidden: OWNER", "link: x2", "no straggler", "host: x0", "kernel: NAME x2")
+"""What may be written."""
+_TIMES: Final = r"x(?P<times>\d+(?:\.\d+)?)"
+_LINK: Final = re.compile(_TIMES)
+_KERNEL: Final = re.compile(rf"(?P<name>.+\S) {_TIMES}")
+
+
+def parse_change(text: str, graph: JobGraph) -> Change:
+    """Read one change.
+
+    Args:
+        text: as a person writes it.
+        graph: of the job, which says what owners there are.
+
+    Raises:
+        PredictionError: it is none of ``FORMS``, or nobody there is so called.
+    """
+    kind, _, what = (part.strip() for part in text.partition(":"))
+    match kind:
+        case ChangeKind.STRAGGLER if not what:
+            return NoStraggler()
+        case ChangeKind.HIDDEN if what:
+            return _find_hidden(what, graph)
+        case ChangeKind.LINK if (times := _read_times(_LINK, what)) is not None and times > 0:
+            return Link(times)
+        case ChangeKind.HOST if (times := _read_times(_LINK, what)) is not None:
+            return HostTime(times)
+        case ChangeKind.KERNEL if (times := _read_times(_KERNEL, what)) is not None and times > 0:
+            return Kernel(what.rpartition(" ")[0].strip(), times)
+    raise PredictionError(f"`{text}` is no change; there are {', '.join(f'`{form}`' for form in FORMS)}")
+
+
+def _read_times(form: re.Pattern[str], text: str) -> float | None:
+    match = form.fullmatch(text)
+    return None if match is None else float(match["times"])
+
+
+def _find_hidden(text: str, graph: JobGraph) -> Hidden:
+    """Find whose collectives are meant: an owner's by name, or those of a purpose.
+
+    Raises:
+        PredictionError: nobody is so called.
+    """
+    if text == ALL:
+        return Hidden()
+    owners = {Owner.of(one): None for rank in graph.values() for _, one in list_collectives(rank)}
+    named = tuple(owner for owner in owners if text in (owner.label, owner.name, str(owner.purpose)))
+    if not named:
+        there = ", ".join(f"`{label}`" for label in dict.fromkeys(owner.label for owner in owners)) or "none"
+        raise PredictionError(f"no collective of these steps is of `{text}`; there are {there}")
+    return Hidden(named, text)

@@ -1,0 +1,162 @@
+"""What would change the steps of a job, and by how much: a graph replayed with one thing changed after another."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final
+
+from dtbench.base.errors import PredictionError
+from dtbench.replay.changes.change import Change, ChangeKind, Owner, list_collectives
+from dtbench.replay.changes.hidden import Hidden
+from dtbench.replay.changes.host import HostTime
+from dtbench.replay.changes.link import Link
+from dtbench.replay.changes.straggler import NoStraggler
+from dtbench.replay.fit import WORST, Fit, measure_fit
+from dtbench.replay.graph import JobGraph
+from dtbench.replay.longest_way import LongestWay, find_longest_way
+from dtbench.replay.read import Recorded
+from dtbench.replay.run import replay
+
+MOST_OWNERS: Final = 12
+"""Owners that are asked for one by one: those that take most."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one change would do.
+
+    Attributes:
+        change: what is changed.
+        saving_ns: by how much all steps together would be shorter, divided by their number; below 0: longer.
+        lowest_ns, highest_ns: the least and the most of any step, from the last rank's end to the last rank's end.
+        own_ns: for what is hidden, what it takes in a step, without waiting for other ranks: the saving is no more.
+    """
+
+    change: Change
+    saving_ns: float
+    lowest_ns: int
+    highest_ns: int
+    own_ns: float | None = None
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What would change a job's steps.
+
+    Attributes:
+        fits: of each launch, how well the unchanged graph gives its steps.
+        step_ns: mean of all steps as the replay has them.
+        answers: largest saving first.
+        not_asked: what does not apply here, and why.
+        way: what the longest way through the steps consists of, over all launches.
+        is_alone: one rank's trace of several: what it waited for others is in what collectives take.
+        is_device: it ran on devices.
+    """
+
+    fits: tuple[Fit, ...]
+    step_ns: float
+    answers: tuple[Answer, ...]
+    not_asked: tuple[tuple[str, str], ...]
+    way: LongestWay
+    is_alone: bool
+    is_device: bool
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are, over launches."""
+        return sum(len(fit.numbers) for fit in self.fits)
+
+
+def find_changes(graph: JobGraph) -> list[Change]:
+    """Return what is asked of a job where nobody says what to change."""
+    took_ns: dict[Owner, int] = defaultdict(int)
+    for one in graph.values():
+        for item, collective in list_collectives(one):
+            took_ns[Owner.of(collective)] += one.services[item].service_ns
+    owners = sorted(took_ns, key=lambda owner: -took_ns[owner])[:MOST_OWNERS]
+    every: list[Change] = [Hidden(), Link(2.0)] if owners else []
+    several = [NoStraggler()] if len(graph) > 1 else []
+    host = [HostTime(0.0)] if all(one.is_device for one in graph.values()) else []
+    return [*every, *(Hidden((owner,), owner.label) for owner in owners), *several, *host]
+
+
+def ask(launches: Sequence[Recorded], changes: Iterable[Change] | None = None) -> WhatIf:
+    """Replay launches of one job as they were, and with each change.
+
+    Args:
+        launches: at least one; of the same ranks.
+        changes: what is changed, one at a time; None: what may apply.
+
+    Raises:
+        PredictionError: the replay of the unchanged graph does not give the steps of a launch; or a change that was
+            asked for does not apply.
+    """
+    fits = [measure_fit(one) for one in launches]
+    _refuse_misfits(fits)
+    base_ns = [ns for one in launches for ns in replay(one.graph).rounds_ns]
+    answers, not_asked = [], []
+    for change in find_changes(launches[0].graph) if changes is None else changes:
+        try:
+            answers.append(_answer(launches, change, base_ns))
+        except PredictionError as error:
+            if changes is not None:
+                raise
+            not_asked.append((change.name, str(error)))
+    graph = launches[0].graph
+    return WhatIf(
+        fits=tuple(fits),
+        step_ns=fmean(ns for fit in fits for ns in fit.replayed_ns),
+        answers=tuple(sorted(answers, key=lambda answer: -answer.saving_ns)),
+        not_asked=tuple(not_asked),
+        way=find_longest_way([one.graph for one in launches]),
+        is_alone=len(graph) == 1 and (launches[0].traces.world_size or 0) != 1,
+        is_device=all(one.is_device for one in graph.values()),
+    )
+
+
+def _refuse_misfits(fits: Sequence[Fit]) -> None:
+    """Refuse to say what a change does to steps that the replay does not give.
+
+    Raises:
+        PredictionError: one is off by more than ``WORST``.
+    """
+    off = [
+        (abs(misfit), number, misfit)
+        for fit in fits
+        for number, misfit in zip(fit.numbers, fit.misfits, strict=True)
+        if abs(misfit) > WORST
+    ]
+    if off:
+        _, number, misfit = max(off)
+        raise PredictionError(
+            f"the replay of the unchanged steps does not fit: step {number} comes out {abs(misfit):.1%} "
+            f"{'longer' if misfit > 0 else 'shorter'} than it was recorded, where {WORST:.0%} are allowed; so nothing "
+            "is said of what would change it"
+        )
+
+
+def _answer(launches: Sequence[Recorded], change: Change, base_ns: Sequence[int]) -> Answer:
+    changed_ns = [ns for one in launches for ns in replay(change.apply(one.graph)).rounds_ns]
+    savings_ns = [base - changed for base, changed in zip(base_ns, changed_ns, strict=True)]
+    return Answer(
+        change=change,
+        saving_ns=fmean(savings_ns),
+        lowest_ns=min(savings_ns),
+        highest_ns=max(savings_ns),
+        own_ns=_measure_own(launches, change) if change.kind is ChangeKind.HIDDEN else None,
+    )
+
+
+def _measure_own(launches: Sequence[Recorded], change: Change) -> float:
+    """Return what the collectives that a change hides take in a step, on the rank where each takes longest."""
+    whole_ns, steps = 0, 0
+    for launch in launches:
+        changed, longest_ns = change.apply(launch.graph), dict[str, int]()
+        for rank, one in launch.graph.items():
+            for item, service in one.services.items():
+                if changed[rank].services[item] != service:
+                    longest_ns[service.key] = max(longest_ns.get(service.key, 0), service.service_ns)
+        whole_ns += sum(longest_ns.values())
+        steps += len(launch.numbers)
+    return whole_ns / steps

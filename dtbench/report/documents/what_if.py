@@ -1,0 +1,159 @@
+"""What would change a job's steps, as one JSON document."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from dtbench.base.document import (
+    COUNT,
+    FLAG,
+    FLOAT_NS,
+    NS,
+    TEXT,
+    VERSION,
+    WHOLE,
+    Always,
+    Key,
+    Many,
+    OneOf,
+    OrNan,
+    OrNull,
+    Schema,
+    Shape,
+    make_schema,
+)
+from dtbench.base.vocabulary import Operation, Purpose
+from dtbench.replay.changes.change import ChangeKind, Owner
+from dtbench.replay.fit import Fit
+from dtbench.replay.what_if import Answer, WhatIf
+
+FORMAT_VERSION: Final = 1
+
+_STEP: Final = Shape[tuple[int, int, int]](
+    "WhatIfStep",
+    "One step of the unchanged replay beside what was recorded.",
+    (
+        Key("step", WHOLE, "its number", lambda step: step[0]),
+        Key("recorded_ns", NS, "the slowest rank's, as it was", lambda step: step[1]),
+        Key("replayed_ns", NS, "the slowest rank's, as the replay has it", lambda step: step[2]),
+    ),
+)
+_FIT: Final = Shape[Fit](
+    "WhatIfFit",
+    "The unchanged replay of one launch.",
+    (
+        Key(
+            "steps",
+            Many(_STEP),
+            "in order",
+            lambda fit: zip(fit.numbers, fit.recorded_ns, fit.replayed_ns, strict=True),
+        ),
+    ),
+)
+_ANSWER: Final = Shape[Answer](
+    "WhatIfAnswer",
+    "What one change would save.",
+    (
+        Key("change", TEXT, "as `--change` takes it", lambda answer: answer.change.name),
+        Key("kind", OneOf(ChangeKind), "what kind of change", lambda answer: answer.change.kind),
+        Key(
+            "saving_ns",
+            FLOAT_NS,
+            "by how much all steps together would be shorter, divided by their number; below 0: longer",
+            lambda answer: answer.saving_ns,
+        ),
+        Key("lowest_ns", NS, "the least of any step", lambda answer: answer.lowest_ns),
+        Key("highest_ns", NS, "the most of any step", lambda answer: answer.highest_ns),
+        Key(
+            "own_ns",
+            OrNan(FLOAT_NS),
+            "what is hidden takes so long in a step, without waiting for other ranks: no saving is more; "
+            '"NaN" of other changes',
+            lambda answer: answer.own_ns,
+        ),
+    ),
+)
+_OWNED: Final = Shape[tuple[Owner, int]](
+    "WhatIfOwner",
+    "How much of the longest way one owner's collectives are.",
+    (
+        Key("owner", OrNull(TEXT), "whose; null: the trace does not say", lambda pair: pair[0].name),
+        Key("purpose", OneOf(Purpose), "what for", lambda pair: pair[0].purpose),
+        Key("operation", OrNull(OneOf(Operation)), "null: the trace does not say", lambda pair: pair[0].operation),
+        Key("time_ns", NS, "of the longest way", lambda pair: pair[1]),
+    ),
+)
+_ON_RANK: Final = Shape[tuple[int, int]](
+    "WhatIfRank",
+    "How much of the longest way lies on one rank.",
+    (
+        Key("rank", WHOLE, "of the job", lambda pair: pair[0]),
+        Key("time_ns", NS, "of the longest way", lambda pair: pair[1]),
+    ),
+)
+_LEFT_OUT: Final = Shape[tuple[str, str]](
+    "WhatIfNotAsked",
+    "Of what nothing is said.",
+    (
+        Key("name", TEXT, "a change, or a cell", lambda pair: pair[0]),
+        Key("reason", TEXT, "a sentence", lambda pair: pair[1]),
+    ),
+)
+_CELL: Final = Shape[tuple[str, WhatIf]](
+    "WhatIfCell",
+    "What would change the steps of one cell, or of traces.",
+    (
+        Key("cell", TEXT, "its name; empty: traces", lambda pair: pair[0]),
+        Key("step_ns", FLOAT_NS, "mean of the replayed steps, each the slowest rank's", lambda pair: pair[1].step_ns),
+        Key("steps", COUNT, "how many there are, over launches", lambda pair: pair[1].steps),
+        Key("is_device", FLAG, "it ran on devices", lambda pair: pair[1].is_device),
+        Key(
+            "is_alone",
+            FLAG,
+            "one rank of several is here: what it waited for others is in what collectives take",
+            lambda pair: pair[1].is_alone,
+        ),
+        Key("fits", Many(_FIT), "of each launch", lambda pair: pair[1].fits),
+        Key("answers", Many(_ANSWER), "largest saving first", lambda pair: pair[1].answers),
+        Key("not_asked", Many(_LEFT_OUT), "changes that do not apply", lambda pair: pair[1].not_asked),
+        Key("way_host_ns", NS, "hosts on the longest way, over all steps", lambda pair: pair[1].way.host_ns),
+        Key("way_work_ns", NS, "kernels and copies on it", lambda pair: pair[1].way.work_ns),
+        Key("way_owners", Many(_OWNED), "collectives on it", lambda pair: pair[1].way.owners_ns.items()),
+        Key("way_ranks", Many(_ON_RANK), "on which rank it lies", lambda pair: pair[1].way.ranks_ns.items()),
+    ),
+)
+
+
+class Asked(NamedTuple):
+    """What was asked of a run or of traces.
+
+    Attributes:
+        source: the run's folder, or the traces.
+        cells: by name.
+        refused: by name, why nothing is said of others.
+    """
+
+    source: str
+    cells: Mapping[str, WhatIf]
+    refused: Mapping[str, str]
+
+
+_DOCUMENT: Final = Shape[Asked](
+    "WhatIf",
+    "What would change the steps of a run, or of traces; replayed, not run.",
+    (
+        Key("format_version", Always(FORMAT_VERSION), VERSION, lambda _asked: FORMAT_VERSION),
+        Key("source", TEXT, "the run's folder, or the traces", lambda asked: asked.source),
+        Key("cells", Many(_CELL), "each cell; of traces one", lambda asked: asked.cells.items()),
+        Key("refused", Many(_LEFT_OUT), "cells of which nothing can be said", lambda asked: asked.refused.items()),
+    ),
+)
+
+
+def document(asked: Asked) -> dict[str, object]:
+    """Return the document."""
+    return _DOCUMENT.write(asked)
+
+
+def schema() -> Schema:
+    """Return its JSON Schema."""
+    return make_schema("dtbench whatif --json", _DOCUMENT)

@@ -1,0 +1,199 @@
+"""What would change it, as a page: what each change would save, what the steps consist of, how far to trust it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dtbench.base.columns import Unit
+from dtbench.base.units import count_things, format_fraction, format_ns, name_steps
+from dtbench.replay.changes.change import Change, ChangeKind, Owner
+from dtbench.replay.changes.hidden import Hidden
+from dtbench.replay.changes.host import HostTime
+from dtbench.replay.changes.kernel import Kernel
+from dtbench.replay.changes.link import Link
+from dtbench.replay.what_if import Answer, WhatIf
+from dtbench.report.page.page import Cell, Column, Fact, Facts, Line, Page, Part, Row, Table, Tone, lines, numbers
+from dtbench.report.words.causes import name_collective
+
+LEAST: Final = 0.01
+"""Of a step: what saves less does not help."""
+_MOST_ROWS: Final = 8
+_FEWEST_ROWS: Final = 3
+_MOST_OWNERS: Final = 3
+_STANDS_FOR: Final[Mapping[ChangeKind, str]] = {
+    ChangeKind.HIDDEN: "most a remedy for it gains",
+    ChangeKind.LINK: "faster network, or fewer bytes",
+    ChangeKind.STRAGGLER: "equal work on all ranks",
+    ChangeKind.HOST: "CUDA graphs, a compiled model",
+    ChangeKind.KERNEL: "another kernel",
+}
+
+
+def what_if_page(title: str, cells: Mapping[str, WhatIf], refused: Mapping[str, str]) -> Page:
+    """Make the page.
+
+    Args:
+        title: of what.
+        cells: what would change each; a name is empty where there is but one.
+        refused: by name, why nothing is said of others.
+    """
+    several = len(cells) > 1
+    return Page(
+        title="What would change it",
+        aside=title,
+        answer=tuple(
+            line for name, one in cells.items() for line in _answer_lines(one, f"{name}: " if several and name else "")
+        ),
+        parts=tuple(_part(name, one) for name, one in cells.items()),
+        notes=(
+            *(Line(f"{name}: {why}" if name else why, Tone.WARNING) for name, why in refused.items()),
+            *lines(_notes(cells), Tone.QUIET),
+        ),
+    )
+
+
+def name_change(change: Change) -> str:
+    """Spell a change as a clause."""
+    times = change.name.rpartition("x")[2]
+    match change:
+        case Hidden():
+            return f"{_name_hidden(change)} takes no time"
+        case HostTime(times=0.0):
+            return "hosts take no time"
+        case HostTime():
+            return f"hosts take {times} times as long"
+        case Link():
+            return f"all links are {times} times as fast"
+        case Kernel(text=text):
+            return f"kernels `{text}` are {times} times as fast"
+        case _:
+            return "no rank is behind the others"
+
+
+def _name_hidden(change: Hidden) -> str:
+    if change.owners is None:
+        return "all communication"
+    return _name_owner(change.owners[0]) if len(change.owners) == 1 else f"all of {change.label}"
+
+
+def _name_owner(owner: Owner) -> str:
+    return name_collective(owner.name, owner.operation)
+
+
+def _answer_lines(one: WhatIf, lead: str) -> list[Line]:
+    """Say what saves most, and what hiding all communication would."""
+    if not one.answers:
+        return [Line(f"{lead}there is nothing that may be changed: no communication is in these steps.", Tone.STRONG)]
+    best = one.answers[0]
+    if best.saving_ns < LEAST * one.step_ns:
+        return [
+            Line(
+                f"{lead}nothing helps by more than {format_fraction(LEAST)} of a step of {format_ns(one.step_ns)}; "
+                f"the most is {format_ns(max(0.0, best.saving_ns))}, where {name_change(best.change)}.",
+                Tone.STRONG,
+            )
+        ]
+    said = [
+        Line(
+            f"{lead}most is saved where {name_change(best.change)}: {_saving(best, one)} of a step of "
+            f"{format_ns(one.step_ns)}.",
+            Tone.STRONG,
+        )
+    ]
+    everything = next((answer for answer in one.answers if answer.change == Hidden()), None)
+    if everything is not None and everything is not best:
+        said.append(
+            Line(
+                f"{lead}no remedy for what communication itself takes saves more than {_saving(everything, one)}; "
+                "waiting for other ranks is apart."
+            )
+        )
+    return said
+
+
+def _saving(answer: Answer, one: WhatIf) -> str:
+    return f"{format_ns(max(0.0, answer.saving_ns))} ({format_fraction(max(0.0, answer.saving_ns) / one.step_ns)})"
+
+
+def _part(name: str, one: WhatIf) -> Part:
+    return Part(f"cell:{name}" if name else "changes", "", (_changes(name, one), _facts(one)))
+
+
+def _changes(name: str, one: WhatIf) -> Table:
+    helping = [answer for answer in one.answers if answer.saving_ns >= LEAST * one.step_ns]
+    shown = max(len(helping[:_MOST_ROWS]), min(_FEWEST_ROWS, len(one.answers)))
+    each = "" if len(helping) > shown else f", below {format_fraction(LEAST)} of a step each"
+    return Table(
+        f"{name}: what each change would save" if name else "what each change would save",
+        (
+            Column("change"),
+            *numbers(Unit.NS, "saves\na step"),
+            *numbers(Unit.FRACTION, "of\nstep"),
+            Column("least to most"),
+            *numbers(Unit.NS, "takes\nitself"),
+            Column("stands for"),
+        ),
+        [_row(answer, one) for answer in one.answers],
+        key="changes",
+        first=shown,
+        more=f"less is saved by {count_things(len(one.answers) - shown, 'more change')}{each}: --json has all",
+    )
+
+
+def _row(answer: Answer, one: WhatIf) -> Row:
+    saving_ns = answer.saving_ns
+    return (
+        name_change(answer.change),
+        Cell(format_ns(saving_ns), value=saving_ns),
+        Cell(format_fraction(saving_ns / one.step_ns), value=saving_ns / one.step_ns),
+        "" if one.steps == 1 else f"{format_ns(answer.lowest_ns)} to {format_ns(answer.highest_ns)}",
+        "" if answer.own_ns is None else Cell(format_ns(answer.own_ns), value=answer.own_ns),
+        _STANDS_FOR[answer.change.kind],
+    )
+
+
+def _facts(one: WhatIf) -> Facts:
+    way = one.way
+    whole_ns = max(1, way.whole_ns)
+    owners = list(way.owners_ns.items())
+    named = [f"{_name_owner(owner)} {format_fraction(time_ns / whole_ns)}" for owner, time_ns in owners[:_MOST_OWNERS]]
+    more = len(owners) - len(named)
+    listed = ", ".join([*named, *([f"{more} more"] if more > 0 else [])])
+    comm_ns = sum(way.owners_ns.values())
+    host = "hosts" if one.is_device else "hosts, which compute,"
+    parts = [
+        f"{host} {format_fraction(way.host_ns / whole_ns)}",
+        *([f"kernels and copies {format_fraction(way.work_ns / whole_ns)}"] if one.is_device else []),
+        f"communication {format_fraction(comm_ns / whole_ns)}{f' ({listed})' if listed else ''}",
+    ]
+    facts = [Fact("the longest way through the steps", "; ".join(parts))]
+    if len(way.ranks_ns) > 1:
+        ranks = sorted(way.ranks_ns.items(), key=lambda item: -item[1])[:_MOST_OWNERS]
+        facts.append(
+            Fact("it runs on", ", ".join(f"rank {rank} for {format_fraction(ns / whole_ns)}" for rank, ns in ranks))
+        )
+    misfits = sorted(abs(misfit) for fit in one.fits for misfit in fit.misfits)
+    numbers_ = sorted({number for fit in one.fits for number in fit.numbers})
+    facts.append(
+        Fact(
+            "the unchanged replay",
+            f"off by {format_fraction(misfits[len(misfits) // 2])} of a step in the middle, "
+            f"{format_fraction(misfits[-1])} at most, in {name_steps(numbers_)}"
+            f"{f' of {len(one.fits)} launches' if len(one.fits) > 1 else ''}",
+        )
+    )
+    return Facts(tuple(facts), key="way")
+
+
+def _notes(cells: Mapping[str, WhatIf]) -> list[str]:
+    if not cells:
+        return []
+    notes = ["replayed, not run: none of these changes was made on this hardware, and PROFILED steps were replayed"]
+    if any(one.is_alone for one in cells.values()):
+        notes.append(
+            "one rank of several is here: what it waited for others is in what its collectives take, and no change is "
+            "offered that needs the others"
+        )
+    if any(one.steps == 1 for one in cells.values()):
+        notes.append("there is one step alone: how much a saving differs from step to step is not known")
+    notes += dict.fromkeys(f"{name}: {why}" for one in cells.values() for name, why in one.not_asked)
+    return notes

@@ -1,0 +1,122 @@
+"""``dtbench whatif``: what it prints of traces and runs, and what it refuses."""
+
+import html
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dtbench.cli.main import main
+
+RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
+DDP = RECORDED / "two_ranks_one_gpu" / "ddp"
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["whatif", *arguments])
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), re.sub(r"\s+", " ", printed.out + printed.err)
+
+
+def test_two_ranks_are_told_what_saves_most_and_what_no_remedy_can(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = call(capsys, str(DDP))
+    assert not code
+    assert "most is saved where" in said
+    for expected in (
+        "what each change would save",
+        "the longest way through the steps: hosts",
+        "the unchanged replay: off by 0.1 % of a step in the middle",
+        "Note: replayed, not run",
+    ):
+        assert expected in said
+
+
+def test_json_holds_every_change_and_the_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["whatif", str(DDP), "--json"])
+    (cell,) = json.loads(capsys.readouterr().out)["cells"]
+    savings = {one["change"]: one["saving_ns"] for one in cell["answers"]}
+    assert [*savings.values()] == sorted(savings.values(), reverse=True)
+    assert {"hidden: all", "link: x2", "no straggler", "host: x0"} <= savings.keys()
+    hidden = [one for one in cell["answers"] if one["kind"] == "hidden"]
+    assert all(0 <= one["saving_ns"] <= one["own_ns"] for one in hidden)
+    assert savings["link: x2"] <= savings["hidden: all"]
+    (fit,) = cell["fits"]
+    assert fit["steps"]
+    for step in fit["steps"]:
+        assert step["replayed_ns"] == pytest.approx(step["recorded_ns"], rel=0.002)
+    way_ns = cell["way_host_ns"] + cell["way_work_ns"] + sum(one["time_ns"] for one in cell["way_owners"])
+    assert way_ns == sum(one["time_ns"] for one in cell["way_ranks"])
+
+
+def test_one_change_is_asked_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = call(capsys, str(DDP), "--change", "link: x4", "--change", "hidden: bucket 0")
+    assert not code
+    assert "all links are 4 times as fast" in said
+    assert "bucket 0's all-reduce takes no time" in said
+    assert "hosts take no time" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--change", "faster"), "`faster` is no change; there are `hidden: all`"),
+        (("--change", "hidden: layers.0"), "no collective of these steps is of `layers.0`; there are `bucket"),
+        (("--change", "kernel: nothing x2"), "no kernel of these steps has `nothing` in its name"),
+        (("--cell", "ddp"), "traces have no cells"),
+        (("--steps", "900-901"), "900"),
+    ],
+)
+def test_what_does_not_apply_is_a_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], why: str
+) -> None:
+    code, said = call(capsys, str(DDP), *arguments)
+    assert code
+    assert why in said.replace("│ ", "")
+
+
+def test_of_one_rank_nothing_is_offered_that_needs_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    rank = sorted(DDP.glob("*.json.gz"))[0]
+    code, said = call(capsys, str(rank))
+    assert not code
+    assert "one rank of several is here" in said
+    assert "no rank is behind" not in said
+    code, said = call(capsys, str(rank), "--change", "no straggler")
+    assert code
+    assert "one rank alone" in said
+
+
+def test_steps_that_the_replay_does_not_give_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = call(capsys, str(RECORDED / "two_ranks_one_gpu" / "graph"))
+    assert code == 1
+    assert "the replay of the unchanged steps does not fit" in said
+    assert "so nothing is said of what would change it" in said
+
+
+def test_ranks_that_wait_in_a_circle_are_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = call(capsys, str(RECORDED / "pipelines" / "ring"))
+    assert code == 1
+    assert "ranks wait for each other in a circle" in said
+
+
+def test_a_run_without_traces_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    code, said = call(capsys, "example", "--results", "results")
+    assert code == 1
+    assert "no trace of it is there" in said
+    code, said = call(capsys, "example", "--results", "results", "--cell", "ddpp")
+    assert code == 2
+    assert "there is no cell `ddpp`" in said.replace("│ ", "")
+
+
+def test_the_answer_as_one_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _ = call(capsys, str(DDP), "--html", str(tmp_path / "page.html"))
+    assert not code
+    assert "what each change would save" in html.unescape((tmp_path / "page.html").read_text())

@@ -1,0 +1,140 @@
+"""What changes of graphs do, by hand where the answer is known, and at random where a rule must hold."""
+
+import pytest
+
+from dtbench.base.errors import PredictionError
+from dtbench.replay.changes.change import Change, Owner, list_collectives
+from dtbench.replay.changes.hidden import Hidden
+from dtbench.replay.changes.host import HostTime
+from dtbench.replay.changes.kernel import Kernel
+from dtbench.replay.changes.link import Link
+from dtbench.replay.changes.parse import parse_change
+from dtbench.replay.changes.straggler import NoStraggler
+from dtbench.replay.graph import JobGraph
+from dtbench.replay.longest_way import find_longest_way
+from dtbench.replay.run import replay
+from tests.replay.hand_made import Written, make_random
+
+
+def take(graph: JobGraph) -> int:
+    """Return how long all steps take."""
+    return sum(replay(graph).rounds_ns)
+
+
+def hide(graph: JobGraph, *names: str) -> Change:
+    owners = {Owner.of(one) for rank in graph.values() for _, one in list_collectives(rank)}
+    return Hidden(tuple(owner for owner in owners if owner.name in names), ", ".join(names))
+
+
+def two_buckets() -> JobGraph:
+    """Buckets ready at 20 and 50 that take 40 and 30, and compute that ends at 60."""
+    written = Written().begin().spend(20).issue("a", 40).spend(30).issue("b", 30).spend(10).sit(0, 1).end()
+    return {0: written.finish()}
+
+
+def test_a_hidden_bucket_that_delays_the_tail_has_a_bound_of_its_own() -> None:
+    graph = two_buckets()
+    assert take(graph) == 90
+    assert take(graph) - take(hide(graph, "a").apply(graph)) == 10
+    assert take(graph) - take(hide(graph, "b").apply(graph)) == 30
+    assert take(Hidden().apply(graph)) == 60
+
+
+def test_a_row_of_kernels_is_as_its_kernels_one_by_one() -> None:
+    launches = Written().begin().spend(5).launch(10).spend(1).launch(10).spend(40).launch(3).spend(1).launch(20)
+    graph = {0: launches.end().finish(is_device=True)}
+    assert replay(graph).steps_ns == (46 + 3 + 20 - 5,)
+    assert take(HostTime(0.0).apply(graph)) == 43
+    assert take(Kernel("gemm", 2.0).apply(graph)) == (46 - 5) + 1 + 1 + 10
+
+
+def test_without_stragglers_each_does_what_the_rank_in_the_middle_does() -> None:
+    def rank(number: int, before_ns: int, after_ns: int) -> Written:
+        written = Written(number, (0, 1, 2)).begin().spend(before_ns).issue("a", 10, "one").sit(0)
+        return written.spend(after_ns).issue("a", 10, "two").sit(1).end()
+
+    graph = {number: rank(number, *spent).finish() for number, spent in enumerate(((10, 50), (20, 40), (90, 41)))}
+    assert take(graph) == 90 + 10 + 50 + 10
+    assert take(NoStraggler().apply(graph)) == 20 + 10 + 41 + 10
+
+
+def test_ranks_that_begin_apart_begin_together_without_stragglers() -> None:
+    def rank(number: int, begins_ns: int) -> Written:
+        return Written(number, (0, 1, 2), begins_ns).begin().spend(10).issue("a", 5, "one").sit(0).end()
+
+    graph = {number: rank(number, begins).finish() for number, begins in enumerate((0, 3, 70))}
+    assert take(graph) == 85
+    assert take(NoStraggler().apply(graph)) == 15
+
+
+def test_links_twice_as_fast() -> None:
+    assert take(Link(2.0).apply(two_buckets())) == max(60, 50 + 15)
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_bounds_lie_between_nothing_and_what_it_takes_and_grow(block: int) -> None:
+    for seed in range(block * 40, block * 40 + 40):
+        graph = make_random(seed)
+        whole = take(graph)
+        savings = {names: whole - take(hide(graph, *names).apply(graph)) for names in ("a", "b", "ab", "abc")}
+        took = dict.fromkeys("abc", 0)
+        for key in {service.key for one in graph.values() for service in one.services.values()}:
+            of_key = [
+                (service.service_ns, one.collectives[int(one.items.collective[item])].owner)
+                for one in graph.values()
+                for item, service in one.services.items()
+                if service.key == key
+            ]
+            took[of_key[0][1]] += max(time_ns for time_ns, _ in of_key)
+        assert 0 <= savings["a"] <= took["a"], seed
+        assert 0 <= savings["b"] <= took["b"], seed
+        assert max(savings["a"], savings["b"]) <= savings["ab"] <= savings["abc"], seed
+        assert whole - savings["abc"] == take(Hidden().apply(graph)), seed
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_the_longest_way_is_as_long_as_all_steps(block: int) -> None:
+    for seed in range(block * 40, block * 40 + 40):
+        graph = make_random(seed)
+        last_ns = max(end for one in replay(graph).executions.values() for end in (one.step_ns, *one.ends_ns))
+        first_ns = min(steps[0][0] for steps in replay(graph).windows_ns.values())
+        way = find_longest_way([graph])
+        assert way.whole_ns == last_ns - first_ns == sum(way.ranks_ns.values()), seed
+
+
+def test_what_is_no_change_is_refused_with_what_there_is() -> None:
+    graph = two_buckets()
+    for text in ("faster", "link: 2", "link: x0", "hidden:", "kernel: x2", "host: x-1", "no straggler: 3"):
+        with pytest.raises(PredictionError, match=r"is no change; there are `hidden: all`"):
+            parse_change(text, graph)
+    with pytest.raises(PredictionError, match=r"is of `c`; there are `a, grad_reduce`, `b, grad_reduce`"):
+        parse_change("hidden: c", graph)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ns"),
+    [("hidden: a", 80), ("hidden: b, grad_reduce", 60), ("hidden: grad_reduce", 60), ("hidden: all", 60)],
+)
+def test_an_owner_is_named_alone_or_with_its_purpose(text: str, expected_ns: int) -> None:
+    graph = two_buckets()
+    change = parse_change(text, graph)
+    assert (change.name, take(change.apply(graph))) == (text, expected_ns)
+
+
+@pytest.mark.parametrize("text", ["link: x2", "link: x0.5", "no straggler", "host: x0", "kernel: gemm_64 x3"])
+def test_a_change_is_named_as_it_is_written(text: str) -> None:
+    assert parse_change(text, two_buckets()).name == text
+
+
+def test_changes_that_do_not_apply_say_why() -> None:
+    graph = two_buckets()
+    for change, why in (
+        (NoStraggler(), "one rank alone"),
+        (HostTime(0.0), "on CPUs the host is what computes"),
+        (Kernel("conv", 2.0), "no kernel of these steps has `conv` in its name"),
+    ):
+        with pytest.raises(PredictionError, match=why):
+            change.apply(graph)
+    apart = {number: Written(number).begin().issue("a", 5).end().finish() for number in range(2)}
+    with pytest.raises(PredictionError, match="no collective is there on all ranks"):
+        NoStraggler().apply(apart)

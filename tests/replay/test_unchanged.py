@@ -1,0 +1,75 @@
+"""The unchanged replay of recorded traces gives their steps, and every class of edges is needed for that."""
+
+import gzip
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from dtbench.replay.fit import WORST, measure_fit
+from dtbench.replay.graph import ALL_EDGES, Edge
+from dtbench.replay.read import Recorded, read_graph
+from dtbench.traces.job.foreign import analyze_traces
+
+RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
+H200 = ("ddp", "fsdp2", "fsdp2_tp", "skew", "host", "sendrecv", "at_once", "compiled")
+
+
+def read(*paths: Path) -> Recorded:
+    return read_graph(analyze_traces(paths, workers=1))
+
+
+@pytest.mark.parametrize("name", H200)
+def test_two_ranks_on_a_device_to_a_thousandth(name: str) -> None:
+    fit = measure_fit(read(RECORDED / "two_ranks_one_gpu" / name))
+    assert fit.worst < 0.002, fit
+
+
+@pytest.mark.parametrize(
+    ("path", "worst"),
+    [("ddp_2ranks_rank0.json.gz", 0.005), ("pipelines/plain", 0.02), ("zero/zero2", 0.01), ("zero/zero3", WORST)],
+)
+def test_ranks_on_cpus(path: str, worst: float) -> None:
+    fit = measure_fit(read(RECORDED / path))
+    assert fit.worst < worst, fit
+
+
+@pytest.mark.parametrize("name", ["queue1", "queue8"])
+def test_traces_that_know_microseconds(name: str) -> None:
+    assert measure_fit(read(RECORDED / "one_hardware_queue" / name)).worst < 0.005
+
+
+NEEDED = {
+    Edge.LAUNCH: "two_ranks_one_gpu/compiled",
+    Edge.STREAM: "two_ranks_one_gpu/skew",
+    Edge.WAIT: "two_ranks_one_gpu/fsdp2",
+    Edge.QUEUE: "two_ranks_one_gpu/at_once",
+}
+
+
+@pytest.mark.parametrize("edge", list(Edge))
+def test_without_a_class_of_edges_some_replay_does_not_fit(edge: Edge) -> None:
+    assert not measure_fit(read(RECORDED / NEEDED[edge]), ALL_EDGES - {edge}).holds
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the trace sets are not here")
+@pytest.mark.parametrize(
+    ("name", "worst"),
+    [
+        ("v100x8_dlrm_all_ranks.tar.gz", 0.005),
+        ("a100x8_ddp_rank.json.gz", 0.015),
+        ("mi300x_ddp_rank.json.gz", 0.015),
+        ("h800_deepep_train.json.gz", 0.015),
+    ],
+)
+def test_trace_sets_of_other_people(name: str, worst: float, tmp_path: Path) -> None:
+    if name.endswith(".tar.gz"):
+        with tarfile.open(SHARED / name) as archive:
+            archive.extractall(tmp_path, filter="data")
+    else:
+        with gzip.open(SHARED / name) as packed, (tmp_path / name.removesuffix(".gz")).open("wb") as plain:
+            shutil.copyfileobj(packed, plain)
+    fit = measure_fit(read(tmp_path))
+    assert fit.worst < worst, fit
