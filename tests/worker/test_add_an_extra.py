@@ -1,6 +1,6 @@
 """The recipe "Add an extra of the worker" of docs/architecture.md, followed on a copy of the package.
 
-The extra counts this rank's parameters once training is over. What it takes is all in ``NEW`` and ``LINES``.
+The extra counts this rank's parameters once training is over, where the scenario asks for it. What it takes is all in ``NEW`` and ``LINES``.
 """
 
 import json
@@ -38,8 +38,10 @@ from dtbench.store.records.census import Census
 from dtbench.worker.extras.extra import Finding, Trained
 
 
-def count_parameters(trained: Trained) -> Finding:
+def count_parameters(trained: Trained) -> Finding | None:
     """Count them."""
+    if not trained.at.scenario.measure.census:
+        return None
     return Finding(Census(parameters=sum(one.numel() for one in trained.step.parallel.parameters)))
 ''',
     "store/records/census.py": '''"""How many parameters a rank held: a part of its record."""
@@ -55,6 +57,9 @@ class Census(Record):
 }
 
 LINES = {
+    "scenario/schema/measure.py": [
+        ("    stall_timeout_s", '    census: bool = False\n    """Count parameters."""\n', "    stall_timeout_s"),
+    ],
     "store/records/extras.py": [
         ("\n\nclass", "from dtbench.store.records.census import Census\n", "\n\nclass"),
         ("\n    canary: CanaryResult", "\n    census: Census | None = None", "\n    canary: CanaryResult"),
@@ -93,7 +98,7 @@ schema_version: 1
 device: cpu
 model: {kind: mlp, layers: 2, dim: 8, hidden_dim: 16, bias: false}
 data: {global_batch: 4, sequence_length: 4}
-measure: {warmup: {min_steps: 8, max_steps: 8}, measured_steps: 4, profiled_steps: 1}
+measure: {warmup: {min_steps: 8, max_steps: 8}, measured_steps: 4, profiled_steps: 1, census: true}
 correctness: {enabled: false}
 parallel: {kind: ddp, replicas: 2}
 """
@@ -136,9 +141,10 @@ def test_the_recipe_for_an_extra_is_true(recipe: Path, tmp_path: Path) -> None:
     (cell,) = json.loads(dtbench_says("report", "--json"))["cells"]
     assert cell["census"] == 2 * parameters
     assert f"census         {2 * parameters} parameters" in dtbench_says("report", "--full")
-    told[1]["census"] = None
-    records[1].write_text(json.dumps({**json.loads(records[1].read_bytes()), "extras": told[1]}))
-    assert "rank 1 says nothing of `census`" in dtbench_says("report", "--full")
+    for rank, silent in ((1, "rank 1 says"), (0, "ranks 0-1 say")):
+        told[rank]["census"] = None
+        records[rank].write_text(json.dumps({**json.loads(records[rank].read_bytes()), "extras": told[rank]}))
+        assert f"{silent} nothing of `census`" in dtbench_says("report", "--full")
 
 
 def test_each_extra_has_the_name_of_its_record() -> None:

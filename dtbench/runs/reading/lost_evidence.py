@@ -29,6 +29,7 @@ from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.schema.ddp import OF_PLAIN_MODEL, Ddp
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.seeds.functions import list_branches, stem_of
+from dtbench.store.records.extras import RankExtras
 from dtbench.store.records.probes import ProbedFunction
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import RunStatus
@@ -182,7 +183,7 @@ def _tell(record: RankRecord) -> Iterator[Told]:
     parts = {_KNOBS: record.receipts, _ISSUES: record.traffic}
     yield from (what for what, found in parts.items() if found)
     whole: dict[Told, object] = {
-        _EXTRAS.get(name, (f"`{name}`",)): getattr(extras, name)
+        _name_extra(name): getattr(extras, name)
         for name in type(extras).model_fields
         if name != "state_dict"  # of which each part is told
     }
@@ -205,13 +206,15 @@ def _name_call(call: str) -> str:
     return f"the call `{call}` in the life of its model"
 
 
+def _name_extra(name: str) -> Told:
+    return _EXTRAS.get(name, (f"`{name}`",))
+
+
 def _find_asked(scenario: Scenario) -> Iterator[Told]:
-    """Yield what a scenario has every rank tell."""
+    """Yield what a scenario has every rank tell: what an extra finds out where the field of its name asks for it."""
     yield _KNOBS
-    if not set(scenario.measure.exposure) <= {"trace"}:
-        yield _ARMS
-    if scenario.measure.probes:
-        yield _FUNCTIONS
+    asked = scenario.measure.model_copy(update={"exposure": {*scenario.measure.exposure} - {"trace"}})  # no extra's
+    yield from (_name_extra(name) for name in RankExtras.model_fields if getattr(asked, name, None))
     if scenario.state_dict is not None:
         yield from ask_state(scenario.state_dict)
     if isinstance(scenario.parallel, Ddp) and scenario.parallel.lifecycle:
