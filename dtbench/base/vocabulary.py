@@ -296,6 +296,9 @@ CAUSE_PHRASES: Final = {
 }
 """A short phrase for each cause, for sentences and tables."""
 
+PURPOSE_TIMES: Final = {"comm_ns": "comm", "hidden_ns": "hidden", "exposed_ns": "exposed"}
+"""Times of a purpose that every table of purposes shows, each with its title; beside them is what is waited for."""
+
 
 class Estimate(StrEnum):
     """An independent way to tell how much communication a step leaves exposed.

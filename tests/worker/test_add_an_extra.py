@@ -1,6 +1,7 @@
 """The recipe "Add an extra of the worker" of docs/architecture.md, followed on a copy of the package.
 
-The extra counts this rank's parameters once training is over, where the scenario asks for it. What it takes is all in ``NEW`` and ``LINES``.
+The extra counts this rank's parameters once training is over, where the scenario asks for it. What it takes is all in
+``NEW`` and ``LINES``.
 """
 
 import json
@@ -73,6 +74,11 @@ LINES = {
 
 SHOWN = {
     "runs/summary.py": [
+        (
+            "\n        canary: None",
+            "\n        census: parameters of all ranks; None: nobody asked.",
+            "\n        canary: None",
+        ),
         ("\n    canary: CanaryResult", "\n    census: int | None = None", "\n    canary: CanaryResult"),
     ],
     "runs/cell/summarize_extras.py": [

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from dtbench.base.columns import Unit
 from dtbench.base.units import count_things, decimals_for, format_bytes, format_fraction, format_ms, format_ns
-from dtbench.base.vocabulary import Purpose
+from dtbench.base.vocabulary import PURPOSE_TIMES, Purpose
 from dtbench.report.page import estimates, stages
 from dtbench.report.page.cell_rows import (
     mark_owners,
@@ -311,7 +311,7 @@ def _purposes(cell: CellSummary) -> Iterator[Block]:
             Column("count", is_number=True),
             Column("size", is_number=True, unit=Unit.BYTES),
             *([Column("plan", is_number=True)] if has_plan else []),
-            *numbers(Unit.NS, "comm", "hidden", "exposed", "wait"),
+            *numbers(Unit.NS, *PURPOSE_TIMES.values(), "wait"),
             *numbers(Unit.FRACTION, "hidden\nshare"),
             Column("overlap\npossible\nhere", is_number=True),
         ),

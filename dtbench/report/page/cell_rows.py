@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dtbench.base.units import decimals_for, format_fraction, format_ms, format_ns
-from dtbench.base.vocabulary import Cause, MissingInput
+from dtbench.base.vocabulary import PURPOSE_TIMES, Cause, MissingInput
 from dtbench.report.page.page import Cell, Row
 from dtbench.report.words import causes, sentences
 from dtbench.report.words.marks import Marks
@@ -98,7 +98,7 @@ def purpose_times(cell: CellSummary, row: PurposeSummary) -> tuple[Cell, ...]:
     return (
         *(
             Cell(marks.mark(format_ms(time_ns, decimals), row.part), value=time_ns)
-            for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns)
+            for time_ns in (getattr(row, name) for name in PURPOSE_TIMES)
         ),
         Cell(marks.mark(wait, row.wait_part), value=row.wait_ns),
         Cell(marks.mark(format_fraction(row.hidden_fraction), row.part), value=row.hidden_fraction),

@@ -7,6 +7,7 @@ from typing import Final
 
 from dtbench.base.columns import Unit
 from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns, name_ranks, three_digits
+from dtbench.base.vocabulary import PURPOSE_TIMES
 from dtbench.report.page.losses import Losses, losses_table, say_limit
 from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines, numbers, words_of
 from dtbench.report.words.advice import of_traces
@@ -218,7 +219,7 @@ def purpose_table(traces: TraceSet) -> Table:
             Column("purpose"),
             *numbers(Unit.COUNT, "count"),
             *numbers(Unit.BYTES, "bytes"),
-            *numbers(Unit.NS, "comm", "hidden", "exposed", "waited"),
+            *numbers(Unit.NS, *PURPOSE_TIMES.values(), "waited"),
         ],
         rows=[
             (
@@ -227,7 +228,7 @@ def purpose_table(traces: TraceSet) -> Table:
                 Cell(_bound(_AT_LEAST if row.unsized else least, format_bytes(row.size_bytes)), value=row.size_bytes),
                 *(
                     Cell(marks.mark(_bound(least, format_ns(time_ns)), row.part), value=time_ns)
-                    for time_ns in (row.comm_ns, row.hidden_ns, row.exposed_ns)
+                    for time_ns in (getattr(row, name) for name in PURPOSE_TIMES)
                 ),
                 Cell(marks.mark(_spell_wait(row, _AT_LEAST if mean.lost else ""), row.wait_part), value=row.wait_ns),
             )
@@ -301,7 +302,15 @@ def _advise(traces: TraceSet) -> list[str]:
     return [f"{one.why}: {one.words}" for one in advise_traces(traces)[1:] if one.exposed_ns >= least_ns][:MOST_ADVICE]
 
 
-_GAP_PARTS: Final = ("gap_ns", "comm_wait_ns", "host_wait_ns", "host_sync_ns", "launch_gap_ns", "other_ns")
+_GAP_PARTS: Final = {
+    "gap_ns": "stalled",
+    "comm_wait_ns": "waits for\ncomm",
+    "host_wait_ns": "waits for\nhost",
+    "host_sync_ns": "in a\nsync",
+    "launch_gap_ns": "launch\ngaps",
+    "other_ns": "other",
+}
+"""Columns of ``gaps`` that are shown, each with its title."""
 _DISJOINT: Final = ("comm_wait_ns", "host_wait_ns", "launch_gap_ns", "other_ns")
 _MORE_UNKNOWN: Final = ("comm_wait_ns", "host_wait_ns", "host_sync_ns")
 """Of which more may have passed while it is not known whether the next work was launched."""
@@ -324,12 +333,11 @@ def gap_table(traces: TraceSet) -> Table:
             rows.append((str(one.rank), gaps[0].lane, *(_gap_cell(known or gaps, part) for part in _GAP_PARTS)))
         if 0 < len(known) < len(gaps):
             left_out.append(f"rank {one.rank}: of the {len(known)} of {len(gaps)} steps of which all parts are known")
-    titles = ("stalled", "waits for\ncomm", "waits for\nhost", "in a\nsync", "launch\ngaps", "other")
     are_bounds = any(words_of(cell).startswith(_AT_LEAST) for row in rows for cell in row)
     least = "at least: of some time the trace does not say when the next work was launched, or what it waited for"
     return Table(
         title=f"Why the main compute stream stalled, {'per step' if are_steps else 'whole trace'}",
-        columns=[Column("rank"), Column("stream"), *numbers(Unit.NS, *titles)],
+        columns=[Column("rank"), Column("stream"), *numbers(Unit.NS, *_GAP_PARTS.values())],
         rows=rows,
         notes=(
             "in a sync: the part of waiting for the host in which it sat in a synchronising call",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from dtbench.base.units import decimals_for, format_bytes, format_fraction, format_ms, format_ns
-from dtbench.base.vocabulary import Cause, Purpose
+from dtbench.base.vocabulary import PURPOSE_TIMES, Cause, Purpose
 from dtbench.report.page.cell_page import HIDDEN, bound_lines, step_bar
 from dtbench.report.page.cell_rows import mark_owners, mark_purposes, owner_lines, purpose_times, total_owners
 from dtbench.report.page.looks import CAUSE_LOOKS, EXPOSED_COMM, HIDDEN_COMM, bar_part, step_parts
@@ -202,7 +202,7 @@ def _by_purpose(cell: "CellSummary", purposes: pd.DataFrame, steps: pd.DataFrame
     marks = mark_purposes(chosen)
     table = Table(
         title="Per step and rank; times in ms",
-        columns=_columns(("purpose", "count", "size", "comm", "hidden", "exposed", "wait", "hidden share")),
+        columns=_columns(("purpose", "count", "size", *PURPOSE_TIMES.values(), "wait", "hidden share")),
         rows=tuple(
             (
                 row.purpose.value,

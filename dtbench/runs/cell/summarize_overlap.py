@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dtbench.base.columns import Unit
-from dtbench.base.vocabulary import Purpose
+from dtbench.base.vocabulary import PURPOSE_TIMES, Purpose
 from dtbench.plan.plan import Plan
 from dtbench.runs.summary import PurposeSummary, RankBreakdown
 from dtbench.scenario.mistakes import join_words
@@ -27,7 +27,7 @@ _ACCOUNT: Final = [column.name for column in OVERLAP.columns if column.unit is U
 _LEFT_OVER: Final = ("exposed_copy_ns", "idle_ns")
 """What alone is not known of a step of which copies are lost."""
 _ASKED: Final = [name for name in _ACCOUNT if name not in _LEFT_OVER]
-_TIMES: Final = ["comm_ns", "hidden_ns", "exposed_ns", "wait_ns"]
+_TIMES: Final = [*PURPOSE_TIMES, "wait_ns"]
 STEP: Final = ["launch", "rank", "step"]
 
 
@@ -314,7 +314,9 @@ def _summarize(
     count, size_bytes = next(issued.itertuples(index=False))
     size_bytes = None if pd.isna(size_bytes) else int(size_bytes)
     is_missed = expected is not None and not table["count"].any()  # planned, and none was seen: no zero
-    comm_ns, hidden_ns, exposed_ns, wait_ns = (None if is_missed else mean_known(table[name]) for name in _TIMES)
+    times_ns = {name: None if is_missed else mean_known(table[name]) for name in _TIMES}
+    if times_ns["hidden_ns"] is not None and times_ns["exposed_ns"] is not None:
+        times_ns["comm_ns"] = times_ns["hidden_ns"] + times_ns["exposed_ns"]
     fits = expected and expected.size_bytes == size_bytes and expected.count in (None, count)
     is_known = is_whole or (expected is not None and count > (expected.count or 0))
     return PurposeSummary(
@@ -324,14 +326,13 @@ def _summarize(
         planned_count=expected.count if expected else None,
         planned_size_bytes=expected.size_bytes if expected else None,
         matches_plan=bool(is_alike and fits) if expected and size_bytes is not None and is_known else None,
-        comm_ns=comm_ns if hidden_ns is None or exposed_ns is None else hidden_ns + exposed_ns,
-        hidden_ns=hidden_ns,
-        exposed_ns=exposed_ns,
-        wait_ns=wait_ns,
-        is_wait_least=False if wait_ns is None else _are_any(table["is_wait_least"]),
+        is_wait_least=False if times_ns["wait_ns"] is None else _are_any(table["is_wait_least"]),
         hidden_fraction=fraction(table, "hidden_ns", "comm_ns") if is_whole else math.nan,
         overlap_possible=possible.possible if possible else None,
         overlap_reason=possible.reason if possible else "",
+        part=None,
+        wait_part=None,
+        **times_ns,
     )
 
 

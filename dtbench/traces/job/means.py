@@ -7,8 +7,8 @@ there are no others. Those that are left are another sample: their mean is no bo
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -114,6 +114,13 @@ def average(analyses: Sequence[TraceAnalysis]) -> MeanTime:
     )
 
 
+_PLAIN: Final = {one.name for one in fields(PurposeTime)} - {
+    *("purpose", "count", "unsized"),  # which, and how many: known of every window
+    *("hidden_ns", "exposed_ns", "wait_ns", "is_wait_least"),  # of the windows that tell both; a bound
+}
+"""Numbers of a purpose whose mean is over the windows that tell them."""
+
+
 def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[MeanPurpose, ...]:
     """Average over the windows of ``average``; one in which a purpose did not occur counts as zero.
 
@@ -129,9 +136,7 @@ def average_purposes(analyses: Sequence[TraceAnalysis]) -> tuple[MeanPurpose, ..
         ]
         mine = [row for _, row in of_windows if row is not None]
         if mine:
-            means = {
-                name: _mean([getattr(row, name) for row in mine], len(windows)) for name in ("size_bytes", "comm_ns")
-            }
+            means = {name: _mean([getattr(row, name) for row in mine], len(windows)) for name in _PLAIN}
             means |= _mean_parts(mine, len(windows))
             means["wait_ns"] = _mean_wait(mine, len(windows))
             if means["hidden_ns"] is not None and means["exposed_ns"] is not None:
