@@ -106,6 +106,29 @@ def test_a_step_whose_first_launch_is_lost_begins_with_it_where_the_device_had_s
     assert not any(note.unsure_ns for note in pick_notes(lost.notes, CutStep))
 
 
+def test_a_step_begins_with_no_work_from_before_the_trace_though_the_device_stood_idle_before_it(
+    draw: Callable[..., Path],
+) -> None:
+    """b and a were launched before the first step, which c is the first of; the call of d is lost."""
+    whole, lost = (
+        analyze_traces(
+            [
+                draw(f"""
+            step ProfilerStep#1     @1 |========={IDLE}         |
+            call cudaLaunchKernel   @1 | c{call}e     {IDLE}         |
+            kernel gemm             @7 |aaa{IDLE}bbb ccc dd eee|
+            """)
+            ]
+        )
+        for call in ("d", " ")
+    )
+    (one,), (other,) = whole.analyses, lost.analyses
+    assert one.timeline.steps[0].start_ns == 32_000
+    assert (other.uncorrelated.launched_before, other.uncorrelated.launch_missing) == (2, 1)
+    assert one.timeline.steps == other.timeline.steps
+    assert not pick_notes(lost.notes, StepsBeginUnsure)
+
+
 def test_where_a_step_begins_is_not_known_where_the_device_worked_and_its_first_launch_is_lost(
     draw: Callable[..., Path],
 ) -> None:

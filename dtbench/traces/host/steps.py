@@ -256,11 +256,13 @@ class _Unlaunched:
     Attributes:
         starts_ns: shape ``(m,)``, rising.
         latest_ns: shape ``(m,)``, after which it was not launched: a lane runs its work in the order of its launches.
+        earlier_ns: when the last work began that was launched before the trace, and so before any step of it.
         busy: when anything ran on the device.
     """
 
     starts_ns: Ints
     latest_ns: Ints
+    earlier_ns: int
     busy: Intervals
 
     @classmethod
@@ -279,6 +281,7 @@ class _Unlaunched:
         return cls(
             starts_ns=trace.start_ns[events[is_lost]][order],
             latest_ns=launches_ns[is_lost][order],
+            earlier_ns=int(trace.start_ns[events[links == Link.BEFORE_WINDOW]].max(initial=np.iinfo(np.int64).min)),
             busy=unite(trace.start_ns[events], trace.end_ns[events]),
         )
 
@@ -292,7 +295,8 @@ class _Unlaunched:
         """
         starts_ns = self.busy.starts_ns[1:]  # what ran before the first is not in the trace
         idle_ns = starts_ns - np.maximum(self.busy.ends_ns[:-1], from_ns)
-        return int(starts_ns[(idle_ns > _LAUNCH_NS) & (starts_ns > last_ns)].min(initial=known_ns))
+        is_its = (idle_ns > _LAUNCH_NS) & (starts_ns > max(last_ns, self.earlier_ns))
+        return int(starts_ns[is_its].min(initial=known_ns))
 
     def measure(self, from_ns: int, begins_ns: int) -> int:
         """Return by how much earlier a step may begin whose host range begins at a moment."""
