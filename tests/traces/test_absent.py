@@ -1,4 +1,4 @@
-"""Operators of a CPU that all steps but one have: what the threads computed there was not all recorded."""
+"""Operators that most steps have and one lacks: what the threads, or the device, did there was not all recorded."""
 
 import gzip
 import json
@@ -107,3 +107,57 @@ def test_a_recorded_step_that_lost_operators_computed_nothing_that_is_known(
     assert overlaps[-1].comm_ns
     (note,) = pick_notes(traces.notes, OperatorsAbsent)
     assert str(note).startswith("rank 0: step 12 is not all recorded")
+
+
+DEVICE = Path("two_ranks_one_gpu") / "ddp" / "rank1.json.gz"
+
+
+def leave_out(source: Path, into: Path, lost: tuple[float, float], kept: tuple[str, ...] = ()) -> TraceSet:
+    """Analyze a trace without the rows that began in a part of the host range of its second step."""
+    content: dict[str, Any] = json.loads(gzip.decompress(source.read_bytes()))
+    every = content["traceEvents"]
+    marks = [one for one in every if one["name"].startswith("ProfilerStep") and one["cat"] == "user_annotation"]
+    steps = sorted((one["ts"], one["dur"]) for one in marks)
+    from_us, until_us = (steps[1][0] + part * steps[1][1] for part in lost)
+    content["traceEvents"] = [
+        one
+        for one in every
+        if one["ph"] != "X"
+        or not from_us <= one["ts"] < until_us
+        or one["name"].startswith("ProfilerStep")
+        or one.get("cat") in kept
+    ]
+    path = into / "rank1.json"
+    path.write_text(json.dumps(content))
+    return analyze_traces([path])
+
+
+@pytest.mark.parametrize(
+    ("lost", "steps"),
+    [((0.3, 0.7), (3,)), ((0.0, 0.5), (2, 3)), ((0.0, 1.0), (2, 3))],
+    ids=["middle", "begin", "all"],
+)
+def test_a_step_of_a_device_that_lost_rows_of_the_host_and_of_the_device_has_no_account(
+    recorded: Path, tmp_path: Path, lost: tuple[float, float], steps: tuple[int, ...]
+) -> None:
+    traces = leave_out(recorded / DEVICE, tmp_path, lost)
+    (one,) = traces.analyses
+    assert one.lost.steps == steps
+    assert [step.step for step in one.steps if step.overlap.step_ns is None] == list(steps)
+    assert one.whole.exposed_comm_ns is None
+    (note,) = pick_notes(traces.notes, OperatorsAbsent)
+    assert note.steps == (3,)
+
+
+def test_a_step_of_a_device_of_which_all_that_ran_is_there_has_an_account(recorded: Path, tmp_path: Path) -> None:
+    whole = analyze_traces([recorded / DEVICE])
+    traces = leave_out(recorded / DEVICE, tmp_path, (0.3, 0.7), ("kernel", "gpu_memcpy", "gpu_memset"))
+    (one,), (other,) = whole.analyses, traces.analyses
+    assert not other.lost.absent
+    assert [step.overlap.compute_ns for step in other.steps] == [step.overlap.compute_ns for step in one.steps]
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp2_tp", "host", "graph", "compiled"])
+def test_recorded_steps_of_a_device_are_all_recorded(recorded: Path, name: str) -> None:
+    traces = analyze_traces([recorded / "two_ranks_one_gpu" / name])
+    assert [one.lost.absent for one in traces.analyses] == [(), ()]

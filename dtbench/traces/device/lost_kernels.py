@@ -8,14 +8,14 @@
 
 Those of collectives are ``unseen_launches.py``'s, which keeps what was seen of a step. A file that was cut may lack
 anything, also of threads of the host. Where calls are lost with what they launched, operators show it:
-``unlaunched.py``.
+``unlaunched.py``; where these are lost, too, other steps do: ``absent.py``.
 Kernels that carry no id of their call are there: as many launches are not lost.
 
 Where the ranges of steps in the middle are missing, the step before them has no end: its window runs to the next range.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -37,6 +37,8 @@ from dtbench.traces.trace import Trace
 
 _LAUNCHES_GRAPH: Final = re.compile(r"GraphLaunch")
 _COPIES: Final = re.compile(r"^(?:cu|hip)\w*?Mem(?:cpy|set)")
+_LATE: Final = 2
+"""Times as late as in any other step: what a step that is not all recorded launched first is lost."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Lost:
         skipped: first and last number of each run of steps of which no range is there, between two that are.
         copies: how many copies and fills were launched that are not there; no step is left out for them.
         copy_steps: numbers of the steps that launched them, or end where these begin: what they copied is not known.
-        absent: of CPUs, numbers of the steps that were not all recorded, with how many operators each lacks.
+        absent: numbers of the steps that were not all recorded, with how many operators each lacks.
     """
 
     kernels: int = 0
@@ -86,7 +88,7 @@ def find_lost(
     cut = find_cut(trace, steps, whole)
     if not len(lost_ns):
         return cut
-    places = _find_lossy(lost_ns, _find_seen_launches(trace, nesting), steps)
+    places = _find_lossy(lost_ns, find_seen_launches(trace, nesting), steps)
     if not steps:
         unknown = [whole]
     elif np.any(lost_ns < steps[0].host.start_ns):
@@ -157,6 +159,40 @@ def add_lost_copies(
     return replace(lost, copies=len(copies_ns), copy_steps=numbers), tuple(doubted)
 
 
+def add_absent(
+    lost: Lost, absent: Mapping[int, int], *, launches_ns: Ints, steps: Sequence[Step], whole: Window
+) -> Lost:
+    """Add steps that are not all recorded; what one begins with, and so the end of the one before, may be lost, too.
+
+    Args:
+        lost: what a trace lacks else.
+        absent: how many operators steps lack, by place of the step.
+        launches_ns: when what ran on the device was launched.
+        steps: of the trace.
+        whole: first start to last end of what has a kind.
+    """
+    if not absent:
+        return lost
+    first_ns = [_find_first(launches_ns, step.host) for step in steps]
+    latest_ns = max(first for place, first in enumerate(first_ns) if place not in absent)
+    endless = {place - 1 for place in absent if place and first_ns[place] > _LATE * latest_ns}
+    places = sorted({*absent, *endless})
+    numbers = {*lost.steps, *(steps[place].number for place in places)}
+    known = _unite_all(steps, whole) if lost.recorded is None else lost.recorded
+    return replace(
+        lost,
+        steps=tuple(step.number for step in steps if step.number in numbers),
+        recorded=_leave_out([steps[place].window for place in places], known),
+        absent=tuple((steps[place].number, count) for place, count in absent.items()),
+    )
+
+
+def _find_first(launches_ns: Ints, host: Window) -> int:
+    """Return how long after a step's begin its first launch came; its length: none did."""
+    is_its = (launches_ns >= host.start_ns) & (launches_ns < host.end_ns)
+    return int(launches_ns[is_its].min(initial=host.end_ns)) - host.start_ns
+
+
 def find_cut(trace: Trace, steps: Sequence[Step], whole: Window) -> Lost:
     """Find what a trace lacks of which the file was cut or steps are missing, arguments as for ``find_lost``.
 
@@ -213,7 +249,7 @@ def _find_lossy(lost_ns: Ints, seen_ns: Ints, steps: Sequence[Step]) -> set[int]
     return places
 
 
-def _find_seen_launches(trace: Trace, nesting: Nesting) -> Ints:
+def find_seen_launches(trace: Trace, nesting: Nesting) -> Ints:
     """Return when what ran on the device was launched."""
     ran = np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))
     return nesting.launch_ns(ran[nesting.launch[ran] != ran])

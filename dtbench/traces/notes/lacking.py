@@ -332,7 +332,7 @@ class ComputeNotRecorded(OfRanks):
 
 @dataclass(frozen=True)
 class OperatorsAbsent(OfRanks):
-    """Operators of the threads that compute, that all other steps have and some steps lack."""
+    """Operators of the threads that compute, that most steps have and some steps lack."""
 
     operators: int
     steps: tuple[int, ...]
@@ -340,7 +340,7 @@ class OperatorsAbsent(OfRanks):
     def _words(self) -> str:
         return (
             f"{name_steps(self.steps)} {is_or_are(len(self.steps))} not all recorded, or did less than the others:"
-            f" {count_things(self.operators, 'operator')} that all other steps have {is_or_are(self.operators)} not"
+            f" {count_things(self.operators, 'operator')} that most steps have {is_or_are(self.operators)} not"
             " there, and nothing tells what the threads did meanwhile, so it is not known what was hidden"
         )
 

@@ -18,11 +18,19 @@ from dtbench.traces.account.overlap_tax import NO_REGION, measure_overlap_tax
 from dtbench.traces.causes.regions import find_or_infer_regions
 from dtbench.traces.causes.standing import Device
 from dtbench.traces.causes.untold import prepare_device
+from dtbench.traces.device.absent import find_absent_work
 from dtbench.traces.device.clock import find_device_clock
 from dtbench.traces.device.collectives import find_device_collectives
 from dtbench.traces.device.kinds import find_peer_copies
 from dtbench.traces.device.launched import find_launched, launched_as_started, launched_at_any_time
-from dtbench.traces.device.lost_kernels import Lost, add_lost_copies, find_lost, find_lost_copies
+from dtbench.traces.device.lost_kernels import (
+    Lost,
+    add_absent,
+    add_lost_copies,
+    find_lost,
+    find_lost_copies,
+    find_seen_launches,
+)
 from dtbench.traces.device.main_lane import read_main_lane
 from dtbench.traces.device.time import find_device_time
 from dtbench.traces.device.unlaunched import find_unlaunched
@@ -68,6 +76,13 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         nesting,
         masks[Kind.COMM],
         unlaunched_ns=unlaunched.kernels_ns,
+        steps=time.steps,
+        whole=time.whole,
+    )
+    lost = add_absent(
+        lost,
+        find_absent_work(trace, nesting, time.steps),
+        launches_ns=find_seen_launches(trace, nesting),
         steps=time.steps,
         whole=time.whole,
     )
