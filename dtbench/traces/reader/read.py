@@ -19,6 +19,7 @@ from dtbench.traces.reader.inflate import Chunks
 from dtbench.traces.reader.lenient import NO_EVENTS, NOTHING_MORE, LenientReader, Progress
 from dtbench.traces.reader.other_files import PEEK_BYTES, name_binary, name_json, name_other_maker, refuse
 from dtbench.traces.reader.source import TraceSource
+from dtbench.traces.reader.timeless import leave_out_timeless
 from dtbench.traces.reader.windows import Buffer, find_array_start
 from dtbench.traces.trace import Trace, Unread
 
@@ -254,4 +255,4 @@ class _Reading:
         what = name_other_maker(self._first, trace)
         if what is not None:
             raise refuse(self._source.label, what)
-        return settle_engine_ranges(trace)
+        return settle_engine_ranges(leave_out_timeless(trace))
