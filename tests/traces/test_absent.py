@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from dtbench.report.words.trace_words import answer_lines
+from dtbench.traces.job.chosen_steps import StepRange
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.lacking import ComputeNotRecorded, OperatorsAbsent
@@ -147,6 +149,14 @@ def test_a_step_of_a_device_that_lost_rows_of_the_host_and_of_the_device_has_no_
     assert one.whole.exposed_comm_ns is None
     (note,) = pick_notes(traces.notes, OperatorsAbsent)
     assert note.steps == (3,)
+
+
+def test_an_answer_says_that_not_all_of_a_step_was_recorded(recorded: Path, tmp_path: Path) -> None:
+    leave_out(recorded / DEVICE, tmp_path, (0.3, 0.7))
+    traces = analyze_traces([tmp_path / "rank1.json"], steps=StepRange(3, 3))
+    assert answer_lines(traces)[0].endswith(
+        "how much of it was exposed is not known: of some steps not all was recorded"
+    )
 
 
 def test_a_step_of_a_device_of_which_all_that_ran_is_there_has_an_account(recorded: Path, tmp_path: Path) -> None:

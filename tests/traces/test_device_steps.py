@@ -138,7 +138,8 @@ def test_where_a_step_begins_is_not_known_where_the_device_worked_and_its_first_
     (note,) = [note for note in say_notes(traces.notes) if "launches or copies are lost" in note]
     assert note == (
         "rank 0: launches or copies are lost, and where step 2 begins is not known to within 8.00 us, so it is left"
-        " out: from its first kernel to the trace's last are 5.00 us, and it took the host 20.0 us and others 12.0 us"
+        " out, and what ran then counts to the step before: from its first kernel to the trace's last are 5.00 us, and"
+        " it took the host 20.0 us and others 12.0 us"
     )
 
 

@@ -310,7 +310,7 @@ class CutStep(OfRanks):
         if self.unsure_ns:
             what = f"launches or copies are lost, and where step {self.step} begins is not known to within"
             so = "so it is left out" if self.is_left_out else larger
-            return f"{what} {format_ns(self.unsure_ns)}, {so}: {why}"
+            return f"{what} {format_ns(self.unsure_ns)}, {so}, and what ran then counts to the step before: {why}"
         if self.is_left_out:
             return f"step {self.step} is left out, not all of it is there: {why}"
         return f"step {self.step} is not all there, {larger}: {why}"
