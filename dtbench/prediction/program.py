@@ -58,6 +58,8 @@ class Collective:
         meeting: when a rank is there.
         launch_ns: from its issue until its lane, if free, begins with it.
         after: numbers of what must have ended before its lane begins with it.
+        held_ns: how much of ``service_ns`` its lane is held; None: all. A link may be free again while the backend that
+            it stands before still works.
         waits: for the ranks that come later; False: it is served from when its own rank is there, as a root's.
     """
 
@@ -69,6 +71,7 @@ class Collective:
     meeting: Meeting = Meeting.AT_ISSUE
     launch_ns: int = 0
     after: tuple[int, ...] = ()
+    held_ns: int | None = None
     waits: bool = True
 
 

@@ -322,18 +322,24 @@ class _HostState:
         if any(other not in self._ends for other in after):
             return False
         free = _last(lane.free, *(self._ends[other] for other in after))
-        end = self._serve_collective(number, one, free) if isinstance(one, Served) else self._work(number, one, free)
-        if end is None:
+        if not isinstance(one, Served):
+            lane.free = self._ends[number] = self._work(number, one, free)
+            return True
+        begin = self._begin_collective(number, one, free)
+        if begin is None:
             return False
-        lane.free = self._ends[number] = end
+        collective = one.collective
+        self._ends[number] = self._follow(begin, collective.service_ns, number)
+        held_ns = collective.service_ns if collective.held_ns is None else collective.held_ns
+        lane.free = self._follow(begin, held_ns, number)
         return True
 
     def _work(self, number: int, one: _Launched, free: _Moment) -> _Moment:
         work, launched = one
         return _last(self._follow(free, work.busy_ns, number), self._follow(launched, work.reach_ns, number))
 
-    def _serve_collective(self, number: int, one: Served, free: _Moment) -> _Moment | None:
-        """Return when it ends; None: ranks are missing."""
+    def _begin_collective(self, number: int, one: Served, free: _Moment) -> _Moment | None:
+        """Return when all are there and it is served; None: ranks are missing."""
         collective = one.collective
         key, issued = self._issued[number]
         own = _last(free, self._follow(issued, collective.launch_ns, number))
@@ -345,7 +351,6 @@ class _HostState:
         if last is None:
             return None
         begin = _last(own, last)
-        end = self._follow(begin, collective.service_ns, number)
-        begin_ns = own[0] if meets_at_start else begin[0]
-        self._given[number] = replace(one, last_issue_ns=last[0], begin_ns=begin_ns, end_ns=end[0])
-        return end
+        begin_ns, end_ns = own[0] if meets_at_start else begin[0], begin[0] + collective.service_ns
+        self._given[number] = replace(one, last_issue_ns=last[0], begin_ns=begin_ns, end_ns=end_ns)
+        return begin

@@ -131,6 +131,7 @@ class _Composer:
             meeting=to.Meeting.AT_ISSUE if service.on_link else to.Meeting.AT_START,
             launch_ns=graph.latencies.launch_ns if begins_late else 0,
             after=after,
+            held_ns=service.held_ns,
             waits=service.waits,
         )
         return to.Issue(collective, is_blocking=False)

@@ -103,6 +103,7 @@ class Service:
         key: what names it on all its ranks.
         ranks: that have it; one alone where the others' traces are not there, or not in step.
         service_ns: from when the last of them is there, to its end on this rank.
+        held_ns: how much of that its lane is held; less where a link is free again before its backend has ended.
         waits: for the ranks that come later; False: a root, or a sender whose data is buffered.
         on_link: on an emulated link, where ranks meet when they have issued it.
     """
@@ -110,6 +111,7 @@ class Service:
     key: str
     ranks: tuple[int, ...]
     service_ns: int
+    held_ns: int
     waits: bool = True
     on_link: bool = False
 

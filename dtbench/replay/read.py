@@ -1,7 +1,8 @@
 """From traces to the graph of their job, and the steps as they were; or why there is none."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -142,10 +143,12 @@ def _find_services(
         for item in np.flatnonzero(given.is_collective).tolist():
             index = int(given.collective[item])
             item_of[rank][index] = item
+            length_ns = int(given.end_ns[item] - given.start_ns[item])
             services[rank][item] = Service(
                 f"{rank}.{index}",
                 (rank,),
-                int(given.end_ns[item] - given.start_ns[item]),
+                length_ns,
+                length_ns,
                 on_link=draft.analysis.collectives[index].on_link,
             )
     for number, members in enumerate(_find_matches(traces)):
@@ -158,10 +161,25 @@ def _find_services(
         for rank, item in items.items():
             start_ns, end_ns = int(starts_ns[rank][item]), int(ends_ns[rank][item])
             begin_ns = max(last_ns, start_ns) if last_ns < end_ns else start_ns
+            length_ns = end_ns - begin_ns
             services[rank][item] = Service(
-                str(number), tuple(sorted(items)), end_ns - begin_ns, last_ns < end_ns, on_link
+                str(number), tuple(sorted(items)), length_ns, length_ns, last_ns < end_ns, on_link
             )
+    for rank, draft in drafts.items():
+        _free_lanes(draft, services[rank])
     return services
+
+
+def _free_lanes(draft: Draft, services: dict[int, Service]) -> None:
+    """Let a lane be free where it begins with its next collective while the one before has not ended."""
+    given = draft.given
+    for lane in np.unique(given.lane[given.is_collective]).tolist():
+        mine = np.flatnonzero((given.lane == lane) & given.is_collective)
+        for item, following in pairwise(mine.tolist()):
+            over_ns = int(given.end_ns[item] - given.start_ns[following])
+            if over_ns > 0:
+                service = services[item]
+                services[item] = replace(service, held_ns=max(0, service.service_ns - over_ns))
 
 
 def _find_matches(traces: TraceSet) -> list[Mapping[int, int]]:

@@ -49,15 +49,17 @@ def make_programs(seed: int) -> dict[int, Program]:
                     written.append(Launch(Work("main", busy, busy + dice.randint(0, 5), after)))
                     given += 1
                 case "issue":
+                    service = dice.randint(0, 12)
                     collective = Collective(
                         REQUEST,
                         "all",
                         tuple(range(ranks)),
                         lanes[place],
-                        dice.randint(0, 12),
+                        service,
                         meeting,
                         dice.randint(0, 3),
                         after,
+                        held_ns=dice.choice((None, dice.randint(0, service))),
                         waits=not (roots[place] and rank == 0),
                     )
                     written.append(Issue(collective, is_blocking=False))

@@ -18,6 +18,7 @@ class _Given:
     key: tuple[object, ...] = ()
     there: int | None = None
     end: int | None = None
+    free: int | None = None
 
 
 @dataclass
@@ -34,10 +35,10 @@ class _Rank:
         return end is not None and end <= tick
 
 
-def run_ticks(programs: Mapping[int, Program]) -> dict[int, tuple[int, tuple[int, ...]]]:
+def run_ticks(programs: Mapping[int, Program], most_ticks: int = _MOST_TICKS) -> dict[int, tuple[int, tuple[int, ...]]]:
     """Return of each rank when its host was done, and when everything that it gave to lanes ended."""
     ranks = {rank: _Rank(program) for rank, program in programs.items()}
-    for tick in range(_MOST_TICKS):
+    for tick in range(most_ticks):
         while sum(_advance(rank, one, ranks, tick) for rank, one in ranks.items()):
             pass
         if all(_is_done(one, tick) for one in ranks.values()):
@@ -55,7 +56,7 @@ def _advance(rank: int, one: _Rank, ranks: Mapping[int, _Rank], tick: int) -> bo
     """Do whatever can be done in this tick; tell whether that was anything."""
     changed = _advance_host(one, tick)
     for lane in one.lanes.values():
-        while lane and one.has_ended(lane[0], tick):
+        while lane and (free := one.given[lane[0]].free) is not None and free <= tick:
             lane.popleft()
             changed = True
         if lane and one.given[lane[0]].end is None:
@@ -93,7 +94,7 @@ def _begin(rank: int, one: _Rank, given: _Given, ranks: Mapping[int, _Rank], tic
     if not all(one.has_ended(number, tick) for number in what.after):
         return False
     if isinstance(what, Work):
-        given.end = max(given.given + what.reach_ns, tick + what.busy_ns)
+        given.end = given.free = max(given.given + what.reach_ns, tick + what.busy_ns)
         return True
     if tick < given.given + what.launch_ns:
         return False
@@ -108,4 +109,5 @@ def _begin(rank: int, one: _Rank, given: _Given, ranks: Mapping[int, _Rank], tic
     if what.waits and any(there is None for there in others):
         return changed
     given.end = tick + what.service_ns
+    given.free = given.end if what.held_ns is None else tick + what.held_ns
     return True

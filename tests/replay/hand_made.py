@@ -80,7 +80,8 @@ class Written:
         self, owner: str, service_ns: int, key: str = "", lane: str = "comm", after: Sequence[int] = ()
     ) -> "Written":
         """Issue a collective."""
-        self.services[len(self.items)] = Service(key or f"{self.rank}.{len(self.items)}", self.ranks, service_ns)
+        named = key or f"{self.rank}.{len(self.items)}"
+        self.services[len(self.items)] = Service(named, self.ranks, service_ns, service_ns)
         self.collectives.append(collective(owner))
         self._give(lane, service_ns, len(self.collectives) - 1, after)
         return self

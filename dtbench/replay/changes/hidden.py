@@ -37,7 +37,7 @@ class Hidden(Change):
 
     def _hide(self, graph: RankGraph) -> RankGraph:
         hidden = {
-            item: replace(graph.services[item], service_ns=0)
+            item: replace(graph.services[item], service_ns=0, held_ns=0)
             for item, one in list_collectives(graph)
             if self.owners is None or Owner.of(one) in self.owners
         }

@@ -24,7 +24,11 @@ class Link(Change):
             rank: replace(
                 one,
                 services={
-                    item: replace(service, service_ns=round(service.service_ns / self.times))
+                    item: replace(
+                        service,
+                        service_ns=round(service.service_ns / self.times),
+                        held_ns=round(service.held_ns / self.times),
+                    )
                     for item, service in one.services.items()
                 },
             )
