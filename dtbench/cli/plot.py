@@ -24,7 +24,7 @@ def plot(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="exposed, breakdown, owners, overlap, ranks, step_distribution, sweep or timeline; of traces some."
+            help="exposed, breakdown, owners, overlap, ranks, step_distribution, sweep, timeline or what_if; of traces some."
         ),
     ] = None,
     output: Annotated[

@@ -112,7 +112,7 @@ def test_a_run_without_traces_is_refused(capsys: pytest.CaptureFixture[str], mon
     assert code == 1
     assert "no trace of it is there" in said
     code, said = call(capsys, "example", "--results", "results", "--cell", "ddpp")
-    assert code == 2
+    assert code == 6
     assert "there is no cell `ddpp`" in said.replace("│ ", "")
 
 

@@ -163,6 +163,31 @@ class RunReport:
         chosen, folder, untold = _choose_launch(self.summary, cell, launch)
         return plot_step_of(read_launch_traces(folder), step, of=chosen, untold=untold)
 
+    def what_if(self, *changes: str, cell: str | None = None) -> pd.DataFrame:
+        """Replay the profiled steps with something changed, and return what each change would save.
+
+        Args:
+            changes: ``hidden: bucket 3``, ``link: x2`` and so on, as ``dtbench whatif --change`` takes them; none: what
+                may apply.
+            cell: of the run; None: all of which something can be said.
+
+        Returns:
+            The table ``what_if``, over the launches that have traces.
+
+        Raises:
+            PredictionError: of no cell can anything be said, or a change does not apply.
+            StoreError: there is no such cell.
+        """
+        from dtbench.report.notebook.what_if import WHAT_IF, ask_run
+
+        return WHAT_IF.tabulate(ask_run(Path(self.summary.path), changes, cell))
+
+    def plot_what_if(self, *changes: str, cell: str | None = None) -> "Figure":
+        """Draw what each change would save; as ``what_if``."""
+        from dtbench.report.plots.names import plot_what_if
+
+        return plot_what_if(self.what_if(*changes, cell=cell))
+
     def timeline(
         self, steps: "Steps" = None, *, ranks: "Ranks" = None, cell: str | None = None, launch: int | None = None
     ) -> "Timeline":

@@ -147,6 +147,26 @@ class TraceReport:
 
         return make_timeline(self.traces, ranks=ranks, steps=steps)
 
+    def what_if(self, *changes: str) -> pd.DataFrame:
+        """Replay the steps with something changed, and return what each change would save: the table ``what_if``.
+
+        Args:
+            changes: ``hidden: bucket 3``, ``link: x2`` and so on, as ``dtbench whatif --change`` takes them; none: what
+                may apply.
+
+        Raises:
+            PredictionError: the unchanged replay does not give the steps, or a change does not apply.
+        """
+        from dtbench.report.notebook.what_if import WHAT_IF, ask_traces
+
+        return WHAT_IF.tabulate(ask_traces(self.traces, changes))
+
+    def plot_what_if(self, *changes: str) -> "Figure":
+        """Draw what each change would save; as ``what_if``."""
+        from dtbench.report.plots.names import plot_what_if
+
+        return plot_what_if(self.what_if(*changes))
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What could not be read, may be counted wrongly, or was left out, and what one rank alone does not tell."""

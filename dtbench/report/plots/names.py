@@ -15,6 +15,7 @@ from dtbench.report.plots.steps import plot_step_distribution, plot_step_times
 from dtbench.report.plots.sweep import plot_sweep
 from dtbench.report.plots.sweep_map import plot_sweep_map
 from dtbench.report.plots.timeline import Limits, plot_timeline
+from dtbench.report.plots.what_if import plot_what_if
 
 __all__ = [
     "MOST_CELLS",
@@ -36,6 +37,7 @@ __all__ = [
     "plot_sweep",
     "plot_sweep_map",
     "plot_timeline",
+    "plot_what_if",
     "save_figure",
     "save_picture",
     "wholes_of",

@@ -1,0 +1,64 @@
+"""What each change would save of a step, with the least and the most of single steps."""
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from dtbench.base.units import NS_PER_MS, count_things, format_fraction, format_ns
+from dtbench.replay.changes.change import ChangeKind
+from dtbench.report.page import looks
+from dtbench.report.plots.drawing import EDGE, add_axes, literal, new_figure, say, set_finding, shorten_middle
+
+MOST_CHANGES = 10
+"""Bars of one cell; the others are one more, as long as the longest of them."""
+_COLOURS = {
+    ChangeKind.HIDDEN: looks.EXPOSED_COMM.colour,
+    ChangeKind.LINK: looks.HIDDEN_COMM.colour,
+    ChangeKind.KERNEL: looks.COMPUTE.colour,
+}
+
+
+def plot_what_if(answers: pd.DataFrame) -> Figure:
+    """Draw a bar for each change, largest saving first; of a run the cell with the largest.
+
+    Args:
+        answers: columns as in the table ``what_if``.
+    """
+    if answers.empty:
+        figure = new_figure(2.0)
+        return say(figure, add_axes(figure), "There is nothing that may be changed.")
+    cell = str(answers["cell"].iloc[int(answers["saving_fraction"].argmax())])
+    kept = answers[answers["cell"] == cell].sort_values("saving_ns", ascending=False, kind="stable")
+    shown, more = kept.head(MOST_CHANGES), kept.iloc[MOST_CHANGES:]
+    figure = new_figure(1.3 + 0.34 * (len(shown) + bool(len(more))))
+    axes = add_axes(figure)
+    columns = (shown[name] / NS_PER_MS for name in ("saving_ns", "lowest_ns", "highest_ns"))
+    saving_ms, lowest_ms, highest_ms = columns
+    colours = [_COLOURS.get(ChangeKind(kind), looks.REST.colour) for kind in shown["kind"]]
+    whiskers = ((saving_ms - lowest_ms).clip(lower=0.0), (highest_ms - saving_ms).clip(lower=0.0))
+    axes.barh(
+        range(len(shown)),
+        saving_ms,
+        xerr=whiskers,
+        color=colours,
+        edgecolor=EDGE,
+        linewidth=0.5,
+        error_kw={"elinewidth": 1, "ecolor": EDGE, "capsize": 3},
+    )
+    names = [shorten_middle(literal(str(name))) for name in shown["what"]]
+    if len(more):
+        axes.barh(
+            len(shown), more["saving_ns"].max() / NS_PER_MS, color=looks.REST.colour, edgecolor=EDGE, linewidth=0.5
+        )
+        names.append(f"{count_things(len(more), 'more change')}, at most")
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel("ms of a step saved; whiskers: single steps; replayed, not run")
+    set_finding(axes, _find_words(shown, cell, several=answers["cell"].nunique() > 1))
+    return figure
+
+
+def _find_words(shown: pd.DataFrame, cell: str, *, several: bool) -> str:
+    first = shown.iloc[0]
+    lead = f"{cell}: " if several else ""
+    saving = f"saves {format_ns(float(first['saving_ns']))} ({format_fraction(float(first['saving_fraction']))})"
+    return f"{lead}it {saving} of a step of {format_ns(float(first['step_ns']))} where {first['what']}"

@@ -1,0 +1,66 @@
+"""What notebooks get of ``what_if``: the table, the picture, and the same numbers as the command."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+
+import dtbench
+from dtbench.base.errors import PredictionError, StoreError
+from dtbench.cli.main import main
+from dtbench.report.page import looks
+from dtbench.report.plots.names import plot_what_if
+from dtbench.report.plots.what_if import MOST_CHANGES
+
+ROOT = Path(__file__).parents[2]
+DDP = ROOT / "tests" / "traces" / "recorded" / "two_ranks_one_gpu" / "fsdp2"
+
+
+def test_the_table_has_the_numbers_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    table = dtbench.read_trace([str(DDP)], workers=1).what_if()
+    with pytest.raises(SystemExit):
+        main(["whatif", str(DDP), "--json"])
+    (cell,) = json.loads(capsys.readouterr().out)["cells"]
+    assert [(row["change"], row["saving_ns"]) for row in cell["answers"]] == [
+        *table[["change", "saving_ns"]].itertuples(index=False, name=None)
+    ]
+    assert (table["step_ns"] == cell["step_ns"]).all()
+    assert table["own_ns"].isna().sum() == sum(row["own_ns"] == "NaN" for row in cell["answers"])
+
+
+def test_some_changes_alone() -> None:
+    traces = dtbench.read_trace([str(DDP)], workers=1)
+    assert [*traces.what_if("link: x2")["change"]] == ["link: x2"]
+    with pytest.raises(PredictionError, match="is no change"):
+        traces.what_if("faster")
+
+
+def test_the_picture_has_a_bar_for_each_and_one_for_the_rest() -> None:
+    table = dtbench.read_trace([str(DDP)], workers=1).what_if()
+    figure = plot_what_if(table)
+    (axes,) = figure.axes
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    more = len(table) - MOST_CHANGES
+    assert len(labels) == MOST_CHANGES + (more > 0)
+    assert not more > 0 or labels[-1].startswith(f"{more} more change")
+    widths = [bar.get_width() for bar in axes.patches[:MOST_CHANGES]]  # type: ignore[attr-defined]
+    assert widths == pytest.approx((table["saving_ns"].head(MOST_CHANGES) / 1e6).tolist())
+    colours = {looks.EXPOSED_COMM.colour, looks.HIDDEN_COMM.colour, looks.COMPUTE.colour, looks.REST.colour}
+    assert {to_hex(bar.get_facecolor()).upper() for bar in axes.patches} <= colours
+    assert "of a step of" in axes.get_title(loc="left")
+
+
+def test_nothing_to_change_is_said() -> None:
+    figure = plot_what_if(pd.DataFrame(columns=["cell", "saving_fraction"]))
+    assert "nothing that may be changed" in figure.axes[0].texts[0].get_text()
+
+
+def test_a_run_without_traces_and_a_cell_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    run = dtbench.load_run("example")
+    with pytest.raises(PredictionError, match="no trace of it is there"):
+        run.what_if()
+    with pytest.raises(StoreError, match="there is no cell `ddpp`"):
+        run.what_if(cell="ddpp")
