@@ -1,6 +1,6 @@
 """What would change the steps of a job, and by how much: a graph replayed with one thing changed after another."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -149,14 +149,22 @@ def _answer(launches: Sequence[Recorded], change: Change, base_ns: Sequence[int]
 
 
 def _measure_own(launches: Sequence[Recorded], change: Change) -> float:
-    """Return what the collectives that a change hides take in a step, on the rank where each takes longest."""
+    """Return what the collectives that a change hides take in a step.
+
+    Those that several ranks are known to have count on the rank where each takes longest; of the others those of the
+    rank that has most: whatever is the longest way, it goes through no more.
+    """
     whole_ns, steps = 0, 0
     for launch in launches:
-        changed, longest_ns = change.apply(launch.graph), dict[str, int]()
+        changed, shared_ns, alone_ns = change.apply(launch.graph), dict[str, int](), Counter[int]()
         for rank, one in launch.graph.items():
             for item, service in one.services.items():
-                if changed[rank].services[item] != service:
-                    longest_ns[service.key] = max(longest_ns.get(service.key, 0), service.service_ns)
-        whole_ns += sum(longest_ns.values())
+                if changed[rank].services[item] == service:
+                    continue
+                if len(service.ranks) > 1:
+                    shared_ns[service.key] = max(shared_ns.get(service.key, 0), service.service_ns)
+                else:
+                    alone_ns[rank] += service.service_ns
+        whole_ns += sum(shared_ns.values()) + max(alone_ns.values(), default=0)
         steps += len(launch.numbers)
     return whole_ns / steps

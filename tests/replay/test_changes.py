@@ -12,8 +12,13 @@ from dtbench.replay.changes.parse import parse_change
 from dtbench.replay.changes.straggler import NoStraggler
 from dtbench.replay.graph import JobGraph
 from dtbench.replay.longest_way import find_longest_way
+from dtbench.replay.read import Recorded
 from dtbench.replay.run import replay
+from dtbench.replay.what_if import ask
+from dtbench.traces.job.trace_set import gather_ranks
 from tests.replay.hand_made import Written, make_random
+
+NO_TRACES = gather_ranks([])
 
 
 def take(graph: JobGraph) -> int:
@@ -65,6 +70,21 @@ def test_ranks_that_begin_apart_begin_together_without_stragglers() -> None:
     graph = {number: rank(number, begins).finish() for number, begins in enumerate((0, 3, 70))}
     assert take(graph) == 85
     assert take(NoStraggler().apply(graph)) == 15
+
+
+def test_what_is_hidden_takes_no_more_than_one_rank_of_those_that_nobody_matched() -> None:
+    alone = {
+        number: Written(number).begin().issue("a", time_ns).spend(5).sit(0).end().finish()
+        for number, time_ns in enumerate((30, 40))
+    }
+    together = {
+        number: Written(number, (0, 1)).begin().issue("a", time_ns, "one").spend(5).sit(0).end().finish()
+        for number, time_ns in enumerate((30, 40))
+    }
+    for graph in (alone, together):
+        recorded = Recorded(graph, (1,), replay(graph).rank_steps_ns, NO_TRACES)
+        (answer,) = ask([recorded], [Hidden()]).answers
+        assert (answer.own_ns, answer.saving_ns) == (40, 35)
 
 
 def test_links_twice_as_fast() -> None:
