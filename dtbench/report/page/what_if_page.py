@@ -177,7 +177,7 @@ def _facts(one: WhatIf) -> Facts:
         Fact(
             "the unchanged replay",
             f"off by {format_fraction(misfits[len(misfits) // 2])} of a step in the middle, "
-            f"{format_fraction(misfits[-1])} at most, in {name_steps(numbers_)}"
+            f"{format_fraction(misfits[-1])} in the worst, of {name_steps(numbers_)}"
             f"{f' of {len(one.fits)} launches' if len(one.fits) > 1 else ''}",
         )
     )
