@@ -25,7 +25,7 @@ from dtbench.report.page.page import (
 )
 from dtbench.report.words.visible import spell_controls
 
-MORE: Final = "--full prints everything, --html FILE writes one page to send, --json gives all numbers"
+MORE: Final = "--full: everything; --html FILE: one page to send; --json: all numbers"
 """Below every answer on one screen."""
 
 if TYPE_CHECKING:

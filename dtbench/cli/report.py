@@ -42,7 +42,7 @@ def report(
     if as_json:
         print_document(summary)
     else:
-        print_report(summary, full=full or cell is not None)
+        print_report(summary, full=full or cell is not None, is_new=False)
 
 
 def _summarize(folder: Path, cell: str | None) -> "RunSummary":
@@ -94,8 +94,11 @@ def print_document(summary: "RunSummary") -> None:
     print_json(document(summary))
 
 
-def print_report(summary: "RunSummary", *, full: bool = False) -> None:
-    """Print what a run found, on one screen or in full, and unbroken lines that say where things are."""
+def print_report(summary: "RunSummary", *, full: bool = False, is_new: bool = True) -> None:
+    """Print what a run found, on one screen or in full, and unbroken lines that say where things are.
+
+    Which command shows it is said of a new one alone: who asks for another knows that.
+    """
     from rich.console import Console
 
     from dtbench.report.page.brief.run import run_brief
@@ -104,5 +107,7 @@ def print_report(summary: "RunSummary", *, full: bool = False) -> None:
     from dtbench.report.render.terminal import render_brief, render_commands, render_page, render_places
 
     make_console().print(render_page(run_page(summary)) if full else render_brief(run_brief(summary)))
-    found = render_places(find_places(summary)) if full else render_commands(MORE, find_commands(summary))
+    found = (
+        render_places(find_places(summary)) if full else render_commands(MORE, find_commands(summary, is_new=is_new))
+    )
     Console(highlight=False, soft_wrap=True).print(found)

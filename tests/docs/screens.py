@@ -43,9 +43,12 @@ _FRAME: Final = (
 )
 
 
-def run_command(words: str, width: int, *, in_colour: bool) -> str:
-    """Return what a command prints where a terminal is so wide."""
-    colour = {"FORCE_COLOR": "1", "COLORTERM": "truecolor"} if in_colour else {"NO_COLOR": "1"}
+_STYLED: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def run_command(words: str, width: int) -> str:
+    """Return what a command prints, in colour, on a terminal that is so wide: sentences broken as they are there."""
+    colour = {"FORCE_COLOR": "1", "COLORTERM": "truecolor"}
     done = subprocess.run(
         [sys.executable, "-m", "dtbench", *shlex.split(words)],
         env={**os.environ, "COLUMNS": str(width), "PYTHONIOENCODING": "utf-8", **colour},
@@ -70,12 +73,13 @@ def main(subjects: list[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     for subject in subjects:
         name, _, words = subject.partition("=")
-        printed = run_command(words, DRAWN, in_colour=True)
+        printed = run_command(words, DRAWN)
         for theme, colours in THEMES.items():
             drawn = draw(printed, DRAWN, colours, f"{name}-{theme}")
             (images / f"{name}_{theme}.svg").write_text(drawn, encoding="utf-8")
         for width in WIDTHS:
-            plain = re.sub(r"[ \t]+$", "", run_command(words, width, in_colour=False), flags=re.MULTILINE)
+            shown = _STYLED.sub("", run_command(words, width))
+            plain = re.sub(r"[ \t]+$", "", shown, flags=re.MULTILINE)
             (texts / f"{name}_{width}.txt").write_text(plain, encoding="utf-8")
         sys.stdout.write(f"{name}: {len(printed.splitlines())} lines of {DRAWN} columns\n")
 

@@ -93,7 +93,7 @@ def test_where_launches_are_not_recorded_the_wait_for_the_host_is_at_least_what_
 
 
 @pytest.mark.parametrize(
-    ("host_ns", "same"), [(80, ", and at least 10.0 ns of that while communication was exposed, too"), (70, "")]
+    ("host_ns", "same"), [(80, ", and at least 10.0 ns of that while communication was exposed"), (70, "")]
 )
 def test_two_losses_that_are_longer_than_a_step_together_are_said_to_be_of_the_same_time(
     host_ns: int, same: str

@@ -293,6 +293,8 @@ _MEANWHILE: Final = Shape[LateRank](
         left_out=COUNT,
         all_steps=COUNT,
         is_device=FLAG,
+        beside=Many(WHOLE),
+        after_first_ns=OrNan(NS),
     ),
 )
 
@@ -396,7 +398,7 @@ def _find_undecided(traces: TraceSet, number: int) -> int | None:
 
 
 def _find_waiting(traces: TraceSet) -> Iterator[tuple[RankWaiting, LateRank | None]]:
-    late = {one.rank: one for one in traces.late_ranks}
+    late = {one.rank: one for one in sorted(traces.late_ranks, key=lambda one: one.waited_ns)}
     return ((one, late.get(one.rank)) for one in traces.over_ranks.waiting.ranks)
 
 

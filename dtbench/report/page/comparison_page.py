@@ -214,7 +214,7 @@ _WHOLE: Final = 1000
 
 def basis_lines(comparison: Comparison) -> tuple[str, ...]:
     """Say what is compared, and what noise and threshold the numbers stand against."""
-    lines = [_describe_side("baseline", comparison.baseline), _describe_side("candidate", comparison.candidate)]
+    lines = _describe_sides(comparison.baseline, comparison.candidate)
     if not math.isnan(comparison.noise_floor):
         floor = percent(comparison.noise_floor)
         lines.append(f"noise floor: halves of one side differ by up to {floor} in step time")
@@ -263,11 +263,23 @@ def outcome_words(change: MetricChange) -> str:
     return "better" if (change.outcome is Outcome.HIGHER) == (change.better is Better.HIGHER) else "worse"
 
 
+def _describe_sides(baseline: Side, candidate: Side) -> list[str]:
+    """Say how often each side was launched, in one line where that is alike."""
+    is_whole = not baseline.left_out and not candidate.left_out
+    if baseline.is_interleaved and candidate.is_interleaved and is_whole and baseline.launches == candidate.launches:
+        turns = f"{_count_launches(baseline)} each, which took turns"
+        return [f"baseline {baseline.label}, candidate {candidate.label}: {turns}"]
+    return [_describe_side("baseline", baseline), _describe_side("candidate", candidate)]
+
+
 def _describe_side(which: str, side: Side) -> str:
-    count = f"{side.launches} launch{'' if side.launches == 1 else 'es'}"
     turns = ", which took turns with the other side's" if side.is_interleaved else ""
     left = f"; {_say_left_out(side)} (why: below)" if side.left_out else ""
-    return f"{which} {side.label}: {count}{turns}{left}"
+    return f"{which} {side.label}: {_count_launches(side)}{turns}{left}"
+
+
+def _count_launches(side: Side) -> str:
+    return f"{side.launches} launch{'' if side.launches == 1 else 'es'}"
 
 
 def _say_left_out(side: Side) -> str:

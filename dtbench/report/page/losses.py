@@ -34,7 +34,8 @@ LEAST_OF_LARGEST: Final = 0.1
 """Part of the longest from which another owner is named: less is not worth a line, and stands in the whole page."""
 
 _ANY_PURPOSE: Final = "any"
-_BOUNDED: Final = "at most: all that these took or waited, hidden or not, on the rank where that is most"
+_UNBOUNDED: Final = "The largest owners, and what would change them"
+_TITLE: Final = "The largest owners, what would change them (at most: all they took or waited)"
 
 
 @dataclass(frozen=True)
@@ -82,13 +83,13 @@ def say_limit(part: KnownPart, name: str = "") -> str:
 _Key = tuple[Purpose | None, Cause]
 
 
-def loss_blocks(sides: Sequence[Losses], per: str, answered: str = "") -> Iterator[Block]:
+def loss_blocks(sides: Sequence[Losses], per: str, answered: Advice | None = None) -> Iterator[Block]:
     """Yield the table, and the largest owners; nothing where nothing was exposed.
 
     Args:
         sides: at most ``MOST_SIDES``.
         per: what times are of, for the title: ``ms of a profiled step``.
-        answered: what would change the largest loss, as the answer above says it.
+        answered: what would change the largest loss, as the answer above says it; None: it says nothing.
     """
     known = [side for side in sides if side.total_ns]
     if known:
@@ -178,10 +179,10 @@ def _spell_cause(rows: Sequence[Loss]) -> str:
     return describe_cause(rows[0].cause, waited_for=awaited.pop() if len(awaited) == 1 else None)
 
 
-def _largest(sides: Sequence[Losses], answered: str) -> Facts:
+def _largest(sides: Sequence[Losses], answered: Advice | None) -> Facts:
     """Return the owners that took longest, units that behave alike together, each with what would change it."""
     found = _choose_owners(sides)
-    said = {answered: "above"} if answered else {}
+    said = {} if answered is None else {answered.what: "above"}
     facts, before = list[Fact](), set[tuple[object, ...]]()
     for place, (side, rows) in enumerate(found, 1):
         described, more = _describe(side, rows), list[Fact]()
@@ -189,18 +190,18 @@ def _largest(sides: Sequence[Losses], answered: str) -> Facts:
         for one in side.advise(rows)[:1]:
             shared = " Of collectives above: the gains do not add up." if one.bound and mine & before else ""
             if one.what in said:
-                described += f". {replace(one, what=f'As {said[one.what]}.').short}{shared}"
+                is_same = answered is not None and (one.what, one.bound) == (answered.what, answered.bound)
+                as_said = replace(one, what=f"As {said[one.what]}.", bound=None if is_same else one.bound)
+                described += f". {as_said.short}{shared}"
             else:
                 more.append(Fact("", f"{one.short}{shared}"))
                 said[one.what] = str(place)
         facts += [Fact(f"{place}.", described, Tone.STRONG), *more]
         before |= mine
-    if any(" At most " in fact.words for fact in facts):
-        facts.append(Fact("", _BOUNDED, Tone.QUIET))
     return Facts(
         tuple(facts),
         key="largest",
-        title="The largest owners, and what would change them",
+        title=_TITLE if any(" At most " in fact.words for fact in facts) else _UNBOUNDED,
         is_numbered=True,
     )
 

@@ -37,9 +37,10 @@ def find_places(summary: RunSummary) -> Iterator[Fact]:
     yield Fact("all numbers", spell_command("dtbench", "report", summary.path, "--json"))
 
 
-def find_commands(summary: RunSummary) -> Iterator[str]:
-    """Yield the commands that a person needs next."""
-    yield spell_command("dtbench", "report", summary.path)
+def find_commands(summary: RunSummary, *, is_new: bool) -> Iterator[str]:
+    """Yield the commands that a person needs next: of a new run also the one that shows it again."""
+    if is_new:
+        yield spell_command("dtbench", "report", summary.path)
     if RunFolder(Path(summary.path)).tensorboard.exists():
         yield spell_command("dtbench", "tensorboard", summary.path)
 

@@ -264,8 +264,21 @@ def place_words(summary: RunSummary, cell: CellSummary) -> str:
     return ", ".join(placed) or cell.name
 
 
+_Medians = Callable[[RunSummary, Sequence[CellSummary]], str]
+"""Says between what the medians of cells lie, in order of these, beginning with what joins it to what is said."""
+
+
 def finding(summary: RunSummary) -> str:
     """Say which cell is fastest and by how much, or that launches do not tell; cells to be trusted only."""
+    return _find(summary, _say_medians)
+
+
+def finding_below_bars(summary: RunSummary) -> str:
+    """Say the same where the median of each cell stands above it."""
+    return _find(summary, lambda _summary, _ordered: "")
+
+
+def _find(summary: RunSummary, say_medians: _Medians) -> str:
     known = [cell for cell in summary.cells if sentences.is_trusted(cell) and not math.isnan(cell.step_time.median)]
     if len(known) < 2:
         return "Nothing is compared: fewer than two cells have numbers that can be trusted"
@@ -273,17 +286,17 @@ def finding(summary: RunSummary) -> str:
     aside = f"; {left_out} of {len(summary.cells)} cells left out, without numbers to be trusted" if left_out else ""
     silent = say_silent_cells(known)
     where = "" if silent is None else f"; {silent}, so whether environments are alike is not checked"
-    return f"{_compare(summary, known)}{aside}{where}"
+    return f"{_compare(summary, known, say_medians)}{aside}{where}"
 
 
-def _compare(summary: RunSummary, known: Sequence[CellSummary]) -> str:
+def _compare(summary: RunSummary, known: Sequence[CellSummary], say_medians: _Medians) -> str:
     """Say which cell is fastest and which slowest, as far as launches tell them apart; see ``told_apart.py``."""
     ordered = sorted(known, key=lambda cell: cell.step_time.median)
     if (unlike := say_unlike_cells(known)) is not None:
-        return f"No cell is called fastest, they ran in {unlike}; {_say_medians(summary, ordered)}"
+        return f"No cell is called fastest, they ran in {unlike}{say_medians(summary, ordered)}"
     counts = [sum(map(math.isfinite, cell.launch_medians_ns)) for cell in ordered]
     if sorted(counts)[-2] < LEAST_LAUNCHES:
-        return _say_too_few(summary, ordered, counts)
+        return f"{_say_too_few(counts)}{say_medians(summary, ordered)}"
     fastest, told = ordered[0], tell_apart([cell.launch_medians_ns for cell in ordered])
     if not told[0]:
         some = "" if any(told) else "; nor can any other cell"
@@ -301,20 +314,19 @@ def _compare(summary: RunSummary, known: Sequence[CellSummary]) -> str:
     return f"Fastest is {places}: {words}{more}"
 
 
-def _say_too_few(summary: RunSummary, ordered: Sequence[CellSummary], counts: Sequence[int]) -> str:
-    """Say between what the medians lie, and that launches are too few to tell the cells apart."""
+def _say_too_few(counts: Sequence[int]) -> str:
+    """Say that launches are too few to tell the cells apart."""
     low, high = min(counts), max(counts)
     each = f"{low} each" if low == high else f"{low} to {high} each"
-    few = f"Too few launches to tell which is fastest ({each}, {LEAST_LAUNCHES} are needed)"
-    ratio = ordered[-1].step_time.median / ordered[0].step_time.median
-    return f"{few}; {_say_medians(summary, ordered)}, {ratio:.2f} x"
+    return f"Too few launches to tell which is fastest ({each}, {LEAST_LAUNCHES} are needed)"
 
 
 def _say_medians(summary: RunSummary, ordered: Sequence[CellSummary]) -> str:
     (first, fast_ns), (last, slow_ns) = (
         (place_words(summary, cell), cell.step_time.median) for cell in (ordered[0], ordered[-1])
     )
-    return f"medians from {format_ns(fast_ns)} ({first}) to {format_ns(slow_ns)} ({last})"
+    ratio = f", {slow_ns / fast_ns:.2f} x"
+    return f"; medians from {format_ns(fast_ns)} ({first}) to {format_ns(slow_ns)} ({last}){ratio}"
 
 
 def scope_words(summary: RunSummary) -> str:

@@ -45,6 +45,8 @@ STYLES: Final = {
 }
 _AGAINST: Final = (Tone.WARNING, Tone.BAD)
 _LABEL_WIDTH: Final = len("gradient wait")
+_NARROW: Final = dict.fromkeys(("doubts", "checks", "changed"), len("asked for"))
+"""Width of labels in blocks of one screen, which are short."""
 _JOINED: Final = {"problem", "doubts"}
 """Blocks that what follows stands right below of."""
 _ANY_WIDTH: Final = 10_000
@@ -69,9 +71,22 @@ def render_page(page: Page) -> RenderableType:
 
 def render_brief(page: Page) -> RenderableType:
     """Return a page of one screen: its head, its answer, then its parts."""
-    before, after = _split_head(page)
-    answer = map(render_line, page.answer)
-    return Group(*before, Plain(), *answer, *after, Plain(), *map(render_part, page.parts))
+    return Group(_BriefHead(page), Plain(), *map(render_part, page.parts))
+
+
+@dataclass(frozen=True)
+class _BriefHead:
+    """The head of one screen, with its answer; where it was stands beside its name if there is room."""
+
+    page: Page
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the name, the question, what speaks against it, the answer, then what it is of."""
+        (name, *before), after = _split_head(self.page)
+        place = Plain(f"  {self.page.place}", style=STYLES[Tone.QUIET])
+        is_beside = bool(self.page.place) and name.cell_len + place.cell_len <= options.max_width
+        yield Plain.assemble(name, place) if is_beside else name
+        yield from (*before, Plain(), *map(render_line, self.page.answer), *after[1 if is_beside else 0 :])
 
 
 def _head(page: Page) -> Iterator[Plain]:
@@ -112,7 +127,7 @@ def render_block(block: Block) -> RenderableType:
             return Group(*map(render_line, block.lines))
         case Facts():
             tone = Tone.STRONG if block.is_numbered else Tone.QUIET
-            width = 0 if block.is_numbered else _LABEL_WIDTH
+            width = 0 if block.is_numbered else _NARROW.get(block.key, _LABEL_WIDTH)
             return Group(*([render_line(Line(block.title, tone))] if block.title else []), _grid(block.facts, width))
         case Table():
             title = Line(block.title, Tone.STRONG)  # a table's own title breaks at the width of the table
@@ -144,7 +159,10 @@ class Bars:
             widths.pop()
         room = min(_MOST_BAR, max(_LEAST_BAR, options.max_width - label - sum(widths)))
         longest_ns = max(1, *(bar.whole_ns for bar in chart.bars))
-        yield render_line(Line(chart.title, Tone.STRONG))
+        hidden = _name_hidden(chart, len(widths))
+        is_beside = len(f"{chart.title}; {hidden}") <= options.max_width
+        aside = (f"; {hidden}", STYLES[Tone.QUIET]) if hidden and is_beside else ""
+        yield Plain.assemble((chart.title, STYLES[Tone.STRONG]), aside)
         used = [at for at in range(len(looks)) if any(bar.lengths_ns[at] for bar in chart.bars)]
         keys = [piece for at in used for piece in ((looks[at].glyph, looks[at].colour), f" {chart.parts[at].name}  ")]
         legend = Plain.assemble(*keys)
@@ -162,13 +180,20 @@ class Bars:
         for words in dict.fromkeys(unknown.values()):
             names = ", ".join(label for label, one in unknown.items() if one == words)
             yield render_line(Line(f"{words}, and not drawn: {names}", Tone.WARNING))
-        told = [
-            at for at in range(len(widths), len(chart.figures)) if any(bar.figures[at] != "none" for bar in chart.bars)
-        ]
-        if hidden := [chart.figures[at] for at in told]:
-            yield render_line(Line(f"no room for: {', '.join(hidden)}", Tone.QUIET))
+        if hidden and not is_beside:
+            yield render_line(Line(hidden, Tone.QUIET))
         if chart.note:
             yield render_line(Line(chart.note, Tone.QUIET))
+
+
+def _name_hidden(chart: Chart, room: int) -> str:
+    """Name the figures for which there is no room, as only so many have some; empty: for all that say anything."""
+    hidden = [
+        figure
+        for at, figure in enumerate(chart.figures)
+        if at >= room and any(b.figures[at] != "none" for b in chart.bars)
+    ]
+    return f"no room for: {', '.join(hidden)}" if hidden else ""
 
 
 def _align(figures: Sequence[str], widths: Sequence[int]) -> str:

@@ -155,8 +155,19 @@ class Advice:
         return f"{self.what}{most}{self.shared}"
 
     @property
+    def leading(self) -> str:
+        """Why, what it can gain at most, and what to do: the bound first, as a screen is read from its top."""
+        most = "" if self.bound is None else f", at most {format_ns(self.bound.most_ns)} to gain"
+        return f"{self.why}{most}: {self.what}{self.shared}"
+
+    @property
+    def told(self) -> str:
+        """Why, what to do, what it can gain at most, and which time that is."""
+        return f"{self.why}: {self.words}"
+
+    @property
     def short(self) -> str:
-        """The same without which time that is."""
+        """What to do and what it can gain at most."""
         return f"{self.what}{'' if self.bound is None else f' {self.bound.short}.'}{self.shared}"
 
 

@@ -141,9 +141,9 @@ def describe_leading(rows: Sequence[Row], windows: float, describe: Callable[[Ro
     if _owner_leads(rows):
         return f"{format_ns(row.owner_exposed_ns / windows)} of it {describe(row, row.owner_exposed_ns)}"
     whole, part = (format_ns(time_ns / windows) for time_ns in (_sum_causes(rows)[row.cause], row.exposed_ns))
-    return (
-        f"{whole} of it {CAUSE_PHRASES[row.cause]}; the largest part of that, {part}: {describe(row, row.exposed_ns)}"
-    )
+    why = CAUSE_PHRASES[row.cause]
+    who = describe(row, row.exposed_ns).removesuffix(f", {why}")
+    return f"{whole} of it {why}; the largest part of that, {part}: {who}"
 
 
 def describe_causes(rows: Sequence[Row], windows: float) -> str:

@@ -47,7 +47,7 @@ def describe_host(host: HostWait, *, comm_ns: float, exposed_ns: float, step_ns:
     share = share if share == whole else f"at least {share}"
     sync = f", {format_least(host.sync_ns, host.unknown_ns)} of that in synchronising calls" if host.sync_ns > 0 else ""
     both_ns = host.host_ns + exposed_ns - step_ns
-    same = f", and at least {format_ns(both_ns)} of that while communication was exposed, too" if both_ns > 0 else ""
+    same = f", and at least {format_ns(both_ns)} of that while communication was exposed" if both_ns > 0 else ""
     return f"the device waits {said} of {of} for the host ({share}){sync}, longer than for communication{same}; "
 
 

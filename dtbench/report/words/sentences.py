@@ -359,7 +359,7 @@ def _say_no_finding(cell: CellSummary) -> str:
     return f"{NO_FINDING}{more}"
 
 
-def advice_sentences(cell: CellSummary, spell: Callable[[Advice], str] = attrgetter("words")) -> list[str]:
+def advice_sentences(cell: CellSummary, spell: Callable[[Advice], str] = attrgetter("told")) -> list[str]:
     """Say what would change the largest causes, largest first, each sentence once; that none are findings, if so.
 
     None where its numbers are unreliable.
@@ -369,7 +369,7 @@ def advice_sentences(cell: CellSummary, spell: Callable[[Advice], str] = attrget
     if (limit := limit_sentence(cell)) is not None:
         return [limit] if cell.owners else []
     of_part = name_part(cell.owners[0].part if cell.owners else None)  # all are of the same steps
-    return [f"{of_part}{one.why}: {spell(one)}" for one in told_advice(cell)]
+    return [f"{of_part}{spell(one)}" for one in told_advice(cell)]
 
 
 def told_advice(cell: CellSummary) -> list[Advice]:

@@ -34,8 +34,8 @@ from dtbench.traces.notes.files import ComesTwice, CutShort, DamagedArchive, Lef
 from dtbench.traces.notes.job import LoneRank
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis
-from dtbench.traces.ranks.late import describe_late
-from dtbench.traces.ranks.stragglers import describe_waiting
+from dtbench.traces.ranks.late import describe_late_ranks
+from dtbench.traces.ranks.stragglers import Waiting, describe_waiting, sum_up_waiting
 from dtbench.traces.time.overlap import divide
 
 MOST_NAMES = 10
@@ -72,12 +72,12 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
     Args:
         traces: at least one rank.
     """
-    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("words")))
+    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("told"), describe_waiting))
 
 
 def brief_lines(traces: TraceSet) -> tuple[str, ...]:
-    """Say the same without which time a bound is."""
-    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("short")))
+    """Say the same in fewer lines: a bound without which time it is, and for whom ranks wait in one sentence."""
+    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("leading"), sum_up_waiting))
 
 
 def _left_out_lines(traces: TraceSet) -> tuple[str, ...]:
@@ -91,7 +91,9 @@ def _left_out_lines(traces: TraceSet) -> tuple[str, ...]:
     return (f"{read}, as {several} of {ranks}: perhaps of two jobs; give the traces of one alone (see the notes)",)
 
 
-def _lines_of_kept(traces: TraceSet, spell: Callable[[Advice], str]) -> tuple[str, ...]:
+def _lines_of_kept(
+    traces: TraceSet, spell: Callable[[Advice], str], tell_waiting: Callable[[Waiting], tuple[str, ...]]
+) -> tuple[str, ...]:
     mean = average(traces.analyses)
     if not traces.over_ranks.is_one_job:
         means = f"{_time_words(traces, mean)}{_exposed_words(traces, mean, ())}"
@@ -101,12 +103,12 @@ def _lines_of_kept(traces: TraceSet, spell: Callable[[Advice], str]) -> tuple[st
     return (
         *_lead_lines(traces, mean, owners),
         *doubt_lines(doubts),
-        *(f"{one.why}: {spell(one)}" for one in advise_traces(traces)[:1]),
+        *map(spell, advise_traces(traces)[:1]),
         *answer_notes(traces),
         *_wait_lines(traces, mean),
         *_bubble_lines(traces, mean),
-        *describe_waiting(traces.over_ranks.waiting),
-        *(said for one in traces.late_ranks if (said := describe_late(one)) is not None),
+        *tell_waiting(traces.over_ranks.waiting),
+        *describe_late_ranks(traces.late_ranks),
         *describe_late_profilers(traces.analyses, traces.over_ranks.waiting, traces.late_ranks),
         _basis_words(traces, mean),
     )

@@ -31,7 +31,7 @@ def describe_late_profilers(
     """
     waited_for = {one.rank for one in waiting.stragglers}
     waited_for |= {rank for one in waiting.together[:1] for rank in one.ranks} | {one.rank for one in late_ranks}
-    waited_for -= {one.rank for one in late_ranks if not one.may_be_hosts}
+    waited_for -= {one.rank for one in late_ranks} - {one.rank for one in late_ranks if one.may_be_hosts}
     unlike = _find_unlike(analyses)
     return [
         f"the profiler recorded more of rank {rank} than of {name_ranks(others)} ({join_words(options, 'and')}): how"

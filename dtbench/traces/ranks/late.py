@@ -9,21 +9,25 @@ of a pipeline or another replica, may be other work.
 
     rank 0   |step──fwd──c├──────────wait─────────┤
     rank 7        |step──copy_batch_to_gpu──fwd──c├┤       began late, then spent time in what the others did not
+
+Ranks that came last together are asked each, beside those that waited for them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from statistics import median, median_low
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from dtbench.base.units import format_ns
+from dtbench.base.units import format_ns, name_ranks
 from dtbench.traces.account.host_work import HostStep, sum_names
 from dtbench.traces.ranks.align import ABSENT
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.ranks.over_ranks import OverRanks
+from dtbench.traces.ranks.skew import CollectiveSkew
 from dtbench.traces.reader.header import PROFILERS
 from dtbench.traces.time.intervals import Intervals, clip, unite_all
 from dtbench.traces.timeline import SCATTER_NS, RankTimeline
@@ -41,12 +45,17 @@ _EXPLAINS: Final = (
 _IS_WHY: Final = 0.5  # part of what the host was late by from which what it did longer than the others is why
 _RAN_DRY: Final = 0.5  # part of what the host was late by from which the device's idling shows that it mattered
 _MOST_OTHERS: Final = 16  # whose devices are looked at
+_LITTLE: Final = 0.1  # part of what a rank began late by below which what it did since is not worth a word
 _LOADING: Final = "DataLoader"
+_NEVER: Final = np.iinfo(np.int64).max
+_SPREAD: Final = 1.25  # so many times what a host was late by is what it issued after the first, where that is told
 
 
 @dataclass(frozen=True)
 class LateRank:
-    """What one rank did while others waited for it: means over the steps in which they did so long, ns.
+    """What a rank did while others waited for it, alone or with others: means over the steps in which they did so long.
+
+    Times are in ns.
 
     Attributes:
         rank: global rank.
@@ -65,6 +74,8 @@ class LateRank:
         left_out: steps in which they waited much less for it.
         all_steps: that it has, also those in which nobody waited for it alone.
         is_device: its collectives run on a device; else on threads of its host.
+        beside: ranks that came last with it; empty: it came alone.
+        after_first_ns: how much later than the first of the others' hosts it issued; None: no issue is known.
     """
 
     rank: int
@@ -80,6 +91,8 @@ class LateRank:
     left_out: int = 0
     all_steps: int = 0
     is_device: bool = True
+    beside: tuple[int, ...] = ()
+    after_first_ns: int | None = None
 
     @property
     def may_be_hosts(self) -> bool:
@@ -100,6 +113,8 @@ class _Wait(NamedTuple):
     issue_ns: int
     others: frozenset[int]  # of that collective
     others_issue_ns: int  # median, on the common clock
+    first_issue_ns: int  # of them
+    before_ns: int  # for which it had waited itself in this step
     starts_ns: Mapping[int, int]  # when it started on its device, by rank, each on its own clock
 
 
@@ -109,6 +124,7 @@ class _Compared(NamedTuple):
     own_ns: Mapping[str, int]
     mine: HostStep
     others: Sequence[HostStep]  # that were recorded
+    waited_ns: int  # for which it had waited itself by then: so long any name may only have waited, too
 
 
 def find_late_ranks(
@@ -124,19 +140,32 @@ def find_late_ranks(
     if not all(timeline.fits_host for timeline in timelines):
         return ()
     waiting = over_ranks.waiting
-    caused_ns = {one.rank: one.caused_wait_ns for one in waiting.ranks if one.caused_wait_ns}
-    together_ns = (one.caused_wait_ns for one in waiting.together)
-    least_ns = _LEAST_CAUSED * sum((*caused_ns.values(), *together_ns, waiting.untold_ns, waiting.undecided_ns))
+    alone = [((one.rank,), one.caused_wait_ns) for one in waiting.ranks if one.caused_wait_ns]
+    together = [(one.ranks, one.caused_wait_ns) for one in waiting.together]
+    all_ns = sum((*(caused_ns for _, caused_ns in (*alone, *together)), waiting.untold_ns, waiting.undecided_ns))
     by_rank = {timeline.rank: timeline for timeline in timelines}
-    found = []
-    for rank in sorted(caused_ns, key=lambda rank: -caused_ns[rank])[:_MOST_RANKS]:
-        if caused_ns[rank] >= least_ns:
-            waits = _find_waits(rank, over_ranks, by_rank)
-            if waits:
-                carrying = _keep_carrying(waits)
-                late = _describe(rank, carrying, hosts, over_ranks.clocks, by_rank)
-                found.append(replace(late, left_out=len(waits) - len(carrying)))
+    found: list[LateRank] = []
+    for some in (alone, together):
+        for late, caused_ns in sorted(some, key=lambda one: (-one[1], one[0]))[:_MOST_RANKS]:
+            if caused_ns >= _LEAST_CAUSED * all_ns and set(late) <= by_rank.keys():
+                found += _ask(late, over_ranks, by_rank, hosts)
     return tuple(found)
+
+
+def _ask(
+    late: Sequence[int],
+    over_ranks: OverRanks,
+    by_rank: Mapping[int, RankTimeline],
+    hosts: Mapping[int, Sequence[HostStep]],
+) -> Iterator[LateRank]:
+    """Yield what each of some ranks did that came last alone or together; nothing of one of which that is not known."""
+    for rank in late:
+        waits = _find_waits(rank, late, over_ranks, by_rank)
+        if waits:
+            carrying = _keep_carrying(waits)
+            one = _describe(rank, carrying, hosts, over_ranks.clocks, by_rank)
+            beside = tuple(other for other in late if other != rank)
+            yield replace(one, left_out=len(waits) - len(carrying), beside=beside)
 
 
 def _keep_carrying(waits: Mapping[int, _Wait]) -> dict[int, _Wait]:
@@ -145,8 +174,10 @@ def _keep_carrying(waits: Mapping[int, _Wait]) -> dict[int, _Wait]:
     return {number: wait for number, wait in waits.items() if wait.waited_ns >= least_ns}
 
 
-def _find_waits(rank: int, over_ranks: OverRanks, by_rank: Mapping[int, RankTimeline]) -> dict[int, _Wait]:
-    """Give, by number of step, the longest wait for a rank alone where it began last, and nothing it handed on."""
+def _find_waits(
+    rank: int, together: Sequence[int], over_ranks: OverRanks, by_rank: Mapping[int, RankTimeline]
+) -> dict[int, _Wait]:
+    """Give, by number of step, the longest wait for these ranks alone where they began last, and nothing handed on."""
     late = by_rank[rank]
     found: dict[int, _Wait] = {}
     for group in over_ranks.matches.groups:
@@ -158,33 +189,50 @@ def _find_waits(rank: int, over_ranks: OverRanks, by_rank: Mapping[int, RankTime
             step, issue_ns = late.step_of[mine], late.collectives[mine].issue_ns
             if step is None or issue_ns is None or over_ranks.clocks.astray.has(rank, issue_ns):
                 continue
-            if not over_ranks.collectives[rank][mine].is_last:
+            skew = over_ranks.collectives[rank][mine]
+            if not (skew.is_last if len(together) == 1 else skew.late_together == tuple(together)):
                 continue
             others = [(other, int(group.index[row, column])) for column, other in enumerate(group.ranks)]
-            others = [(other, index) for other, index in others if other != rank and index != ABSENT]
+            others = [(other, index) for other, index in others if other not in together and index != ABSENT]
             skews = (over_ranks.collectives[other][i] for other, i in others)
             waited_ns = max((skew.own_ns for skew in skews), default=0)
             number = late.step_numbers[step]
             if waited_ns > (found[number].waited_ns if number in found else 0):
                 shown = [(rank, mine), *others[:_MOST_OTHERS]]
                 starts_ns = {one: by_rank[one].collectives[i].start_ns for one, i in shown}
-                others_issue_ns = _others_issue_ns(others, over_ranks, by_rank)
+                issues_ns = _find_issues(others, over_ranks, by_rank)
                 found[number] = _Wait(
-                    waited_ns, issue_ns, frozenset(other for other, _ in others), others_issue_ns, starts_ns
+                    waited_ns=waited_ns,
+                    issue_ns=issue_ns,
+                    others=frozenset(other for other, _ in others),
+                    others_issue_ns=median_low(issues_ns),
+                    first_issue_ns=min(issues_ns),
+                    before_ns=_sum_waits(late, over_ranks.collectives[rank], step, issue_ns),
+                    starts_ns=starts_ns,
                 )
     return found
 
 
-def _others_issue_ns(
+def _sum_waits(late: RankTimeline, skews: Sequence[CollectiveSkew], step: int, until_ns: int) -> int:
+    """Sum for how long a rank waited for others in what it issued in a step before a moment."""
+    return sum(
+        skew.skew_wait_ns or 0
+        for one, skew, place in zip(late.collectives, skews, late.step_of, strict=True)
+        if place == step and one.issue_ns is not None and one.issue_ns < until_ns
+    )
+
+
+def _find_issues(
     others: Sequence[tuple[int, int]], over_ranks: OverRanks, by_rank: Mapping[int, RankTimeline]
-) -> int:
+) -> list[int]:
+    """Return when the others issued, on the common clock; of none of which that is known: never."""
     issues = [
         _common(over_ranks.clocks.by_rank[other], issue_ns)
         for other, index in others
         if (issue_ns := by_rank[other].collectives[index].issue_ns) is not None
         and not over_ranks.clocks.astray.has(other, issue_ns)
     ]
-    return median_low(issues) if issues else np.iinfo(np.int64).max
+    return issues or [_NEVER]
 
 
 def _common(clock: Clock, time_ns: int) -> int:
@@ -244,12 +292,12 @@ def _describe(
         begins_ns = {rank: mine.start_ns, **{one: step.start_ns for one, step in others}}
         idle_ns.append(_find_excess(rank, wait, begins_ns, began_ns[-1], devices))
         doubt_ns = max(doubt_ns, *clocks.doubts_ns(rank, [middle]).tolist())
-        compared.append(
-            _Compared(sum_names(mine.spans, wait.issue_ns), mine, [step for _, step in others if step.total_ns])
-        )
+        recorded = [step for _, step in others if step.total_ns]
+        compared.append(_Compared(sum_names(mine.spans, wait.issue_ns), mine, recorded, wait.before_ns))
     spent, usual = _compare_names(compared)
-    name = _choose(spent, usual, _LEAST_SAID * sum(wait.waited_ns for wait in waits.values()))
-    late_ns = [_common(clocks.by_rank[rank], wait.issue_ns) - wait.others_issue_ns for wait in waits.values()]
+    least_ns = _LEAST_SAID * sum(wait.waited_ns for wait in waits.values())
+    name = _choose(spent, usual, least_ns + sum(one.waited_ns for one in compared))
+    issued_ns = [_common(clocks.by_rank[rank], wait.issue_ns) for wait in waits.values()]
     return LateRank(
         rank=rank,
         steps=len(waits),
@@ -262,8 +310,16 @@ def _describe(
         idle_ns=_find_mean(idle_ns),
         all_steps=len(timelines[rank].step_numbers),
         is_device=timelines[rank].is_device,
-        host_late_ns=round(sum(late_ns) / len(late_ns)) if min(late_ns) > -np.iinfo(np.int64).max // 2 else None,
+        host_late_ns=_find_lateness(issued_ns, [wait.others_issue_ns for wait in waits.values()]),
+        after_first_ns=_find_lateness(issued_ns, [wait.first_issue_ns for wait in waits.values()]),
     )
+
+
+def _find_lateness(issued_ns: Sequence[int], others_ns: Sequence[int]) -> int | None:
+    """Return how much later a host issued than others, in the mean; None: some issue of theirs is not known."""
+    if _NEVER in others_ns:
+        return None
+    return round(sum(mine - other for mine, other in zip(issued_ns, others_ns, strict=True)) / len(issued_ns))
 
 
 def _compare_names(compared: Sequence[_Compared]) -> tuple[dict[str, list[int]], dict[str, list[float]]]:
@@ -297,8 +353,20 @@ def _choose(spent: Mapping[str, Sequence[int]], usual: Mapping[str, Sequence[flo
     return min(inner, key=lambda one: (sum(spent[one]), one), default="")
 
 
-def describe_late(one: LateRank) -> str | None:
-    """Say what a rank did instead; None: the traces show nothing that explains its lateness.
+def describe_late_ranks(late: Sequence[LateRank]) -> tuple[str, ...]:
+    """Say what ranks did instead; ranks that came last together, and did so for the same reason, in one sentence."""
+    said = []
+    for _, some in groupby(late, key=lambda one: tuple(sorted((one.rank, *one.beside)))):
+        group = list(some)
+        if len(group) == 1 + len(group[0].beside) and len({_find_reason(one) for one in group}) == 1:
+            said.append(describe_late(group))
+        else:
+            said += [describe_late([one]) for one in group]
+    return tuple(filter(None, said))
+
+
+def describe_late(late: Sequence[LateRank]) -> str | None:
+    """Say what a rank did instead, or several that share a reason; None: the traces show nothing that explains it.
 
     What its host did is told only where its host issued later by most of the wait, and by more than clocks may be off;
     what it spent time in only where the others spent so much less that it explains a part of the wait that matters; and
@@ -307,12 +375,11 @@ def describe_late(one: LateRank) -> str | None:
 
     ``rank 7 began its step 7.60 ms late and then spent 1.46 ms in `copy_batch_to_gpu` (the others 0 ns)``
     """
-    if one.waited_ns <= SCATTER_NS:
+    first, reason = late[0], _find_reason(late[0])
+    if reason is None:
         return None
-    said = _describe_host(one) if one.may_be_hosts else _describe_device(one)
-    if not said:
-        return None
-    return f"rank {one.rank} {said}{_describe_steps(one)}"
+    said = _describe_host(late, reason) if first.may_be_hosts else _describe_device(first)
+    return f"{name_ranks([one.rank for one in late])} {said}{_describe_steps(first)}"
 
 
 def _describe_steps(one: LateRank) -> str:
@@ -326,27 +393,77 @@ def _describe_steps(one: LateRank) -> str:
     return f", in the mean of {one.steps}{f' of {all_steps}' if all_steps > one.steps else ''} steps"
 
 
-def _describe_host(one: LateRank) -> str:
-    """Say what made a host late, unless its device was busy meanwhile; empty: nothing shows it."""
-    said, told_ns = [], 0
-    if (
-        one.began_late_ns is not None
-        and max(one.least_ns, one.doubt_ns + 1) <= one.began_late_ns <= _EXPLAINS * one.waited_ns
-    ):
-        said.append(f"began its step {format_ns(one.began_late_ns)} late")
-        told_ns += one.began_late_ns
-    if one.name and one.name_ns - one.others_ns >= one.least_ns:
-        where = _name_work(one.name)
-        then = "then " if said else ""
-        said.append(f"{then}spent {format_ns(one.name_ns)} in {where} (the others {format_ns(one.others_ns)})")
-        told_ns += one.name_ns - one.others_ns
+@dataclass(frozen=True)
+class _Reason:
+    """Why a rank was late, so far as ranks can share it.
+
+    Attributes:
+        rank: where nobody else can have the same; None: others may.
+        steps: in how many it was so, of how many, and how many are left out.
+        began_late, name: its host began its step late, and spent time in that; empty: in nothing.
+        is_busy: but its device was busy meanwhile.
+        has_caught_up: at its issue less was left of it.
+    """
+
+    rank: int | None
+    steps: tuple[int, int, int]
+    began_late: bool = False
+    name: str = ""
+    is_busy: bool = False
+    has_caught_up: bool = False
+
+
+def _find_reason(one: LateRank) -> _Reason | None:
+    """Find what made a rank late; None: nothing shows it."""
+    steps = (one.steps, one.all_steps, one.left_out)
+    if one.waited_ns <= SCATTER_NS:
+        return None
+    if not one.may_be_hosts:
+        return _Reason(one.rank, steps)
     late_ns = max(one.began_late_ns or 0, one.name_ns - one.others_ns) if one.host_late_ns is None else one.host_late_ns
-    if said and one.idle_ns is not None and one.idle_ns < _RAN_DRY * min(late_ns, one.waited_ns):
-        return "came late on its device, which was busy for longer than the others', whatever its host did"
+    told_ns, began_late_ns, name = 0, one.began_late_ns or 0, ""
+    most_ns = _EXPLAINS * max(one.waited_ns, one.host_late_ns or 0)
+    began_late = max(one.least_ns, one.doubt_ns + 1) <= began_late_ns <= most_ns
+    if began_late:
+        told_ns += began_late_ns
+    if one.name and one.name_ns - one.others_ns >= max(one.least_ns, _LITTLE * told_ns):
+        name = one.name
+        told_ns += one.name_ns - one.others_ns
+    if not told_ns:
+        return None
+    if one.idle_ns is not None and one.idle_ns < _RAN_DRY * min(late_ns, one.waited_ns):
+        return _Reason(None, steps, is_busy=True)
     if told_ns < _IS_WHY * min(late_ns, one.waited_ns):
-        return ""
-    has_caught_up = told_ns > _EXPLAINS * late_ns
-    return " and ".join(said) + (f", of which {format_ns(late_ns)} were left at its issue" if has_caught_up else "")
+        return None
+    return _Reason(None, steps, began_late, name, has_caught_up=told_ns > _EXPLAINS * late_ns)
+
+
+def _describe_host(late: Sequence[LateRank], reason: _Reason) -> str:
+    """Say what made hosts late, unless their devices were busy meanwhile."""
+    its, was = ("its", "was") if len(late) == 1 else ("their", "were")
+    if reason.is_busy:
+        device = "device" if len(late) == 1 else "devices"
+        return f"came late on {its} {device}, which {was} busy for longer than the others', whatever {its} host did"
+    said = []
+    if reason.began_late:
+        said.append(f"began {its} step {_spell([one.began_late_ns or 0 for one in late])} late")
+    if reason.name:
+        spent, others = (_spell([getattr(one, part) for one in late]) for part in ("name_ns", "others_ns"))
+        said.append(f"{'then ' if said else ''}spent {spent} in {_name_work(reason.name)} (the others {others})")
+    if reason.has_caught_up:
+        return (
+            f"{' and '.join(said)}, of which {_spell([one.host_late_ns or 0 for one in late])} were left at its issue"
+        )
+    first_ns = max(one.after_first_ns or 0 for one in late)
+    if first_ns > _SPREAD * max(one.host_late_ns or 0 for one in late):
+        said.append(f"issued {format_ns(first_ns)} after the first")
+    return " and ".join(said)
+
+
+def _spell(times_ns: Sequence[int]) -> str:
+    """Spell a time, or between what several lie."""
+    low, high = format_ns(min(times_ns)), format_ns(max(times_ns))
+    return low if low == high else f"{low} to {high}"
 
 
 def _name_work(name: str) -> str:

@@ -127,6 +127,7 @@ class CollectiveSkew:
         untold_ns: the part of ``skew_wait_ns``, where it is most, that the last rank may only have handed on from ranks
             of which no trace, or no clock, tells when they came; else 0.
         last_rank: the rank that most of it was for alone; None also where several came last together.
+        late_together: the ranks that did; empty: they did not, or that is not known.
         lag_ns: how much later than the first rank its thread left, where data took no part of that; else 0.
         algbw: bytes per second over ``transfer_ns``; NaN also where that is more than data took.
         busbw: algbw with nccl-tests' factor.
@@ -139,6 +140,7 @@ class CollectiveSkew:
     transfer_ns: int | None = None
     is_last: bool | None = None
     last_rank: int | None = None
+    late_together: tuple[int, ...] = ()
     lag_ns: int | None = None
     algbw: float = math.nan
     busbw: float = math.nan
@@ -319,8 +321,10 @@ def describe_collectives(
 def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) -> CollectiveSkew:
     last_column = int(skew.last_column[row])
     is_last, last_rank = (None, None) if last_column < 0 else (last_column == column, skew.group.ranks[last_column])
+    late = [rank for rank, is_late in zip(skew.group.ranks, skew.is_late[row].tolist(), strict=True) if is_late]
+    together = tuple(late) if last_rank is None and len(late) > 1 else ()
     if not skew.awaits[row, column]:
-        return CollectiveSkew(is_last=is_last, last_rank=last_rank)
+        return CollectiveSkew(is_last=is_last, last_rank=last_rank, late_together=together)
     index = int(skew.group.index[row, column])
     one = timeline.collectives[index]
     wait_ns = int(skew.wait_ns[row, column])
@@ -336,6 +340,7 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) ->
         own_ns=own_ns,
         untold_ns=untold_ns if untold_ns >= _MOSTLY * wait_ns else 0,
         last_rank=None if own_ns < _MOSTLY * wait_ns else last_rank,
+        late_together=together,
         lag_ns=lag_ns,
         algbw=algbw,
         busbw=algbw * bus_factor(one.operation, len(skew.group.ranks)),

@@ -15,6 +15,8 @@ from dtbench.traces.ranks.skew import GroupSkew
 from dtbench.traces.time.overlap import divide
 from dtbench.traces.timeline import RankTimeline
 
+_WHY_UNDECIDED: Final = "several came last there, or may have"
+_LONGEST_OPEN: Final = "who is waited for longest is not known"
 _NEARLY: Final = 0.8
 """Part of the longest wait for a rank from which another was waited for nearly as long."""
 
@@ -264,7 +266,54 @@ def _make(rank: int, sums: Sequence[int], caused: Caused, *, can_be_last: bool, 
 
 
 def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
-    """Say who waits for whom; nothing where no ranks can be compared."""
+    """Say who waits for whom, in a sentence each; nothing where no ranks can be compared."""
+    if not waiting.collectives:
+        return _describe_part(waiting)
+    sentences = [*_describe_undecided(waiting), *_describe_stragglers(waiting)]
+    sentences += [*_describe_together(waiting), *_describe_others(waiting)]
+    return (*_describe_part(waiting), *sentences, *_describe_rest(waiting), *_describe_launched(waiting))
+
+
+def sum_up_waiting(waiting: Waiting) -> tuple[str, ...]:
+    """Say the same, and for whom in one sentence, whose times are all that ranks wait, as far as that is known."""
+    if not waiting.collectives:
+        return _describe_part(waiting)
+    late, named_ns = _find_together(waiting), sum(one.caused_wait_ns or 0 for one in waiting.stragglers)
+    is_open = _is_longest_open(waiting)
+    parts = []
+    if waiting.undecided:
+        where = f"{waiting.undecided} of {count_things(waiting.collectives, 'collective')}"
+        parts.append(f"{format_ns(waiting.undecided_ns)} for whom is not known, in {where} ({_WHY_UNDECIDED})")
+    if late is not None:
+        named_ns += late.caused_wait_ns
+        together = f"last together in {late.collectives} of {waiting.collectives}"
+        parts.append(f"{format_ns(late.caused_wait_ns)} for {name_ranks(late.ranks)}, {together}")
+    if waiting.stragglers:
+        parts.append(_sum_up_stragglers(waiting.stragglers))
+    if named_ns and (rest_ns := _sum_told(waiting) - named_ns):
+        parts.append(f"{format_ns(rest_ns)} for others")
+    if untold_ns := sum(time_ns for time_ns, _ in _find_untold(waiting)):
+        parts.append(f"{format_ns(untold_ns)} counted for none (why: --full)")
+    parts += [_LONGEST_OPEN] if is_open and parts else []
+    summed = [f"summed over ranks they wait {'; '.join(parts)}"] if parts else [_LONGEST_OPEN] if is_open else []
+    return (*_describe_part(waiting), *summed, *_describe_launched(waiting))
+
+
+def _sum_up_stragglers(late: Sequence[RankWaiting]) -> str:
+    waits_ns = [one.caused_wait_ns or 0 for one in late]
+    if len(late) > 1:
+        each = f"{format_ns(min(waits_ns))} to {format_ns(max(waits_ns))} for each of"
+        return f"{each} {name_ranks([one.rank for one in late])}, about alike"
+    return f"{format_ns(waits_ns[0])} for rank {late[0].rank}, {_count_last(late[0])}"
+
+
+def _count_last(one: RankWaiting) -> str:
+    known = " of which that is known" if one.undecided else ""
+    return f"last in {one.last} of its {one.collectives - one.undecided}{known}"
+
+
+def _describe_part(waiting: Waiting) -> tuple[str, ...]:
+    """Say what part of communication is waiting, and of which it is not known who was last."""
     if not waiting.collectives:
         what = f"{count_things(waiting.astray, 'collective')} that ranks have in common, clocks disagree by too much"
         return (f"who waits for whom is not known: in {what}",) if waiting.astray else ()
@@ -280,9 +329,7 @@ def describe_waiting(waiting: Waiting) -> tuple[str, ...]:
     else:
         share = f"{'at least ' if waiting.partial else ''}{format_fraction(waiting.wait_fraction)}"
         sentences = [f"{share} of {comm} is waiting for the last of them to begin {over}"]
-    sentences += [*_describe_partial(waiting), *_describe_undecided(waiting), *_describe_stragglers(waiting)]
-    sentences += [*_describe_together(waiting), *_describe_others(waiting)]
-    return (*sentences, *_describe_rest(waiting), *_describe_launched(waiting))
+    return (*sentences, *_describe_partial(waiting))
 
 
 def _describe_stragglers(waiting: Waiting) -> list[str]:
@@ -295,9 +342,8 @@ def _describe_stragglers(waiting: Waiting) -> list[str]:
         who = f"{name_ranks([one.rank for one in late])} are waited for about alike"
         return [f"{who}: {format_ns(min(waits_ns))} to {format_ns(max(waits_ns))} for each, summed over ranks"]
     (one,) = late
-    told = f"{one.collectives - one.undecided}{' of which that is known' if one.undecided else ''}"
-    who = f"rank {one.rank} is last in {one.last} of its {told}"
-    return [f"{who}; the others wait {format_ns(waits_ns[0])} for it alone, summed over ranks"]
+    waited = f"the others wait {format_ns(waits_ns[0])} for it alone, summed over ranks"
+    return [f"rank {one.rank} is {_count_last(one)}; {waited}"]
 
 
 def _find_together(waiting: Waiting) -> LateTogether | None:
@@ -319,40 +365,52 @@ def _describe_others(waiting: Waiting) -> list[str]:
     """Say how long ranks waited for those that are not named: other ranks, and others that came last together."""
     late = _find_together(waiting)
     named_ns = sum(one.caused_wait_ns or 0 for one in waiting.stragglers) + (0 if late is None else late.caused_wait_ns)
-    rest_ns = sum(one.caused_wait_ns or 0 for one in waiting.ranks)
-    rest_ns += sum(one.caused_wait_ns for one in waiting.together) - named_ns
+    rest_ns = _sum_told(waiting) - named_ns
     if not rest_ns or not named_ns:
         return []
     return [f"for others, each alone or several together, they wait {format_ns(rest_ns)} more, summed over ranks"]
 
 
+def _sum_told(waiting: Waiting) -> int:
+    """Sum how long ranks waited for others, each alone or several together."""
+    alone_ns = sum(one.caused_wait_ns or 0 for one in waiting.ranks)
+    return alone_ns + sum(one.caused_wait_ns for one in waiting.together)
+
+
 def _describe_rest(waiting: Waiting) -> list[str]:
     """Say how long ranks waited beside what is told of single ranks, and why that is counted for none."""
+    reasons = [f"{format_ns(time_ns)} {why}" for time_ns, why in _find_untold(waiting)]
+    return [f"waits that are counted for none, summed over ranks: {'; '.join(reasons)}"] if reasons else []
+
+
+def _find_untold(waiting: Waiting) -> list[tuple[int, str]]:
+    """Return how long ranks waited that is counted for none, and why."""
     waited_ns = sum(one.skew_wait_ns or 0 for one in waiting.ranks)
-    told_ns = sum(one.caused_wait_ns or 0 for one in waiting.ranks) + sum(
-        one.caused_wait_ns for one in waiting.together
-    )
+    told_ns = _sum_told(waiting)
     rest_ns = waited_ns - told_ns - waiting.handed_on_ns - waiting.undecided_ns
     reasons = []
     if waiting.handed_on_ns:
         before = "for ranks that may only hand on how long they waited for others before"
-        reasons.append(f"{format_ns(waiting.handed_on_ns)} {before}")
+        reasons.append((waiting.handed_on_ns, before))
     if rest_ns > 0 and told_ns and not waiting.partial:
         why = "while several had not come yet, or in several collectives at once"
-        reasons.append(f"{format_ns(rest_ns)} {why}")
-    return [f"waits that are counted for none, summed over ranks: {'; '.join(reasons)}"] if reasons else []
+        reasons.append((rest_ns, why))
+    return reasons
 
 
 def _describe_undecided(waiting: Waiting) -> list[str]:
     """Say in how many it is not known for whom ranks waited, and whether that leaves open for whom they did longest."""
-    is_open = not waiting.stragglers and any(one.caused_wait_ns for one in waiting.ranks)
-    most = "who is waited for longest is not known"
+    is_open = _is_longest_open(waiting)
     if not waiting.undecided:
-        return [most] if is_open else []
+        return [_LONGEST_OPEN] if is_open else []
     part = f"{waiting.undecided} of {count_things(waiting.collectives, 'collective')}"
     waited = f"{format_ns(waiting.undecided_ns)} of waiting, summed over ranks"
-    why = "several came last there, or may have"
-    return [f"for whom ranks wait is not known in {part} ({waited}): {why}{f'; {most}' if is_open else ''}"]
+    most = f"; {_LONGEST_OPEN}" if is_open else ""
+    return [f"for whom ranks wait is not known in {part} ({waited}): {_WHY_UNDECIDED}{most}"]
+
+
+def _is_longest_open(waiting: Waiting) -> bool:
+    return not waiting.stragglers and any(one.caused_wait_ns for one in waiting.ranks)
 
 
 def _describe_partial(waiting: Waiting) -> list[str]:

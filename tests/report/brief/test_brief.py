@@ -107,13 +107,14 @@ def value(cell: str | Cell) -> float:
     return cell.value
 
 
-def test_an_answer_its_largest_loss_and_the_bound_of_its_cause_are_in_the_first_dozen_lines(
+def test_an_answer_its_largest_loss_and_the_bound_of_its_cause_are_in_the_first_ten_lines(
     example: RunSummary, traces: TraceSet
 ) -> None:
-    for page in (run_brief(example), traces_brief(traces)):
-        first = "\n".join(show(page)[:12])
-        assert re.search(r"\d ms\b.* exposed|exposed .*\d ms\b", first)
-        assert "At most" in first
+    for width in (80, 100, 160):
+        for page in (run_brief(example), traces_brief(traces)):
+            first = "\n".join(show(page, width)[:10])
+            assert re.search(r"\d ms\b.* exposed|exposed .*\d ms\b", first)
+        assert "at most 76.5 ms" in " ".join(show(run_brief(example), width)[:10])
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
@@ -121,7 +122,7 @@ def test_an_answer_fits_one_screen(example: RunSummary, traces: TraceSet, width:
     (comparison,) = compare_all([f"{EXAMPLE}:ddp", f"{EXAMPLE}:fsdp2_tp"], results=EXAMPLE.parent)
     for page in (run_brief(example), traces_brief(traces), comparison_brief(comparison)):
         shown = show(page, width)
-        assert len(shown) <= (62 if width == 80 else 52)
+        assert len(shown) <= (52 if width == 80 else 45)
         assert max(map(len, shown)) <= width
 
 
@@ -177,14 +178,16 @@ def test_an_advice_is_written_out_once_and_shared_collectives_are_named_as_such(
     def advise(rows: Sequence[Loss]) -> list[Advice]:
         return [Advice("why", "Send less.", 1, bound=Bound(5.0 * MS, 100.0 * MS, "all of it"))]
 
-    told = make_blocks([loss("a", 10), loss("b", 9), loss("a", 8, Cause.SYNC_OP)], advise)["largest"].facts
+    largest = make_blocks([loss("a", 10), loss("b", 9), loss("a", 8, Cause.SYNC_OP)], advise)["largest"]
+    told = largest.facts
     assert [fact.words.partition(" of step)")[2] or fact.words for fact in told[:4]] == [
         "a's all-gather (unshard), nothing left to hide behind: 10.0 ms (1.0 % of step)",
         "Send less. At most 5.00 ms.",
         ". As 1. At most 5.00 ms.",
         ". As 1. At most 5.00 ms. Of collectives above: the gains do not add up.",
     ]
-    assert told[4].words.startswith("at most: all that these took or waited, hidden or not")
+    assert len(told) == 4
+    assert largest.title.endswith("(at most: all they took or waited)")
 
 
 def test_what_the_answer_says_is_not_said_again_below_it(example: RunSummary) -> None:
@@ -193,7 +196,7 @@ def test_what_the_answer_says_is_not_said_again_below_it(example: RunSummary) ->
     assert "leave its output sharded" in page.answer[-1].words
     told = words_of(page, "largest")
     assert not [words for words in told if "leave its output sharded" in words]
-    assert [words for words in told if words.startswith("fsdp2_tp: head's all-gather") and "As above. At most" in words]
+    assert [words for words in told if words.startswith("fsdp2_tp: head's all-gather") and words.endswith("As above.")]
 
 
 def test_rows_that_hold_next_to_nothing_are_one_row() -> None:
@@ -226,10 +229,10 @@ def test_the_answer_and_its_bound_are_in_the_first_ten_lines(example: RunSummary
     """Machine, overrides and chosen cells come after it; what speaks against it comes before."""
     noted = example.model_copy(update={"overrides": ("repeat=1",), "only": ("ddp",)})
     lines = show(run_brief(noted), 100)
-    place = next(at for at, line in enumerate(lines) if line.startswith("AMD EPYC, 2 cores on vm"))
-    assert lines[place + 1].startswith("--set repeat=1")
-    assert any("At most 76.5 ms." in line for line in lines[:10])
-    assert place >= 9
+    place = next(at for at, line in enumerate(lines) if "AMD EPYC, 2 cores on vm" in line)
+    assert place == 0  # beside the name, where there is room
+    assert any("at most 76.5 ms to gain" in line for line in lines[:10])
+    assert next(at for at, line in enumerate(lines) if line.startswith("--set repeat=1")) >= 9
 
 
 def test_where_cells_ran_elsewhere_the_place_is_not_said_of_all(example: RunSummary) -> None:
@@ -291,14 +294,13 @@ def test_what_is_at_least_is_said_to_be(example: RunSummary) -> None:
 def test_notes_that_do_not_fit_are_counted(example: RunSummary) -> None:
     many = with_cell(example, 0, notes=tuple(f"note {at}" for at in range(10)))
     told = words_of(run_brief(many), "doubts")
-    assert len(told) == MOST_NOTES + 1
-    assert re.fullmatch(r"and \d+ more notes: --full", told[-1])
+    assert len(told) == MOST_NOTES
+    assert re.search(r"; and \d+ more notes: --full$", told[-1])
 
 
 def test_what_was_verified_is_one_line_and_says_where_it_does_not_hold(example: RunSummary) -> None:
     assert words_of(run_brief(example), "checks") == [
-        "all 4 passed",
-        "results equal one process's, no wait missing, traffic as planned, knobs as asked",
+        "all 4 passed, results equal one process's, no wait missing, traffic as planned, knobs as asked"
     ]
     assert example.cells[1].canary is not None
     wrong = example.cells[1].canary.model_copy(update={"passed": False})

@@ -144,7 +144,20 @@ def test_a_rank_began_late_by_what_it_is_later_than_most_and_not_than_the_first(
         for one in events:
             if "Group size" in one["args"]:
                 one["args"] |= {"Group size": 4, "Process Group Ranks": "[0, 1, 2, 3]"}
-    assert late_sentences(tell(ranks)) == ["rank 2 began its step 4.00 ms late"]
+    assert late_sentences(tell(ranks)) == ["rank 2 began its step 4.00 ms late and issued 8.00 ms after the first"]
+
+
+def test_ranks_that_came_last_together_are_told_in_one_sentence(tell: Callable[..., TraceSet]) -> None:
+    ranks = [step(rank, begins * MS, [("forward", 2 * MS)], 20 * MS) for rank, begins in enumerate((0, 2, 3, 8, 8.02))]
+    for events in ranks:
+        for one in events:
+            if "Group size" in one["args"]:
+                one["args"] |= {"Group size": 5, "Process Group Ranks": "[0, 1, 2, 3, 4]"}
+    traces = tell(ranks)
+    assert [one.beside for one in traces.late_ranks if one.beside] == [(4,), (3,)]
+    assert [line for line in answer_lines(traces) if line.startswith("ranks 3-4 began")] == [
+        "ranks 3-4 began their step 6.00 ms to 6.02 ms late and issued 8.02 ms after the first"
+    ]
 
 
 @pytest.mark.parametrize("odd", [1, 2])
@@ -192,7 +205,7 @@ def test_a_rank_that_came_apart_by_no_more_than_ranks_that_come_together_is_not_
         rank=2, steps=1, waited_ns=int(apart_us * 1_000), began_late_ns=0, name="", name_ns=0, others_ns=0,
         host_late_ns=0,
     )  # fmt: skip
-    assert (describe_late(one) is not None) is is_said
+    assert (describe_late([one]) is not None) is is_said
 
 
 def delay_on_device(events: list[Event], start: float) -> None:
@@ -229,7 +242,7 @@ def test_a_host_that_was_late_by_no_more_than_clocks_may_be_off_is_in_time_as_fa
         rank=2, steps=1, waited_ns=100_000, began_late_ns=0, name="forward", name_ns=90_000, others_ns=0,
         host_late_ns=40_000, doubt_ns=50_000,
     )  # fmt: skip
-    assert describe_late(one) == (
+    assert describe_late([one]) == (
         "rank 2 issued no later than the others, as far as clocks tell: its device came late to what its host had"
         " launched"
     )
@@ -262,7 +275,7 @@ def test_a_host_that_was_late_with_nothing_to_show_for_it_is_passed_over() -> No
     one = LateRank(
         rank=2, steps=1, waited_ns=100_000, began_late_ns=0, name="", name_ns=0, others_ns=0, host_late_ns=90_000
     )  # fmt: skip
-    assert describe_late(one) is None
+    assert describe_late([one]) is None
 
 
 @pytest.mark.parametrize(("doubt_ns", "said"), [(50_000, None), (49_998, "rank 2 began its step 50.0 us late")])
@@ -278,7 +291,7 @@ def test_a_start_that_is_later_by_no_more_than_clocks_may_be_off_is_not_told(dou
         host_late_ns=90_000,
         doubt_ns=doubt_ns,
     )
-    assert describe_late(one) == said
+    assert describe_late([one]) == said
 
 
 ON_DEVICE = "its device came late to what its host had launched"
@@ -299,8 +312,8 @@ def test_what_a_host_did_is_why_only_where_it_was_late_by_most_of_the_waiting(ho
         rank=2, steps=1, waited_ns=100_000, began_late_ns=40_000, name="x", name_ns=60_000, others_ns=0,
         host_late_ns=host_late_ns,
     )  # fmt: skip
-    assert describe_late(one) == said
-    told = describe_late(replace(one, is_device=False))
+    assert describe_late([one]) == said
+    told = describe_late([replace(one, is_device=False)])
     assert told == said.replace(ON_DEVICE, "what it had issued started late")
 
 
@@ -309,7 +322,7 @@ def test_a_host_that_caught_up_since_is_told_with_what_was_left_at_its_issue() -
         rank=2, steps=1, waited_ns=100_000, began_late_ns=0, name="x", name_ns=130_000, others_ns=0,
         host_late_ns=60_000,
     )  # fmt: skip
-    assert describe_late(one) == (
+    assert describe_late([one]) == (
         "rank 2 spent 130 us in `x` (the others 0 ns), of which 60.0 us were left at its issue"
     )
 
@@ -328,7 +341,7 @@ def test_what_was_so_in_some_steps_is_no_habit(steps: int, of_all: int, said: st
         rank=2, steps=steps, waited_ns=100_000, began_late_ns=90_000, name="", name_ns=0, others_ns=0,
         host_late_ns=90_000, all_steps=of_all,
     )  # fmt: skip
-    assert describe_late(one) == f"rank 2 began its step 90.0 us late{said}"
+    assert describe_late([one]) == f"rank 2 began its step 90.0 us late{said}"
 
 
 @pytest.mark.parametrize(("waited_ns", "late_ns"), [(900, 800), (10_000, 600)])
@@ -337,7 +350,7 @@ def test_what_is_below_a_microsecond_is_no_lateness(waited_ns: int, late_ns: int
         rank=2, steps=1, waited_ns=waited_ns, began_late_ns=late_ns, name="x", name_ns=late_ns, others_ns=0,
         host_late_ns=9_000,
     )  # fmt: skip
-    assert describe_late(one) is None
+    assert describe_late([one]) is None
 
 
 def test_what_others_did_in_many_short_spans_is_no_zero(tell: Callable[..., TraceSet]) -> None:

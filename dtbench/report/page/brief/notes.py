@@ -1,10 +1,11 @@
 """The first notes of an answer, and how many more there are."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from dtbench.base.units import count_things
-from dtbench.report.page.page import Fact, Facts, Tone
+from dtbench.report.page.page import Fact, Facts
 
 MOST_NOTES: Final = 3
 """Sentences on what must be doubted."""
@@ -12,6 +13,7 @@ MOST_NOTES: Final = 3
 
 def note_facts(facts: Sequence[Fact], where: str = "--full") -> Facts:
     """Return the first of some notes, how many more there are, and where."""
-    rest = len(facts) - MOST_NOTES
-    more = (Fact("", f"and {count_things(rest, 'more note')}: {where}", Tone.QUIET),) if rest > 0 else ()
-    return Facts((*facts[:MOST_NOTES], *more), key="doubts")
+    first, rest = list(facts[:MOST_NOTES]), len(facts) - MOST_NOTES
+    if rest > 0:
+        first[-1] = replace(first[-1], words=f"{first[-1].words}; and {count_things(rest, 'more note')}: {where}")
+    return Facts(tuple(first), key="doubts")

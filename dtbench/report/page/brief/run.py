@@ -16,8 +16,9 @@ from dtbench.report.page.looks import step_parts
 from dtbench.report.page.losses import MOST_SIDES, loss_blocks
 from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Facts, Line, Page, Part, Tone
 from dtbench.report.page.run_page import run_page
-from dtbench.report.page.sweep import MOST_CELLS, all_notes, exposed_ns, finding, mark_cells
+from dtbench.report.page.sweep import MOST_CELLS, all_notes, exposed_ns, finding, finding_below_bars, mark_cells
 from dtbench.report.words import sentences
+from dtbench.report.words.advice import Advice
 from dtbench.report.words.doubts import say_doubts
 from dtbench.report.words.marks import Marks
 from dtbench.runs.cell.cell_notes import NOTHING_JUDGED, name_takers
@@ -88,12 +89,12 @@ def _answer(summary: RunSummary, worst: CellSummary | None) -> Iterator[Line]:
         return
     tone = Tone.PLAIN if summary.checks else Tone.STRONG
     yield Line(f"{_name_in(summary, worst)}exposed {sentences.answer_sentence(worst)}", tone)
-    yield from map(Line, sentences.advice_sentences(worst, attrgetter("short"))[:1])
+    yield from map(Line, sentences.advice_sentences(worst, attrgetter("leading"))[:1])
 
 
-def _find_advice(worst: CellSummary) -> str:
-    """Return what the answer says would change the largest loss; empty: nothing."""
-    return next((one.what for one in sentences.told_advice(worst)), "")
+def _find_advice(worst: CellSummary) -> Advice | None:
+    """Return what the answer says would change the largest loss; None: nothing."""
+    return next(iter(sentences.told_advice(worst)), None)
 
 
 def _name_in(summary: RunSummary, cell: CellSummary) -> str:
@@ -148,7 +149,7 @@ def _chart_notes(summary: RunSummary, shown: Sequence[CellSummary], marks: Marks
         yield f"and {count_things(rest, 'more cell')}, of which less is exposed or that is not known: --full"
     yield from marks.lines
     if len(summary.cells) > 1 and summary.checks is not None:
-        yield finding(summary)
+        yield finding(summary) if rest or unknown else finding_below_bars(summary)
 
 
 def _wait_ns(cell: CellSummary, purpose: Purpose) -> float:

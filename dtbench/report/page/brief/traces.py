@@ -40,8 +40,7 @@ def _losses(traces: TraceSet) -> Iterator[Block]:
     losses = find_trace_losses(traces)
     if losses is None:
         return
-    answered = next((one.what for one in advise_traces(traces)), "")
-    yield from loss_blocks([losses], losses.per, answered)
+    yield from loss_blocks([losses], losses.per, next(iter(advise_traces(traces)), None))
 
 
 def _chart(traces: TraceSet) -> Iterator[Chart]:

@@ -37,7 +37,11 @@ def _check_facts(summary: RunSummary) -> Iterator[Fact]:
             yield Fact("", f"and {rest} more that did not pass: --full", Tone.BAD)
         if passed := sum(result.outcome is CheckOutcome.PASSED for result in checks.results):
             whole = "all" if passed == len(checks.results) else "the other"
-            yield Fact("checks", f"{whole} {passed} passed", Tone.GOOD)
+            said = f"{whole} {passed} passed"
+            if passed == len(checks.results) and not checks.changed and _holds(summary.cells):
+                yield Fact("checks", ", ".join([said, *_verified(summary.cells)]), Tone.GOOD)
+                return
+            yield Fact("checks", said, Tone.GOOD)
         if checks.changed:
             yield Fact("", CHANGED)
     yield Fact("verified", ", ".join(_verified(summary.cells)))
@@ -50,6 +54,13 @@ _NOT_LOOKED_AT: Final = "not looked at"
 _NO_EFFECT: Final = "none has an effect"
 _IN: Final = {_NOT_KNOWN: "of"}
 """What stands between an outcome and the cells that it is of, where that is not ``in``."""
+
+
+def _holds(cells: Sequence[CellSummary]) -> bool:
+    """Tell whether all that was held against what it should be is so, in every cell."""
+    kinds = [_are_results, _are_waits, _is_planned, _are_knobs]
+    kinds += [_are_estimates] if any(cell.exposure is not None for cell in cells) else []
+    return all(judge(cell) == _HOLDS for judge in kinds for cell in cells)
 
 
 def _verified(cells: Sequence[CellSummary]) -> Iterator[str]:
