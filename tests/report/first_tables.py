@@ -74,8 +74,7 @@ def measure_run(folder: Path) -> Iterator[FirstTable]:
     summary = summarize_run(folder)
     yield from _measure_page(f"{summary.name}: screen", run_brief(summary))
     for cell in summary.cells:
-        losses = find_cell_losses(cell, "")
-        if cell.owners and losses.total_ns:
+        if cell.owners and (losses := find_cell_losses(cell, "")).total_ns:
             yield measure_table(f"{summary.name}: {cell.name}", losses_table([losses], "ms"))
 
 
