@@ -91,7 +91,7 @@ class PurposeSummary(Record):
         return "not every consumer can be seen" if self.is_wait_least else _OLDER
 
 
-_OLDER = "tables of an older version tell no more"
+_OLDER = "the tables are of an older version"
 
 
 class OwnerSummary(Record):

@@ -928,7 +928,7 @@ def test_a_wait_that_is_at_least_this_of_some_ranks_is_not_judged_and_says_of_wh
 
 def test_a_wait_in_tables_of_an_older_version_is_at_least_this() -> None:
     row = purpose(Purpose.GRAD_REDUCE, wait_ms=40).model_copy(update={"is_wait_least": None})
-    why = "tables of an older version tell no more"
+    why = "the tables are of an older version"
     assert judge(bound(WAIT, at_most_ms=44), change(purposes=(row,))) == (NOT_JUDGED, f"at least 40.0 ms: {why}")
     assert judge(bound(WAIT, at_least_ms=36), change(purposes=(row,))) == (PASSED, "at least 40.0 ms")
 

@@ -78,8 +78,8 @@ def summarize_waits(
 @pytest.mark.parametrize(
     ("waits", "is_least", "why"),
     [
-        ([(8, None), (4, None)], None, "tables of an older version tell no more"),
-        ([(8, None), (4, False)], None, "tables of an older version tell no more"),
+        ([(8, None), (4, None)], None, "the tables are of an older version"),
+        ([(8, None), (4, False)], None, "the tables are of an older version"),
         ([(8, True), (4, None)], True, "not every consumer can be seen"),
         ([(8, True), (4, False)], True, "not every consumer can be seen"),
         ([(8, False), (4, False)], False, None),
@@ -93,7 +93,7 @@ def test_a_wait_that_is_only_a_bound_or_may_be_one_has_a_note_that_says_why(
     assert row.is_wait_least is is_least
     assert row.model_dump(mode="json")["is_wait_least"] is is_least
     assert row.why_wait_least == why
-    assert notes == ([f"the wait for grad_reduce is at least so long: {why}"] if why else [])
+    assert notes == ([f"the wait for grad_reduce is a lower bound: {why}"] if why else [])
 
 
 def test_a_wait_that_was_seen_only_in_steps_without_an_account_is_not_known_of_the_others() -> None:

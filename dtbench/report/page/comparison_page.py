@@ -266,9 +266,10 @@ def outcome_words(change: MetricChange) -> str:
 def _describe_sides(baseline: Side, candidate: Side) -> list[str]:
     """Say how often each side was launched, in one line where that is alike."""
     is_whole = not baseline.left_out and not candidate.left_out
-    if baseline.is_interleaved and candidate.is_interleaved and is_whole and baseline.launches == candidate.launches:
-        turns = f"{_count_launches(baseline)} each, which took turns"
-        return [f"baseline {baseline.label}, candidate {candidate.label}: {turns}"]
+    told = {(side.launches, side.is_interleaved) for side in (baseline, candidate)}
+    if is_whole and len(told) == 1:
+        turns = ", which took turns" if baseline.is_interleaved else ""
+        return [f"baseline {baseline.label}, candidate {candidate.label}: {_count_launches(baseline)} each{turns}"]
     return [_describe_side("baseline", baseline), _describe_side("candidate", candidate)]
 
 

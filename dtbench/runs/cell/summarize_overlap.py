@@ -270,7 +270,7 @@ def _say_least(rows: Sequence[PurposeSummary]) -> Iterator[str]:
     whys = {row.purpose: why for row in rows if (why := row.why_wait_least)}
     for why in dict.fromkeys(whys.values()):
         named = join_words([purpose for purpose, said in whys.items() if said == why], last="and")
-        yield f"the wait for {named} is at least so long: {why}"
+        yield f"the wait for {named} is a lower bound: {why}"
 
 
 def _find_told(purposes: pd.DataFrame, overlap: pd.DataFrame) -> pd.DataFrame:

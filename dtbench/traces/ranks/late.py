@@ -13,9 +13,9 @@ of a pipeline or another replica, may be other work.
 Ranks that came last together are asked each, beside those that waited for them.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from statistics import median, median_low
 from typing import Final, NamedTuple
 
@@ -29,7 +29,7 @@ from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.ranks.over_ranks import OverRanks
 from dtbench.traces.ranks.skew import CollectiveSkew
 from dtbench.traces.reader.header import PROFILERS
-from dtbench.traces.time.intervals import Intervals, clip, unite_all
+from dtbench.traces.time.intervals import Intervals, clip, unite, unite_all
 from dtbench.traces.timeline import SCATTER_NS, RankTimeline
 
 _MOST_RANKS: Final = 3
@@ -114,7 +114,7 @@ class _Wait(NamedTuple):
     others: frozenset[int]  # of that collective
     others_issue_ns: int  # median, on the common clock
     first_issue_ns: int  # of them
-    before_ns: int  # for which it had waited itself in this step
+    own: Intervals  # in which it had waited itself, in this step, on its own clock
     starts_ns: Mapping[int, int]  # when it started on its device, by rank, each on its own clock
 
 
@@ -124,7 +124,6 @@ class _Compared(NamedTuple):
     own_ns: Mapping[str, int]
     mine: HostStep
     others: Sequence[HostStep]  # that were recorded
-    waited_ns: int  # for which it had waited itself by then: so long any name may only have waited, too
 
 
 def find_late_ranks(
@@ -207,19 +206,20 @@ def _find_waits(
                     others=frozenset(other for other, _ in others),
                     others_issue_ns=median_low(issues_ns),
                     first_issue_ns=min(issues_ns),
-                    before_ns=_sum_waits(late, over_ranks.collectives[rank], step, issue_ns),
+                    own=_find_own_waits(late, over_ranks.collectives[rank], step, issue_ns),
                     starts_ns=starts_ns,
                 )
     return found
 
 
-def _sum_waits(late: RankTimeline, skews: Sequence[CollectiveSkew], step: int, until_ns: int) -> int:
-    """Sum for how long a rank waited for others in what it issued in a step before a moment."""
-    return sum(
-        skew.skew_wait_ns or 0
+def _find_own_waits(late: RankTimeline, skews: Sequence[CollectiveSkew], step: int, until_ns: int) -> Intervals:
+    """Return when a rank waited for others in what it issued in a step before a moment."""
+    waits = [
+        (one.start_ns, one.start_ns + (skew.skew_wait_ns or 0))
         for one, skew, place in zip(late.collectives, skews, late.step_of, strict=True)
         if place == step and one.issue_ns is not None and one.issue_ns < until_ns
-    )
+    ]
+    return unite([start_ns for start_ns, _ in waits], [end_ns for _, end_ns in waits])
 
 
 def _find_issues(
@@ -280,6 +280,7 @@ def _describe(
     began_ns: list[int] = []
     doubt_ns = 0
     compared: list[_Compared] = []
+    waited_ns = Counter[str]()
     steps = {step.number: step for step in hosts.get(rank, ())}
     for number, wait in waits.items():
         mine = steps.get(number)
@@ -293,10 +294,11 @@ def _describe(
         idle_ns.append(_find_excess(rank, wait, begins_ns, began_ns[-1], devices))
         doubt_ns = max(doubt_ns, *clocks.doubts_ns(rank, [middle]).tolist())
         recorded = [step for _, step in others if step.total_ns]
-        compared.append(_Compared(sum_names(mine.spans, wait.issue_ns), mine, recorded, wait.before_ns))
+        compared.append(_Compared(sum_names(mine.spans, wait.issue_ns), mine, recorded))
+        waited_ns += _sum_waited(mine, wait)
     spent, usual = _compare_names(compared)
     least_ns = _LEAST_SAID * sum(wait.waited_ns for wait in waits.values())
-    name = _choose(spent, usual, least_ns + sum(one.waited_ns for one in compared))
+    name = _choose(spent, usual, waited_ns, least_ns)
     issued_ns = [_common(clocks.by_rank[rank], wait.issue_ns) for wait in waits.values()]
     return LateRank(
         rank=rank,
@@ -345,9 +347,27 @@ def _find_mean(times_ns: Sequence[float | None]) -> int | None:
     return round(sum(known) / len(known)) if known and len(known) == len(times_ns) else None
 
 
-def _choose(spent: Mapping[str, Sequence[int]], usual: Mapping[str, Sequence[float]], least_ns: float) -> str:
-    """Return the innermost name that takes most of the time beyond the others'; empty: none takes enough."""
-    times: dict[str, float] = {name: sum(mine) - sum(usual[name]) for name, mine in spent.items()}
+def _sum_waited(mine: HostStep, wait: _Wait) -> Counter[str]:
+    """Sum by name what it took before the issue while its rank waited itself; nested ones of a name count twice."""
+    borders_ns = [(one.start_ns, max(one.start_ns, min(one.end_ns, wait.issue_ns))) for one in mine.spans]
+    times_ns = wait.own.covered_inside(np.array(borders_ns, dtype=np.int64).reshape(-1, 2))
+    waited_ns = Counter[str]()
+    for span, time_ns in zip(mine.spans, times_ns, strict=True):
+        waited_ns[span.name] += time_ns
+    return waited_ns
+
+
+def _choose(
+    spent: Mapping[str, Sequence[int]],
+    usual: Mapping[str, Sequence[float]],
+    waited_ns: Counter[str],
+    least_ns: float,
+) -> str:
+    """Return the innermost name that takes most of the time beyond the others'; empty: none takes enough.
+
+    Not what a name took while its rank waited for others: it may only have waited, too.
+    """
+    times: dict[str, float] = {name: sum(mine) - sum(usual[name]) - waited_ns[name] for name, mine in spent.items()}
     longest = max(times.values(), default=0.0)
     inner = [name for name, time_ns in times.items() if time_ns >= _INNER * longest and longest >= max(least_ns, 1)]
     return min(inner, key=lambda one: (sum(spent[one]), one), default="")
@@ -355,14 +375,10 @@ def _choose(spent: Mapping[str, Sequence[int]], usual: Mapping[str, Sequence[flo
 
 def describe_late_ranks(late: Sequence[LateRank]) -> tuple[str, ...]:
     """Say what ranks did instead; ranks that came last together, and did so for the same reason, in one sentence."""
-    said = []
-    for _, some in groupby(late, key=lambda one: tuple(sorted((one.rank, *one.beside)))):
-        group = list(some)
-        if len(group) == 1 + len(group[0].beside) and len({_find_reason(one) for one in group}) == 1:
-            said.append(describe_late(group))
-        else:
-            said += [describe_late([one]) for one in group]
-    return tuple(filter(None, said))
+    groups: dict[tuple[Sequence[int], _Reason | None], list[LateRank]] = {}
+    for one in late:
+        groups.setdefault((tuple(sorted((one.rank, *one.beside))), _find_reason(one)), []).append(one)
+    return tuple(filter(None, map(describe_late, groups.values())))
 
 
 def describe_late(late: Sequence[LateRank]) -> str | None:
@@ -440,10 +456,10 @@ def _find_reason(one: LateRank) -> _Reason | None:
 
 def _describe_host(late: Sequence[LateRank], reason: _Reason) -> str:
     """Say what made hosts late, unless their devices were busy meanwhile."""
-    its, was = ("its", "was") if len(late) == 1 else ("their", "were")
+    its = "its" if len(late) == 1 else "their"
     if reason.is_busy:
-        device = "device" if len(late) == 1 else "devices"
-        return f"came late on {its} {device}, which {was} busy for longer than the others', whatever {its} host did"
+        was, host = ("device, which was", "host") if len(late) == 1 else ("devices, which were", "hosts")
+        return f"came late on {its} {was} busy for longer than the others', whatever {its} {host} did"
     said = []
     if reason.began_late:
         said.append(f"began {its} step {_spell([one.began_late_ns or 0 for one in late])} late")
@@ -451,9 +467,8 @@ def _describe_host(late: Sequence[LateRank], reason: _Reason) -> str:
         spent, others = (_spell([getattr(one, part) for one in late]) for part in ("name_ns", "others_ns"))
         said.append(f"{'then ' if said else ''}spent {spent} in {_name_work(reason.name)} (the others {others})")
     if reason.has_caught_up:
-        return (
-            f"{' and '.join(said)}, of which {_spell([one.host_late_ns or 0 for one in late])} were left at its issue"
-        )
+        left = _spell([one.host_late_ns or 0 for one in late])
+        return f"{' and '.join(said)}, of which {left} were left at {its} issue"
     first_ns = max(one.after_first_ns or 0 for one in late)
     if first_ns > _SPREAD * max(one.host_late_ns or 0 for one in late):
         said.append(f"issued {format_ns(first_ns)} after the first")

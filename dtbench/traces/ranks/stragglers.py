@@ -283,7 +283,7 @@ def sum_up_waiting(waiting: Waiting) -> tuple[str, ...]:
     parts = []
     if waiting.undecided:
         where = f"{waiting.undecided} of {count_things(waiting.collectives, 'collective')}"
-        parts.append(f"{format_ns(waiting.undecided_ns)} for whom is not known, in {where} ({_WHY_UNDECIDED})")
+        parts.append(f"{format_ns(waiting.undecided_ns)} for ranks that are not known, in {where} ({_WHY_UNDECIDED})")
     if late is not None:
         named_ns += late.caused_wait_ns
         together = f"last together in {late.collectives} of {waiting.collectives}"

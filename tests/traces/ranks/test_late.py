@@ -14,7 +14,7 @@ from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.job import HasNoSteps, LacksSteps
 from dtbench.traces.notes.note import pick_notes, say_notes
-from dtbench.traces.ranks.late import LateRank, describe_late
+from dtbench.traces.ranks.late import LateRank, describe_late, describe_late_ranks
 
 MS = 1_000  # us, as Kineto writes
 Event = dict[str, Any]
@@ -158,6 +158,62 @@ def test_ranks_that_came_last_together_are_told_in_one_sentence(tell: Callable[.
     assert [line for line in answer_lines(traces) if line.startswith("ranks 3-4 began")] == [
         "ranks 3-4 began their step 6.00 ms to 6.02 ms late and issued 8.02 ms after the first"
     ]
+
+
+def test_ranks_that_came_last_together_for_different_reasons_are_told_by_reason() -> None:
+    late = LateRank(
+        rank=3, steps=1, waited_ns=100_000, began_late_ns=90_000, name="", name_ns=0, others_ns=0,
+        host_late_ns=90_000, beside=(4, 5),
+    )  # fmt: skip
+    loading = replace(late, rank=5, beside=(3, 4), began_late_ns=0, name="load", name_ns=80_000)
+    assert describe_late_ranks([late, replace(late, rank=4, beside=(3, 5)), loading]) == (
+        "ranks 3-4 began their step 90.0 us late",
+        "rank 5 spent 80.0 us in `load` (the others 0 ns)",
+    )
+
+
+def test_a_rank_that_began_late_by_more_than_was_waited_is_told_so_where_its_host_issued_as_late(
+    tell: Callable[..., TraceSet],
+) -> None:
+    """The others' devices were busy for most of what it began late by, so that they waited little for it."""
+    ranks = [step(rank, 0, [("forward", 2 * MS)], 20 * MS) for rank in (0, 1)]
+    for events in ranks:
+        launch = {"correlation": 999}
+        events.append(event("cuda_runtime", "cudaLaunchKernel", (1, 1), 20, 10, **launch))
+        events.append(event("kernel", "gemm_before", (0, 7), 60, 7 * MS - 60, **launch))
+        delay_on_device(events, 7 * MS)
+    ranks.append(step(2, 7 * MS, [("forward", 2 * MS)], 20 * MS))
+    traces = tell(ranks)
+    assert [(one.waited_ns, one.began_late_ns) for one in traces.late_ranks] == [(2_030_000, 7_000_000)]
+    assert late_sentences(traces) == ["rank 2 began its step 7.00 ms late"]
+
+
+@pytest.mark.parametrize(("began_late_ns", "is_said"), [(399_999, True), (400_001, False)])
+def test_a_late_start_that_was_mostly_caught_up_is_no_reason(began_late_ns: int, *, is_said: bool) -> None:
+    one = LateRank(
+        rank=2, steps=1, waited_ns=100_000, began_late_ns=began_late_ns, name="", name_ns=0, others_ns=0,
+        host_late_ns=200_000,
+    )  # fmt: skip
+    assert (describe_late([one]) is not None) is is_said
+
+
+@pytest.mark.parametrize(("loads_ms", "is_said"), [((0.1, 9), True), ((12, 3), False)])
+def test_time_in_what_may_itself_have_been_waiting_is_no_reason(
+    tell: Callable[..., TraceSet], loads_ms: tuple[float, float], *, is_said: bool
+) -> None:
+    """Before it came last, it waited itself for 10 ms: a name is a reason by what it took besides."""
+    before, after = loads_ms
+    work = [("forward", 2 * MS)]
+    ranks = [[*step(rank, 12 * MS, work, 15 * MS, 1), *step(rank, 15.5 * MS, [], 40 * MS, 2)] for rank in (0, 1)]
+    first = step(2, 0, work, 15 * MS, 1)
+    second = step(2, 15.5 * MS, [("load", after * MS), ("other", (14 - after) * MS)], 40 * MS, 2)
+    first.append(event("cpu_op", "load", (1, 1), 2.5 * MS, before * MS))
+    ranks.append([*first, *second])
+    for events in ranks:
+        steps = [one for one in events if one["name"].startswith("ProfilerStep")]
+        events.remove(steps[1])
+        steps[0]["dur"] = steps[1]["ts"] + steps[1]["dur"] - steps[0]["ts"]
+    assert any("in `load`" in line for line in late_sentences(tell(ranks))) is is_said
 
 
 @pytest.mark.parametrize("odd", [1, 2])
