@@ -91,14 +91,14 @@ def test_where_no_owner_stands_out_the_largest_cause_leads() -> None:
         *(row(f"b{i}", Cause.SYNC_OP, 10_000, 10_000) for i in range(9)),
     ]
     leads = describe_leading(rows, 1, describe_exposed_owner)
-    assert leads == "90.0 us of it issued blocking; the largest part of that, 10.0 us: b0's all-gather, issued blocking"
+    assert leads == "90.0 us of it issued blocking; the largest part of that, 10.0 us: b0's all-gather"
     assert find_leading(rows).cause is Cause.SYNC_OP
 
 
 def test_the_part_of_an_owner_that_has_the_largest_cause_has_all_of_it() -> None:
     rows = [row("a", Cause.SYNC_OP, 15_000, 18_000), row("a", Cause.TAIL, 3_000, 18_000)]
     rows += [row(f"b{i}", Cause.SYNC_OP, 10_000, 10_000) for i in range(9)]
-    said = "the largest part of that, 15.0 us: a's all-gather, issued blocking"
+    said = "the largest part of that, 15.0 us: a's all-gather"
     assert describe_leading(rows, 1, describe_exposed_owner).endswith(said)
 
 

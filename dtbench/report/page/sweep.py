@@ -296,7 +296,9 @@ def _compare(summary: RunSummary, known: Sequence[CellSummary], say_medians: _Me
         return f"No cell is called fastest, they ran in {unlike}{say_medians(summary, ordered)}"
     counts = [sum(map(math.isfinite, cell.launch_medians_ns)) for cell in ordered]
     if sorted(counts)[-2] < LEAST_LAUNCHES:
-        return f"{_say_too_few(counts)}{say_medians(summary, ordered)}"
+        medians = say_medians(summary, ordered)
+        ratio = f", {ordered[-1].step_time.median / ordered[0].step_time.median:.2f} x" if medians else ""
+        return f"{_say_too_few(counts)}{medians}{ratio}"
     fastest, told = ordered[0], tell_apart([cell.launch_medians_ns for cell in ordered])
     if not told[0]:
         some = "" if any(told) else "; nor can any other cell"
@@ -325,8 +327,7 @@ def _say_medians(summary: RunSummary, ordered: Sequence[CellSummary]) -> str:
     (first, fast_ns), (last, slow_ns) = (
         (place_words(summary, cell), cell.step_time.median) for cell in (ordered[0], ordered[-1])
     )
-    ratio = f", {slow_ns / fast_ns:.2f} x"
-    return f"; medians from {format_ns(fast_ns)} ({first}) to {format_ns(slow_ns)} ({last}){ratio}"
+    return f"; medians from {format_ns(fast_ns)} ({first}) to {format_ns(slow_ns)} ({last})"
 
 
 def scope_words(summary: RunSummary) -> str:

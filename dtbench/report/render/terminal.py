@@ -45,7 +45,7 @@ STYLES: Final = {
 }
 _AGAINST: Final = (Tone.WARNING, Tone.BAD)
 _LABEL_WIDTH: Final = len("gradient wait")
-_NARROW: Final = dict.fromkeys(("doubts", "checks", "changed"), len("asked for"))
+_NARROW: Final = dict.fromkeys(("doubts", "verified", "changed"), len("asked for"))
 """Width of labels in blocks of one screen, which are short."""
 _JOINED: Final = {"problem", "doubts"}
 """Blocks that what follows stands right below of."""

@@ -299,17 +299,17 @@ def test_notes_that_do_not_fit_are_counted(example: RunSummary) -> None:
 
 
 def test_what_was_verified_is_one_line_and_says_where_it_does_not_hold(example: RunSummary) -> None:
-    assert words_of(run_brief(example), "checks") == [
+    assert words_of(run_brief(example), "verified") == [
         "all 4 passed, results equal one process's, no wait missing, traffic as planned, knobs as asked"
     ]
     assert example.cells[1].canary is not None
     wrong = example.cells[1].canary.model_copy(update={"passed": False})
-    told = words_of(run_brief(with_cell(example, 1, canary=wrong)), "checks")[-1]
+    told = words_of(run_brief(with_cell(example, 1, canary=wrong)), "verified")[-1]
     assert "no wait missing (NOT in `fsdp2_tp`)" in told
-    told = words_of(run_brief(with_cell(example, 1, canary=None, correctness=None)), "checks")[-1]
+    told = words_of(run_brief(with_cell(example, 1, canary=None, correctness=None)), "verified")[-1]
     assert "no wait missing (not known of `fsdp2_tp`)" in told
     lost = with_cell(with_cell(example, 0, receipts=()), 1, receipts=())
-    assert "knobs as asked: not known" in words_of(run_brief(lost), "checks")[-1]
+    assert "knobs as asked: not known" in words_of(run_brief(lost), "verified")[-1]
 
 
 def test_every_check_that_did_not_pass_is_told(example: RunSummary) -> None:
@@ -317,15 +317,15 @@ def test_every_check_that_did_not_pass_is_told(example: RunSummary) -> None:
     first, *others = example.checks.results
     failed = first.model_copy(update={"outcome": CheckOutcome.FAILED, "got": "3.0 %"})
     checks = example.checks.model_copy(update={"results": (failed, *others)})
-    told = words_of(run_brief(example.model_copy(update={"checks": checks})), "checks")
+    told = words_of(run_brief(example.model_copy(update={"checks": checks})), "verified")
     assert told[0].startswith("FAILED: purposes.grad_reduce.hidden_fraction")
     assert "got 3.0 %" in told[0]
     assert told[1] == "the other 3 passed"
     changed = checks.model_copy(update={"changed": True})
-    told = words_of(run_brief(example.model_copy(update={"checks": changed})), "checks")
+    told = words_of(run_brief(example.model_copy(update={"checks": changed})), "verified")
     assert told[2] == CHANGED
     many = checks.model_copy(update={"results": (failed,) * 6})
-    told = words_of(run_brief(example.model_copy(update={"checks": many})), "checks")
+    told = words_of(run_brief(example.model_copy(update={"checks": many})), "verified")
     assert told[MOST_NOTES] == f"and {6 - MOST_NOTES} more that did not pass: --full"
 
 
@@ -461,12 +461,12 @@ def test_who_had_the_machine_is_said_once_with_what_to_do(example: RunSummary) -
     assert "and 3 more; too few steps are left alone in 2 of 2 cells. " in told
     assert said.count("(pid 6)") == 1
     assert "somebody had the cores" not in said
-    assert "4 of 4 are not judged: see above" in words_of(page, "checks")
+    assert "4 of 4 are not judged: see above" in words_of(page, "verified")
     assert "`ddp` and `fsdp2_tp`: unreliable, since others took the cores" in words_of(page, "doubts")
 
 
 def test_where_a_rank_lost_its_record_nothing_is_verified_of_all(example: RunSummary) -> None:
-    told = words_of(run_brief(with_cell(example, 1, rank_doubts=("rank 1 says nothing",))), "checks")[-1]
+    told = words_of(run_brief(with_cell(example, 1, rank_doubts=("rank 1 says nothing",))), "verified")[-1]
     for words in ("results equal one process's", "no wait missing", "traffic as planned", "knobs as asked"):
         assert f"{words} (not known of `fsdp2_tp`)" in told
 
@@ -504,7 +504,7 @@ def test_a_cell_of_which_launches_did_not_end_or_are_left_out_has_no_finding(
     assert others == [NOT_ALL_LAUNCHES] == advice_sentences(cell)
     assert "bucket" not in first
     how = " (of launch0 alone, of 2)" if cell.unreadable else ": not known"
-    assert f"results equal one process's{how}" in words_of(page, "checks")[-1]
+    assert f"results equal one process's{how}" in words_of(page, "verified")[-1]
 
 
 def test_numbers_without_launches_that_are_left_out_have_a_mark_on_every_page(example: RunSummary) -> None:
@@ -565,14 +565,14 @@ def test_what_one_rank_alone_told_is_said_to_be_of_it(example: RunSummary) -> No
     part = KnownPart(ranks=(0,), of_ranks=2, has_every_rank=False)
     alone = example.model_copy(update={"cells": example.cells[:1], "checks": None})
     lost = {"records_part": part, "rank_doubts": ("the record of rank 1 is missing",)}
-    (told,) = words_of(run_brief(with_cell(alone, 0, **lost)), "checks")
+    (told,) = words_of(run_brief(with_cell(alone, 0, **lost)), "verified")
     assert "results equal one process's (of rank 0 alone, of 2)" in told
     assert "knobs as asked (of rank 0 alone, of 2)" in told
     assert "not looked at" not in told
-    told = words_of(run_brief(with_cell(example, 0, **lost)), "checks")[-1]
+    told = words_of(run_brief(with_cell(example, 0, **lost)), "verified")[-1]
     assert "knobs as asked (of rank 0 alone, of 2 in `ddp`)" in told
     contested = with_cell(alone, 0, contested_knobs=("parallel.static_graph",))
-    assert "knobs as asked: not known" in words_of(run_brief(contested), "checks")[-1]
+    assert "knobs as asked: not known" in words_of(run_brief(contested), "verified")[-1]
 
 
 def test_knobs_without_effect_and_stages_that_sent_otherwise_are_not_verified(example: RunSummary) -> None:
@@ -580,10 +580,12 @@ def test_knobs_without_effect_and_stages_that_sent_otherwise_are_not_verified(ex
     receipts = tuple(one.model_copy(update={"outcome": ReceiptOutcome.NO_EFFECT}) for one in alone.cells[0].receipts)
     assert (
         "knobs as asked: none has an effect"
-        in words_of(run_brief(with_cell(alone, 0, receipts=receipts)), "checks")[-1]
+        in words_of(run_brief(with_cell(alone, 0, receipts=receipts)), "verified")[-1]
     )
     stages = (make_row().model_copy(update={"matches_plan": False}),)
-    assert "traffic as planned (NOT in `ddp`)" in words_of(run_brief(with_cell(alone, 0, stages=stages)), "checks")[-1]
+    assert (
+        "traffic as planned (NOT in `ddp`)" in words_of(run_brief(with_cell(alone, 0, stages=stages)), "verified")[-1]
+    )
 
 
 def test_traffic_is_not_looked_at_where_nothing_was_planned_and_not_known_where_nothing_was_seen(
@@ -592,9 +594,9 @@ def test_traffic_is_not_looked_at_where_nothing_was_planned_and_not_known_where_
     cell = example.cells[0]
     alone = example.model_copy(update={"cells": (cell,), "checks": None})
     unseen = with_cell(alone, 0, ranks=(), purposes=())
-    assert "traffic as planned: not known" in words_of(run_brief(unseen), "checks")[-1]
+    assert "traffic as planned: not known" in words_of(run_brief(unseen), "verified")[-1]
     own = with_cell(unseen, 0, plan=cell.plan.model_copy(update={"traffic": None}))
-    assert "traffic as planned: not looked at" in words_of(run_brief(own), "checks")[-1]
+    assert "traffic as planned: not looked at" in words_of(run_brief(own), "verified")[-1]
 
 
 def test_where_no_time_is_told_apart_steps_and_waits_are_named(example: RunSummary) -> None:
@@ -642,7 +644,7 @@ def test_notes_that_only_json_has_are_not_said_to_be_on_the_whole_page(example: 
 
 
 def test_knobs_of_which_ranks_contradict_each_other_are_not_as_asked(example: RunSummary) -> None:
-    told = words_of(run_brief(with_cell(example, 0, contested_knobs=("parallel.static_graph",))), "checks")[-1]
+    told = words_of(run_brief(with_cell(example, 0, contested_knobs=("parallel.static_graph",))), "verified")[-1]
     assert "knobs as asked (not known of `ddp`)" in told
 
 

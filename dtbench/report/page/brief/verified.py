@@ -19,7 +19,7 @@ from dtbench.store.records.rank import ReceiptOutcome
 
 def check_facts(summary: RunSummary) -> Facts:
     """Return the scenario's checks, in one line where all passed, and what was verified of each cell."""
-    return Facts(tuple(_check_facts(summary)), key="checks")
+    return Facts(tuple(_check_facts(summary)), key="verified")
 
 
 def _check_facts(summary: RunSummary) -> Iterator[Fact]:
