@@ -139,9 +139,10 @@ def test_how_long_a_run_takes_is_told_by_one_that_is_there(capsys: pytest.Captur
     example = Path(__file__).parents[2] / "results" / "example"
     copy = tmp_path / "quickstart" / "20260101T000000-aaaa"
     shutil.copytree(example, copy)
+    environment = json.loads((copy / "env.json").read_text())
+    (copy / "env.json").write_text(json.dumps({**environment, "processor": "another"}))
     assert run("quickstart", "--results", str(tmp_path)) == 0
     assert "How long a run takes is not known" in capsys.readouterr().out  # of this machine
-    environment = json.loads((copy / "env.json").read_text())
     here = {"processor": name_processor(), "cores": count_cores()}
     (copy / "env.json").write_text(json.dumps({**environment, **here}))
     assert run("quickstart", "--results", str(tmp_path)) == 0

@@ -58,13 +58,11 @@ _IN: Final = {_NOT_KNOWN: "of"}
 
 def _holds(cells: Sequence[CellSummary]) -> bool:
     """Tell whether all that was held against what it should be is so, in every cell."""
-    kinds = [_are_results, _are_waits, _is_planned, _are_knobs]
-    kinds += [_are_estimates] if any(cell.exposure is not None for cell in cells) else []
-    return all(judge(cell) == _HOLDS for judge in kinds for cell in cells)
+    return all(judge(cell) == _HOLDS for judge in _find_kinds(cells).values() for cell in cells)
 
 
-def _verified(cells: Sequence[CellSummary]) -> Iterator[str]:
-    """Yield what was held against what, and in which cells it is not so, is known in part, or was not looked at."""
+def _find_kinds(cells: Sequence[CellSummary]) -> dict[str, Callable[[CellSummary], str]]:
+    """Return by its words what is held against what it should be, and what says whether it is so in a cell."""
     kinds: dict[str, Callable[[CellSummary], str]] = {
         "results equal one process's": _are_results,
         "no wait missing": _are_waits,
@@ -73,7 +71,12 @@ def _verified(cells: Sequence[CellSummary]) -> Iterator[str]:
     }
     if any(cell.exposure is not None for cell in cells):
         kinds["estimates of exposed time agree"] = _are_estimates
-    for words, judge in kinds.items():
+    return kinds
+
+
+def _verified(cells: Sequence[CellSummary]) -> Iterator[str]:
+    """Yield what was held against what, and in which cells it is not so, is known in part, or was not looked at."""
+    for words, judge in _find_kinds(cells).items():
         told: dict[str, list[str]] = {}
         for cell in cells:
             told.setdefault(judge(cell), []).append(cell.name)
