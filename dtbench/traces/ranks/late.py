@@ -24,7 +24,6 @@ import numpy as np
 from dtbench.base.units import format_ns, name_ranks
 from dtbench.traces.account.host_work import HostStep, sum_names
 from dtbench.traces.ranks.align import ABSENT
-from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.ranks.over_ranks import OverRanks
 from dtbench.traces.ranks.skew import CollectiveSkew
@@ -114,7 +113,6 @@ class _Wait(NamedTuple):
     others: frozenset[int]  # of that collective
     others_issue_ns: int  # median, on the common clock
     first_issue_ns: int  # of them
-    own: Intervals  # in which it had waited itself, in this step, on its own clock
     starts_ns: Mapping[int, int]  # when it started on its device, by rank, each on its own clock
 
 
@@ -162,7 +160,7 @@ def _ask(
         waits = _find_waits(rank, late, over_ranks, by_rank)
         if waits:
             carrying = _keep_carrying(waits)
-            one = _describe(rank, carrying, hosts, over_ranks.clocks, by_rank)
+            one = _describe(rank, carrying, hosts, over_ranks, by_rank)
             beside = tuple(other for other in late if other != rank)
             yield replace(one, left_out=len(waits) - len(carrying), beside=beside)
 
@@ -206,7 +204,6 @@ def _find_waits(
                     others=frozenset(other for other, _ in others),
                     others_issue_ns=median_low(issues_ns),
                     first_issue_ns=min(issues_ns),
-                    own=_find_own_waits(late, over_ranks.collectives[rank], step, issue_ns),
                     starts_ns=starts_ns,
                 )
     return found
@@ -273,9 +270,10 @@ def _describe(
     rank: int,
     waits: Mapping[int, _Wait],
     hosts: Mapping[int, Sequence[HostStep]],
-    clocks: Clocks,
+    over_ranks: OverRanks,
     timelines: Mapping[int, RankTimeline],
 ) -> LateRank:
+    clocks, own = over_ranks.clocks, timelines[rank]
     devices, idle_ns = _Devices(timelines), list[float | None]()
     began_ns: list[int] = []
     doubt_ns = 0
@@ -295,7 +293,9 @@ def _describe(
         doubt_ns = max(doubt_ns, *clocks.doubts_ns(rank, [middle]).tolist())
         recorded = [step for _, step in others if step.total_ns]
         compared.append(_Compared(sum_names(mine.spans, wait.issue_ns), mine, recorded))
-        waited_ns += _sum_waited(mine, wait)
+        step = own.step_numbers.index(number)
+        own_waits = _find_own_waits(own, over_ranks.collectives[rank], step, wait.issue_ns)
+        waited_ns += _sum_waited(mine, own_waits, wait.issue_ns)
     spent, usual = _compare_names(compared)
     least_ns = _LEAST_SAID * sum(wait.waited_ns for wait in waits.values())
     name = _choose(spent, usual, waited_ns, least_ns)
@@ -310,8 +310,8 @@ def _describe(
         others_ns=round(sum(usual[name]) / len(usual[name])) if name else 0,
         doubt_ns=doubt_ns,
         idle_ns=_find_mean(idle_ns),
-        all_steps=len(timelines[rank].step_numbers),
-        is_device=timelines[rank].is_device,
+        all_steps=len(own.step_numbers),
+        is_device=own.is_device,
         host_late_ns=_find_lateness(issued_ns, [wait.others_issue_ns for wait in waits.values()]),
         after_first_ns=_find_lateness(issued_ns, [wait.first_issue_ns for wait in waits.values()]),
     )
@@ -347,10 +347,10 @@ def _find_mean(times_ns: Sequence[float | None]) -> int | None:
     return round(sum(known) / len(known)) if known and len(known) == len(times_ns) else None
 
 
-def _sum_waited(mine: HostStep, wait: _Wait) -> Counter[str]:
+def _sum_waited(mine: HostStep, own_waits: Intervals, issue_ns: int) -> Counter[str]:
     """Sum by name what it took before the issue while its rank waited itself; nested ones of a name count twice."""
-    borders_ns = [(one.start_ns, max(one.start_ns, min(one.end_ns, wait.issue_ns))) for one in mine.spans]
-    times_ns = wait.own.covered_inside(np.array(borders_ns, dtype=np.int64).reshape(-1, 2))
+    borders_ns = [(one.start_ns, max(one.start_ns, min(one.end_ns, issue_ns))) for one in mine.spans]
+    times_ns = own_waits.covered_inside(np.array(borders_ns, dtype=np.int64).reshape(-1, 2))
     waited_ns = Counter[str]()
     for span, time_ns in zip(mine.spans, times_ns, strict=True):
         waited_ns[span.name] += time_ns
