@@ -42,7 +42,8 @@ def report(
     if as_json:
         print_document(summary)
     else:
-        print_report(summary, full=full or cell is not None, is_new=False)
+        is_named = run is not None and Path(run).name == folder.name
+        print_report(summary, full=full or cell is not None, is_named=is_named)
 
 
 def _summarize(folder: Path, cell: str | None) -> "RunSummary":
@@ -94,10 +95,10 @@ def print_document(summary: "RunSummary") -> None:
     print_json(document(summary))
 
 
-def print_report(summary: "RunSummary", *, full: bool = False, is_new: bool = True) -> None:
+def print_report(summary: "RunSummary", *, full: bool = False, is_named: bool = False) -> None:
     """Print what a run found, on one screen or in full, and unbroken lines that say where things are.
 
-    Which command shows it is said of a new one alone: who asks for another knows that.
+    Which command shows it is left out where it was named: who gave that knows it.
     """
     from rich.console import Console
 
@@ -108,6 +109,8 @@ def print_report(summary: "RunSummary", *, full: bool = False, is_new: bool = Tr
 
     make_console().print(render_page(run_page(summary)) if full else render_brief(run_brief(summary)))
     found = (
-        render_places(find_places(summary)) if full else render_commands(MORE, find_commands(summary, is_new=is_new))
+        render_places(find_places(summary))
+        if full
+        else render_commands(MORE, find_commands(summary, is_named=is_named))
     )
     Console(highlight=False, soft_wrap=True).print(found)

@@ -50,6 +50,18 @@ def test_the_report_of_the_latest_run_is_the_default(
     assert "gradient wait  12.3 ms per step" in capsys.readouterr().out
 
 
+def test_the_command_that_shows_a_run_is_left_out_where_it_was_just_given(
+    make_run: Callable[..., RunSummary],
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("dtbench.runs.run.summarize_run", lambda folder: make_run(path=str(folder)))
+    for named, is_told in ((None, True), ("small", True), (RUN, False), (str(results / "small" / RUN), False)):
+        report(named, results, as_json=False)
+        assert ("  dtbench report " in capsys.readouterr().out) is is_told
+
+
 def test_paths_and_commands_are_never_broken_however_narrow_the_terminal(
     make_run: Callable[..., RunSummary], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

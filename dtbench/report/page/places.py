@@ -37,9 +37,9 @@ def find_places(summary: RunSummary) -> Iterator[Fact]:
     yield Fact("all numbers", spell_command("dtbench", "report", summary.path, "--json"))
 
 
-def find_commands(summary: RunSummary, *, is_new: bool) -> Iterator[str]:
-    """Yield the commands that a person needs next: of a new run also the one that shows it again."""
-    if is_new:
+def find_commands(summary: RunSummary, *, is_named: bool) -> Iterator[str]:
+    """Yield the commands that a person needs next: of a run that was not named also the one that shows it again."""
+    if not is_named:
         yield spell_command("dtbench", "report", summary.path)
     if RunFolder(Path(summary.path)).tensorboard.exists():
         yield spell_command("dtbench", "tensorboard", summary.path)
