@@ -50,6 +50,7 @@ class WhatIf:
         answers: largest saving first.
         not_asked: what does not apply here, and why.
         way: what the longest way through the steps consists of, over all launches.
+        ranks: how many are here.
         is_alone: one rank's trace of several: what it waited for others is in what collectives take.
         is_device: it ran on devices.
     """
@@ -59,6 +60,7 @@ class WhatIf:
     answers: tuple[Answer, ...]
     not_asked: tuple[tuple[str, str], ...]
     way: LongestWay
+    ranks: int
     is_alone: bool
     is_device: bool
 
@@ -110,6 +112,7 @@ def ask(launches: Sequence[Recorded], changes: Iterable[Change] | None = None) -
         answers=tuple(sorted(answers, key=lambda answer: -answer.saving_ns)),
         not_asked=tuple(not_asked),
         way=find_longest_way([one.graph for one in launches]),
+        ranks=len(graph),
         is_alone=len(graph) == 1 and (launches[0].traces.world_size or 0) != 1,
         is_device=all(one.is_device for one in graph.values()),
     )

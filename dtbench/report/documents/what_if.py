@@ -105,6 +105,7 @@ _CELL: Final = Shape[tuple[str, WhatIf]](
         Key("cell", TEXT, "its name; empty: traces", lambda pair: pair[0]),
         Key("step_ns", FLOAT_NS, "mean of the replayed steps, each the slowest rank's", lambda pair: pair[1].step_ns),
         Key("steps", COUNT, "how many there are, over launches", lambda pair: pair[1].steps),
+        Key("ranks", COUNT, "how many are here", lambda pair: pair[1].ranks),
         Key("is_device", FLAG, "it ran on devices", lambda pair: pair[1].is_device),
         Key(
             "is_alone",

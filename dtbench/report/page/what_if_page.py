@@ -87,15 +87,14 @@ def _answer_lines(one: WhatIf, lead: str) -> list[Line]:
     if best.saving_ns < LEAST * one.step_ns:
         return [
             Line(
-                f"{lead}nothing helps by more than {format_fraction(LEAST)} of a step of {format_ns(one.step_ns)}; "
+                f"{lead}nothing helps by more than {format_fraction(LEAST)} of {_name_step(one)}; "
                 f"the most is {format_ns(max(0.0, best.saving_ns))}, where {name_change(best.change)}.",
                 Tone.STRONG,
             )
         ]
     said = [
         Line(
-            f"{lead}most is saved where {name_change(best.change)}: {_saving(best, one)} of a step of "
-            f"{format_ns(one.step_ns)}.",
+            f"{lead}most is saved where {name_change(best.change)}: {_saving(best, one)} of {_name_step(one)}.",
             Tone.STRONG,
         )
     ]
@@ -108,6 +107,10 @@ def _answer_lines(one: WhatIf, lead: str) -> list[Line]:
             )
         )
     return said
+
+
+def _name_step(one: WhatIf) -> str:
+    return f"a step of {format_ns(one.step_ns)}{' on the slowest rank' if one.ranks > 1 else ''}"
 
 
 def _saving(answer: Answer, one: WhatIf) -> str:
