@@ -11,8 +11,16 @@ from dtbench.base.vocabulary import Purpose
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import find_lacking
-from dtbench.traces.notes.lacking import ComputeNotRecorded, CutStep, OutsideSteps, StepsBeginUnsure
+from dtbench.traces.notes.lacking import (
+    ComputeNotRecorded,
+    CutStep,
+    EmptySteps,
+    OutsideSteps,
+    StepsBeginUnsure,
+    StepsUntold,
+)
 from dtbench.traces.notes.note import pick_notes, say_notes
+from dtbench.traces.time.overlap import NOT_SEEN
 
 # a, d, g: the next batch is copied at once on a stream of its own; c, f, i: an all-gather, before its step computes
 COPIED_EARLY = """
@@ -135,12 +143,18 @@ def test_where_a_step_begins_is_not_known_where_the_device_worked_and_its_first_
     traces = analyze_traces([draw(draw_lost("", " "))])
     (one,) = traces.analyses
     assert [step.start_ns for step in one.timeline.steps] == [1_000, 13_000]
-    (note,) = [note for note in say_notes(traces.notes) if "launches or copies are lost" in note]
-    assert note == (
-        "rank 0: launches or copies are lost, and where step 2 begins is not known to within 8.00 us, so it is left"
-        " out, and what ran then counts to the step before: from its first kernel to the trace's last are 5.00 us, and"
-        " it took the host 20.0 us and others 12.0 us"
-    )
+    assert [note for note in say_notes(traces.notes) if "launches or copies are lost" in note] == [
+        (
+            "rank 0: launches or copies are lost, and where step 1 begins or ends is not known to within 8.00 us, so"
+            " how long it took, and what ran then, is not known"
+        ),
+        (
+            "rank 0: launches or copies are lost, and where step 2 begins is not known to within 8.00 us, so it is left"
+            " out: from its first kernel to the trace's last are 5.00 us, and it took the host 20.0 us and others"
+            " 12.0 us"
+        ),
+    ]
+    assert not average([one]).are_steps
 
 
 def test_work_before_what_is_known_to_be_of_the_step_before_is_none_of_a_step(draw: Callable[..., Path]) -> None:
@@ -187,17 +201,31 @@ kernel ncclDevKernel_AllGather_Ring   @20 |  cc                                 
 """
 
 
+def stretch(drawing: str, *columns: int) -> str:
+    """Repeat what a drawing has in some columns so often that steps are 1,000 times as long as what is not sure."""
+    lines = []
+    for line in drawing.strip().splitlines():
+        name, bars, _ = line.split("|")
+        cells = [cell * (LONG + 1) if column in columns else cell for column, cell in enumerate(bars)]
+        lines.append(f"{name}|{''.join(cells)}|")
+    return "\n".join(lines)
+
+
+LONG = 13_000
+
+
 @pytest.mark.parametrize("is_comm", [True, False])
 def test_a_step_that_may_begin_earlier_keeps_no_zero_of_what_ran_in_that_time(
     draw: Callable[..., Path], *, is_comm: bool
 ) -> None:
     """d, whose launch is lost, is of step 1 or of step 2, which where d computes did not communicate either way."""
     drawing = UNSURE if is_comm else UNSURE.replace("ncclDevKernel_AllReduce_Sum ", "gemm                        ")
-    traces = analyze_traces([draw(drawing)])
+    traces = analyze_traces([draw(stretch(drawing, 5, 27, 38))])
     (one,) = traces.analyses
     first, second, third = one.steps
     assert [step.unsure_ns for step in one.steps] == [0, 13_000, 0]
-    assert (second.overlap.step_ns, second.overlap.compute_ns) == (10_000, 10_000)
+    assert [step.unsure_end_ns for step in one.steps] == [13_000, 0, 0]
+    assert (second.overlap.step_ns, second.overlap.compute_ns) == (LONG * 1_000 + 10_000, LONG * 1_000 + 10_000)
     zero = None if is_comm else 0
     assert (second.overlap.comm_ns, second.overlap.exposed_comm_ns) == (zero, zero)
     assert (second.overlap.exposed_copy_ns, second.overlap.idle_ns) == (0, None)
@@ -211,5 +239,89 @@ def test_a_step_that_may_begin_earlier_keeps_no_zero_of_what_ran_in_that_time(
     assert third.purposes == ()
     mean = average([one])
     assert (mean.windows, mean.overlap.idle_ns is None) == ((2, False) if is_comm else (3, True))
-    assert [note.steps for note in pick_notes(traces.notes, StepsBeginUnsure)] == [(2,)]
+    assert not pick_notes(traces.notes, StepsBeginUnsure)
+    assert not pick_notes(traces.notes, StepsUntold)
     assert not pick_notes(traces.notes, ComputeNotRecorded)
+
+
+def test_two_steps_have_no_account_where_the_border_between_them_is_not_known(draw: Callable[..., Path]) -> None:
+    """A whole trace has no such border: its account is what it was."""
+    traces, known = (analyze_traces([draw(drawing)]) for drawing in (UNSURE, UNSURE.replace("a c  ", "a cd ")))
+    (one,), (other,) = traces.analyses, known.analyses
+    first, second, third = one.steps
+    assert [step.overlap for step in (first, second)] == [NOT_SEEN] * 2
+    assert third.overlap == other.steps[2].overlap
+    assert {row.comm_ns for step in (first, second) for row in step.purposes} == {None}
+    assert [account.lanes for account in one.accounts.steps[:2]] == [(), ()]
+    assert one.whole == other.whole
+    mean = average([one])
+    assert (mean.windows, mean.left_out, mean.overlap) == (1, 2, third.overlap)
+    assert pick_notes(traces.notes, StepsUntold) == [StepsUntold((0,), (1, 2), 13_000)]
+    for kind in (EmptySteps, StepsBeginUnsure, ComputeNotRecorded):
+        assert not pick_notes(traces.notes, kind)
+    assert not pick_notes(known.notes, StepsUntold)
+
+
+def test_a_step_that_lacks_as_much_at_its_begin_as_it_has_of_the_next_is_as_long_as_it_seems(
+    draw: Callable[..., Path],
+) -> None:
+    """b and d begin steps 2 and 3, and their launches are lost."""
+    traces = analyze_traces(
+        [
+            draw("""
+            step ProfilerStep#1     @1 |====                          |
+            step ProfilerStep#2     @1 |    ====                      |
+            step ProfilerStep#3     @1 |        ====                  |
+            call cudaLaunchKernel   @1 |a    c   e                    |
+            kernel gemm             @7 | aaaaaaaaabbbbccccccddddeeeeee|
+            """)
+        ]
+    )
+    (one,) = traces.analyses
+    assert [step.unsure_ns for step in one.steps] == [0, 4_000, 4_000]
+    assert [step.overlap.step_ns for step in one.steps] == [None, 10_000, None]
+    assert [note.steps for note in pick_notes(traces.notes, StepsUntold)] == [(1, 3)]
+    assert [note.steps for note in pick_notes(traces.notes, StepsBeginUnsure)] == [(2,)]
+
+
+def test_where_the_last_step_ends_is_not_known_where_the_launch_of_what_came_after_it_is_lost(
+    draw: Callable[..., Path],
+) -> None:
+    drawing = """
+    step ProfilerStep#1     @1 |====                      |
+    step ProfilerStep#2     @1 |    ====                  |
+    call cudaLaunchKernel   @1 |a   c   d e               |
+    kernel gemm             @7 | aaaaaaaaaccccccccddddeeee|
+    """
+    known, lost = (analyze_traces([draw(one)]).analyses[0] for one in (drawing, drawing.replace("d e ", "  e ")))
+    assert [step.overlap.step_ns for step in known.steps] == [9_000, 8_000]
+    assert [step.overlap.step_ns for step in lost.steps] == [9_000, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "number", "known"),
+    [
+        ("skew", 1, 3, [False, False, True]),
+        ("skew", 1, 4, [True, False, False]),
+        ("at_once", 0, 4, [True, False, False]),
+        ("sendrecv", 0, 4, [True, False, False]),
+    ],
+)
+def test_a_lost_first_launch_takes_the_time_of_its_step_and_of_the_one_before(
+    tmp_path: Path, name: str, rank: int, number: int, known: list[bool]
+) -> None:
+    source = Path(__file__).parent / "recorded" / "two_ranks_one_gpu" / name / f"rank{rank}.json.gz"
+    trace = json.loads(gzip.decompress(source.read_bytes()))
+    events = trace["traceEvents"]
+    (mark,) = [one for one in events if one["name"] == f"ProfilerStep#{number}" and one["cat"] == "user_annotation"]
+    ran = {one["args"]["correlation"] for one in events if one.get("cat") == "kernel"}
+    first = min(
+        (one for one in events if one["name"] == "cudaLaunchKernel" and one["args"]["correlation"] in ran),
+        key=lambda one: (one["ts"] < mark["ts"], one["ts"]),
+    )
+    path = tmp_path / "rank.json"
+    path.write_text(json.dumps({**trace, "traceEvents": [one for one in events if one is not first]}))
+    (whole,), (lossy,) = (analyze_traces([of]).analyses for of in (source, path))
+    expected = [step.overlap if is_known else NOT_SEEN for step, is_known in zip(whole.steps, known, strict=True)]
+    assert [step.overlap for step in lossy.steps] == expected
+    assert [average([lossy]).overlap] == [one for one in expected if one is not NOT_SEEN]

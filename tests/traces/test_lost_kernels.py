@@ -417,8 +417,9 @@ copy Memcpy HtoD         @7 |   x       ccccc          |
             for line in kernels.splitlines()
         )
         (one,) = analyze_traces([draw(drawing)]).analyses
-        assert one.steps[1].unsure_ns == unsure_ns
+        assert (one.steps[0].unsure_end_ns, one.steps[1].unsure_ns) == (unsure_ns, unsure_ns)
         assert [step.overlap.exposed_copy_ns is not None for step in one.steps] == [is_known] * 2
+        assert [step.overlap.step_ns is not None for step in one.steps] == [is_known] * 2
 
 
 def test_a_mean_step_without_copies_is_drawn_and_told_without_them() -> None:

@@ -234,7 +234,7 @@ def _name_lack(traces: TraceSet) -> str:
         return "the file was cut, and what it lacks may be of any time"
     if _count_unseen(traces):
         return "collectives were launched that were not seen to run"
-    if any(one.lost.absent or one.lost.steps for one in traces.analyses):
+    if any(one.lost.absent or one.lost.steps or one.unsure_steps for one in traces.analyses):
         return "of some steps not all was recorded"
     return "no operator of the threads that compute was recorded"
 

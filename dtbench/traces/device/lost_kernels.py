@@ -153,8 +153,11 @@ def add_lost_copies(
         before_ns = done_ns[: len(main.events)][main.launches_ns < step.host.start_ns]
         unsure_ns = step.window.start_ns - int(before_ns.max(initial=copies_ns[first]))
         if unsure_ns > 0:
-            places |= {place - 1} if place else set()
-            doubted[place] = replace(step, unsure_ns=max(step.unsure_ns, unsure_ns))
+            doubted[place] = replace(doubted[place], unsure_ns=max(step.unsure_ns, unsure_ns))
+            if place:
+                places.add(place - 1)
+                before = doubted[place - 1]
+                doubted[place - 1] = replace(before, unsure_end_ns=max(before.unsure_end_ns, unsure_ns))
     numbers = tuple(steps[place].number for place in sorted(places))
     return replace(lost, copies=len(copies_ns), copy_steps=numbers), tuple(doubted)
 

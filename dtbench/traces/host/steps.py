@@ -39,12 +39,14 @@ class Step:
             own: what is issued here is the step's.
         window: what its account covers.
         unsure_ns: by how much earlier it may begin on a device, as work whose launch, or a copy, is lost may be its.
+        unsure_end_ns: by how much earlier it may end, likewise.
     """
 
     number: int
     host: Window
     window: Window
     unsure_ns: int = 0
+    unsure_end_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -205,8 +207,9 @@ def device_steps(
         after = begun_ns[begun_ns >= worked_until_ns[first - 1]] if first else begun_ns
         return int((after if len(after) else begun_ns).min(initial=following))
 
-    if filled and (trace.has_named_steps or (_are_tiled(ranges, launched_at) and not _is_ours(trace))):
-        end_ns = find_first(int(launched_at.searchsorted(filled[-1][1].end_ns)), len(launched_at), end_ns)
+    is_after = len(launched_at) > 0 and bool(filled) and int(launched_at[-1]) >= filled[-1][1].end_ns
+    if is_after and (trace.has_named_steps or (_are_tiled(ranges, launched_at) and not _is_ours(trace))):
+        filled.append((None, Window(filled[-1][1].end_ns, int(launched_at[-1]) + 1)))
     for _, host in reversed(filled):
         first, beyond = np.searchsorted(launched_at, (host.start_ns, host.end_ns)).tolist()
         following = boundaries[-1] if boundaries else end_ns
@@ -215,9 +218,11 @@ def device_steps(
     hosts_ns = [host.start_ns for _, host in filled]
     starts, unsure_ns = _find_unlaunched(trace, nesting, hosts_ns, others_ns[::-1], boundaries[::-1])
     windows = [Window(start, end) for start, end in zip(starts, [*starts[1:], end_ns], strict=True)] if starts else []
+    unsure_ends_ns = [*unsure_ns[1:], 0][: len(filled)]
+    of_steps = zip(filled, _tile(filled), windows, unsure_ns, unsure_ends_ns, strict=True)
     return [
-        Step(number, host, window, unsure)
-        for (number, _), host, window, unsure in zip(filled, _tile(filled), windows, unsure_ns, strict=True)
+        Step(number, host, window, unsure_begin, unsure_end)
+        for (number, _), host, window, unsure_begin, unsure_end in of_steps
         if number is not None
     ]
 
@@ -229,7 +234,8 @@ def _find_unlaunched(
 
     When the device stood idle in a host range, all had run that was launched before: what begins then is the step's.
     Where that leaves something open, each begins with the first that is known to be its own: what is lost of one is
-    mostly lost of the next, too, so that lengths are right.
+    mostly lost of the next, too, so that lengths are right. A step of which that is not so has no account; see
+    ``job/set_clocks.py``.
 
     Args:
         trace: the events.

@@ -13,7 +13,7 @@ from dtbench.traces.causes.unwaited import withhold_unwaited
 from dtbench.traces.job.chosen_steps import StepRange, choose_steps
 from dtbench.traces.job.lacking_collectives import find_lacking_collectives
 from dtbench.traces.job.lacking_ends import doubt_lacking, find_lacking_ends
-from dtbench.traces.job.set_clocks import leave_out_cut, leave_out_settings
+from dtbench.traces.job.set_clocks import leave_out_cut, leave_out_settings, leave_out_unsure
 from dtbench.traces.job.step_shifts import find_step_shifts, note_step_shifts, renumber_steps
 from dtbench.traces.job.told_purposes import find_one_sided, find_told_purposes, give_purposes
 from dtbench.traces.notes.note import join_ranks
@@ -77,7 +77,8 @@ def explain(
         inside = compare_fitting_ranks([one.timeline for one in analyses], mistaken).waiting
         over_ranks = replace(over_ranks, waiting=replace(inside, outside=over_ranks.waiting.outside))
     set_in = over_ranks.clocks.astray.set_in
-    analyses = [leave_out_settings(one, set_in.get(one.rank)) for one in leave_out_cut(analyses)]
+    analyses = [leave_out_unsure(one) for one in leave_out_cut(analyses)]
+    analyses = [leave_out_settings(one, set_in.get(one.rank)) for one in analyses]
     job_size = max((one.timeline.told_size or 0 for one in analyses), default=0) or None
     explained = tuple(_explain_rank(one, over_ranks, job_size) for one in analyses)
     ranks = [

@@ -180,9 +180,10 @@ def _choose_windows(analyses: Sequence[TraceAnalysis]) -> tuple[list[_Window], b
 
 
 def _count_lost(one: TraceAnalysis) -> int:
-    """Count the steps whose time is not known since kernels of them are lost; not a last one that the trace cuts."""
+    """Count the steps whose time is not known since kernels or launches are lost; not a last one that is cut."""
     cut = None if one.truncated_step is None else one.truncated_step.step
-    return sum(step.overlap.step_ns is None and step.step in one.lost.steps and step.step != cut for step in one.steps)
+    lossy = {*one.lost.steps, *one.unsure_steps} - {cut}
+    return sum(step.overlap.step_ns is None and step.step in lossy for step in one.steps)
 
 
 def _count_outside(analyses: Sequence[TraceAnalysis]) -> int:

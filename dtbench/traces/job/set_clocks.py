@@ -15,6 +15,12 @@ times, nor has the trace as a whole.
 
 The last step on a device ends with its last kernel; what the host did before the first counts to the step before. Where
 no rank has another step, it stays, and a note says so.
+
+::
+
+    device      |████  ████  ░░░ ████|███████                     ░: launched by the second step, or by the first
+
+Where launches are lost, neither step has times: what one may lack the other may have too much.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,6 +28,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from dtbench.base.vocabulary import Purpose
 from dtbench.traces.account.accounts import WindowAccount
 from dtbench.traces.account.purpose_times import PurposeTime
 from dtbench.traces.rank.analysis import StepAccount, TraceAnalysis
@@ -70,6 +77,15 @@ def leave_out_cut(analyses: Sequence[TraceAnalysis]) -> list[TraceAnalysis]:
     return [_leave_steps(one, of_rank) if has_whole and any(of_rank) else one for one, of_rank in pairs]
 
 
+def leave_out_unsure(one: TraceAnalysis) -> TraceAnalysis:
+    """Leave out the times of steps of which it is not known where they begin or end."""
+    lacks = [step.overlap.step_ns is not None and step.is_unsure for step in one.steps]
+    if not any(lacks):
+        return one
+    unsure = tuple(step.step for step, is_lacking in zip(one.steps, lacks, strict=True) if is_lacking)
+    return replace(_leave_steps(one, lacks), unsure_steps=unsure)
+
+
 def _leave_steps(one: TraceAnalysis, lacks: Sequence[bool]) -> TraceAnalysis:
     accounts = [
         _leave_times(account) if is_lacking else account
@@ -92,7 +108,7 @@ def _leave_steps(one: TraceAnalysis, lacks: Sequence[bool]) -> TraceAnalysis:
 
 def _leave_step(step: StepAccount) -> StepAccount:
     left, purposes = _leave_account(step.overlap), _leave_purposes(step.purposes)
-    return StepAccount(step.step, left, purposes, unattributed_ns=None, lost=step.lost)
+    return replace(step, overlap=left, purposes=purposes, unattributed_ns=None, probes={}, untold=frozenset[Purpose]())
 
 
 def _leave_account(one: Overlap) -> Overlap:

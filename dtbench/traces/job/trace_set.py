@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Final
 
 from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.traces.causes.exposed_owners import ExposedOwner
@@ -34,11 +33,12 @@ from dtbench.traces.notes.lacking import (
     SpansMissing,
     StepsBeginUnsure,
     StepsSkipped,
+    StepsUntold,
     UnknownPurposes,
     UntiedSteps,
 )
 from dtbench.traces.notes.note import Note, OfRanks, join_ranks
-from dtbench.traces.rank.analysis import TraceAnalysis
+from dtbench.traces.rank.analysis import VISIBLY, TraceAnalysis
 from dtbench.traces.rank.file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.traces.ranks.late import LateRank
 from dtbench.traces.ranks.misfits import find_mistaken
@@ -47,9 +47,6 @@ from dtbench.traces.time.intervals import subtract, unite, unite_all
 from dtbench.traces.timeline import RankTimeline
 from dtbench.traces.trace import Unread
 from dtbench.traces.who.buckets import find_shifted_buckets, find_uneven_buckets
-
-_VISIBLY: Final = 0.01
-"""Part of a step by which another beginning of it is worth saying."""
 
 
 @dataclass(frozen=True)
@@ -307,17 +304,29 @@ def _find_untold(one: TraceAnalysis) -> Iterator[OfRanks]:
         yield LostCopies(ranks, lost.copies, lost.copy_steps)
     if one.set_steps is not None:
         yield ClockSet(ranks, tuple(one.set_steps))
-    unsure = [step for step in one.steps if step.unsure_ns > _VISIBLY * (step.overlap.step_ns or math.inf)]
-    if unsure:
-        yield StepsBeginUnsure(ranks, tuple(step.step for step in unsure), max(step.unsure_ns for step in unsure))
+    yield from _find_unsure(one)
     if (cut := one.truncated_step) is not None:
         is_left_out = cut.step not in [step.step for step in one.steps if step.overlap.step_ns]
         yield CutStep(ranks, cut.step, is_left_out, cut.seen_ns, cut.host_ns, cut.others_ns, cut.unsure_ns)
 
 
+def _find_unsure(one: TraceAnalysis) -> Iterator[OfRanks]:
+    """Yield which steps begin, or end, nobody knows where; not a last one that is cut, of which that is said."""
+    cut = None if one.truncated_step is None else one.truncated_step.step
+    untold = [step for step in one.steps if step.step in one.unsure_steps and step.step != cut]
+    if untold:
+        within_ns = max(max(step.unsure_ns, step.unsure_end_ns) for step in untold)
+        yield StepsUntold((one.rank,), tuple(step.step for step in untold), within_ns)
+    unsure = [step for step in one.steps if step.unsure_ns > VISIBLY * (step.overlap.step_ns or math.inf)]
+    if unsure:
+        within_ns = max(step.unsure_ns for step in unsure)
+        yield StepsBeginUnsure((one.rank,), tuple(step.step for step in unsure), within_ns)
+
+
 def _find_empty(one: TraceAnalysis) -> Iterator[EmptySteps | UntiedSteps]:
     """Yield the steps of which no time is known as nothing was seen to run, though no kernel is known to be lost."""
-    known = {*one.lost.steps, *(one.set_steps or ()), *([one.truncated_step.step] if one.truncated_step else [])}
+    cut = () if one.truncated_step is None else (one.truncated_step.step,)
+    known = {*one.lost.steps, *(one.set_steps or ()), *one.unsure_steps, *cut}
     empty = tuple(step.step for step in one.steps if not step.overlap.step_ns and step.step not in known)
     if empty and one.uncorrelated.untied:
         yield UntiedSteps((one.rank,), empty, is_launch_recorded=bool(one.uncorrelated.without_id))

@@ -269,7 +269,7 @@ class ClockSet(OfRanks):
 
 @dataclass(frozen=True)
 class StepsBeginUnsure(OfRanks):
-    """Steps that may begin earlier, by ``within_ns`` at most, so that time of them counts to the step before."""
+    """Steps that may begin earlier, by ``within_ns`` at most, and end as much so: time of each is that of another."""
 
     steps: tuple[int, ...]
     within_ns: int
@@ -278,6 +278,22 @@ class StepsBeginUnsure(OfRanks):
         begin = "begins" if len(self.steps) == 1 else "begin"
         where = f"where {name_steps(self.steps)} {begin} is not known to within {format_ns(self.within_ns)}"
         return f"launches are lost, and {where}: what ran then counts to the step before, and may be of it"
+
+
+@dataclass(frozen=True)
+class StepsUntold(OfRanks):
+    """Steps of which no time is known: they may begin, or end, earlier, by ``within_ns`` at most."""
+
+    steps: tuple[int, ...]
+    within_ns: int
+
+    def _words(self) -> str:
+        begin = "begins or ends" if len(self.steps) == 1 else "begin or end"
+        took = "it took" if len(self.steps) == 1 else "they took"
+        return (
+            f"launches or copies are lost, and where {name_steps(self.steps)} {begin} is not known to within"
+            f" {format_ns(self.within_ns)}, so how long {took}, and what ran then, is not known"
+        )
 
 
 @dataclass(frozen=True)
@@ -310,7 +326,7 @@ class CutStep(OfRanks):
         if self.unsure_ns:
             what = f"launches or copies are lost, and where step {self.step} begins is not known to within"
             so = "so it is left out" if self.is_left_out else larger
-            return f"{what} {format_ns(self.unsure_ns)}, {so}, and what ran then counts to the step before: {why}"
+            return f"{what} {format_ns(self.unsure_ns)}, {so}: {why}"
         if self.is_left_out:
             return f"step {self.step} is left out, not all of it is there: {why}"
         return f"step {self.step} is not all there, {larger}: {why}"

@@ -8,7 +8,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -54,6 +54,9 @@ from dtbench.traces.who.untold import Untold, find_untold
 if TYPE_CHECKING:
     from dtbench.traces.kinds.patterns import KernelPattern
 
+VISIBLY: Final = 0.01
+"""Part of a step by which another begin, or length, of it is worth saying."""
+
 
 @dataclass(frozen=True)
 class StepAccount:
@@ -66,6 +69,7 @@ class StepAccount:
         untold: what collectives of it of which it is not known what they were for may have been for, and those for
             which there was communication in the time before that may be of it.
         unsure_ns: by how much earlier it may begin, as launches or copies are lost.
+        unsure_end_ns: by how much earlier it may end, likewise.
     """
 
     step: int
@@ -76,6 +80,12 @@ class StepAccount:
     lost: int = 0
     untold: frozenset[Purpose] = frozenset()
     unsure_ns: int = 0
+    unsure_end_ns: int = 0
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether its length is not known, as begin or end is not; what is lost alike at both leaves it as it is."""
+        return abs(self.unsure_end_ns - self.unsure_ns) > VISIBLY * (self.overlap.step_ns or 0)
 
 
 @dataclass(frozen=True)
@@ -125,6 +135,8 @@ class TraceAnalysis:
         truncated_step: a last step on a device that is not all in the trace; None: none is known to be.
         set_steps: numbers of the steps in which a clock was, or may have been, set, as other ranks show, and of which
             therefore no time is known, nor of the whole trace; None: none was.
+        unsure_steps: numbers of the steps of which no time is known, as launches or copies are lost around their
+            begin or end.
         machine: what the trace tells of the software that drives devices, by name; and ``kinds of devices``: what
             those are called on which something ran.
         purpose_sources: from which purposes are accounted for anew.
@@ -160,6 +172,7 @@ class TraceAnalysis:
     used_patterns: frozenset[str] = frozenset()
     truncated_step: TruncatedStep | None = None
     set_steps: tuple[int, ...] | None = None
+    unsure_steps: tuple[int, ...] = ()
     machine: Mapping[str, str] = field(default_factory=dict)
     untold: Untold = field(default_factory=dict)
     lacking: Mapping[int, int] = field(default_factory=dict)
@@ -372,6 +385,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
                 losses.unseen[:-1],
                 sources.place(collectives, untold),
                 [step.unsure_ns for step in contents.steps],
+                [step.unsure_end_ns for step in contents.steps],
                 strict=True,
             )
         ),

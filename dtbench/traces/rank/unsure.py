@@ -6,7 +6,8 @@
     step                   ├──────         its account is of this
     before            ├───┤                and this may be of it
 
-A number above zero stays: so much is of the step. Zero becomes None, unless nothing of the kind ran in that time.
+A number above zero stays: so much is of the step. Zero becomes None, unless nothing of the kind ran in that time. Where
+that is more than a small part of a step, it has no account at all; see ``job/set_clocks.py``.
 """
 
 from collections.abc import Mapping, Sequence

@@ -85,7 +85,8 @@ _PARTS: Final = (
 OVERLAP: Final = Table[_Analyses, Place, Overlap](
     name="overlap",
     doc="Where the time of each profiled step went, one row per rank and step; `compute_ns + exposed_comm_ns + "
-    "exposed_copy_ns + idle_ns` is `step_ns`. NA: nothing ran in the step; in all but `step_ns` and `comm_ns` also: "
+    "exposed_copy_ns + idle_ns` is `step_ns`. NA: nothing ran in the step, or launches are lost and it is not known "
+    "where it begins or ends; in all but `step_ns` and `comm_ns` also: "
     "what computes was not recorded in it; of copies and idle time: copies are lost; of what may be no zero: the step "
     "may begin earlier.",
     find=_find_overlap,
