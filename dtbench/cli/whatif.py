@@ -52,7 +52,7 @@ def whatif(
     from dtbench.report.page.what_if_page import what_if_page
 
     asked = _ask(targets or ["latest"], changes or (), cell, results, steps, step_range)
-    page = what_if_page(asked.source, asked.cells, asked.refused)
+    page = what_if_page(asked.source, asked.cells, asked.refused, asked.doubts)
     write_answer(html, page)
     print_json(document(asked)) if as_json else print_answer(page)
 

@@ -27,6 +27,8 @@ class Recorded:
     Attributes:
         graph: what the replay runs.
         numbers: of the steps.
+        left_out: numbers of steps of the traces that are not among them: of which not all is known on every rank, or
+            that do not follow these.
         rank_steps_ns: by rank, how long each step took.
         traces: from which it was read.
     """
@@ -35,6 +37,7 @@ class Recorded:
     numbers: tuple[int, ...]
     rank_steps_ns: Mapping[int, tuple[int, ...]]
     traces: TraceSet
+    left_out: tuple[int, ...] = ()
 
     @property
     def steps_ns(self) -> tuple[int, ...]:
@@ -62,11 +65,14 @@ def read_graph(traces: TraceSet) -> Recorded:
         for rank, draft in drafts.items()
     }
     origin_ns = min(begins_ns.values())
+    kept = tuple(step.number for step in next(iter(drafts.values())).steps)
+    every = {number for one in traces.analyses for number in one.timeline.step_numbers}
     return Recorded(
         {rank: _make_graph(draft, services[rank], begins_ns[rank] - origin_ns) for rank, draft in drafts.items()},
-        tuple(step.number for step in next(iter(drafts.values())).steps),
+        kept,
         {rank: tuple(step.window.length_ns for step in draft.steps) for rank, draft in drafts.items()},
         traces,
+        tuple(sorted(every - set(kept))),
     )
 
 

@@ -51,7 +51,8 @@ class WhatIf:
         not_asked: what does not apply here, and why.
         way: what the longest way through the steps consists of, over all launches.
         ranks: how many are here.
-        is_alone: one rank's trace of several: what it waited for others is in what collectives take.
+        missing: how many of the job are not: what is waited for them is in what collectives take; None: not told.
+        left_out: steps of the traces that are not replayed, as not all of them is known.
         is_device: it ran on devices.
     """
 
@@ -61,7 +62,8 @@ class WhatIf:
     not_asked: tuple[tuple[str, str], ...]
     way: LongestWay
     ranks: int
-    is_alone: bool
+    missing: int | None
+    left_out: tuple[int, ...]
     is_device: bool
 
     @property
@@ -70,15 +72,25 @@ class WhatIf:
         return sum(len(fit.numbers) for fit in self.fits)
 
 
-def find_changes(graph: JobGraph) -> list[Change]:
-    """Return what is asked of a job where nobody says what to change."""
+def _count_missing(launch: Recorded) -> int | None:
+    size = launch.traces.world_size
+    return None if size is None else max(0, size - len(launch.graph))
+
+
+def find_changes(graph: JobGraph, *, are_all_here: bool = True) -> list[Change]:
+    """Return what is asked of a job where nobody says what to change.
+
+    Args:
+        graph: of the job.
+        are_all_here: no rank is missing; else nothing is asked that needs the others.
+    """
     took_ns: dict[Owner, int] = defaultdict(int)
     for one in graph.values():
         for item, collective in list_collectives(one):
             took_ns[Owner.of(collective)] += one.services[item].service_ns
     owners = sorted(took_ns, key=lambda owner: -took_ns[owner])[:MOST_OWNERS]
     every: list[Change] = [Hidden(), Link(2.0)] if owners else []
-    several = [NoStraggler()] if len(graph) > 1 else []
+    several = [NoStraggler()] if len(graph) > 1 and are_all_here else []
     host = [HostTime(0.0)] if all(one.is_device for one in graph.values()) else []
     return [*every, *(Hidden((owner,), owner.label) for owner in owners), *several, *host]
 
@@ -98,7 +110,8 @@ def ask(launches: Sequence[Recorded], changes: Iterable[Change] | None = None) -
     _refuse_misfits(fits)
     base_ns = [ns for one in launches for ns in replay(one.graph).rounds_ns]
     answers, not_asked = [], []
-    for change in find_changes(launches[0].graph) if changes is None else changes:
+    every = find_changes(launches[0].graph, are_all_here=not _count_missing(launches[0]))
+    for change in every if changes is None else changes:
         try:
             answers.append(_answer(launches, change, base_ns))
         except PredictionError as error:
@@ -113,7 +126,8 @@ def ask(launches: Sequence[Recorded], changes: Iterable[Change] | None = None) -
         not_asked=tuple(not_asked),
         way=find_longest_way([one.graph for one in launches]),
         ranks=len(graph),
-        is_alone=len(graph) == 1 and (launches[0].traces.world_size or 0) != 1,
+        missing=_count_missing(launches[0]),
+        left_out=tuple(sorted({number for one in launches for number in one.left_out})),
         is_device=all(one.is_device for one in graph.values()),
     )
 

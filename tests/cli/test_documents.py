@@ -62,7 +62,8 @@ def analysed() -> TraceSet:
 
 def asked() -> object:
     recorded = read_graph(analyze_traces([RECORDED / TRACES[0]]))
-    return what_if_document(Asked("traces", {"": ask([recorded])}, {"ddp": "no trace of it is there"}))
+    refused, doubts = {"ddp": "no trace of it is there"}, {"": "unreliable"}
+    return what_if_document(Asked("traces", {"": ask([recorded])}, refused, doubts))
 
 
 def made_catalogue() -> Catalogue:

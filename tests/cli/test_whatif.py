@@ -32,7 +32,7 @@ def test_two_ranks_are_told_what_saves_most_and_what_no_remedy_can(capsys: pytes
     for expected in (
         "what each change would save",
         "the longest way through the steps: hosts",
-        "the unchanged replay: off by 0.1 % of a step in the middle",
+        "the unchanged replay: off by 0.1 % of a step in the median",
         "Note: replayed, not run",
     ):
         assert expected in said
@@ -69,7 +69,7 @@ def test_one_change_is_asked_by_its_name(capsys: pytest.CaptureFixture[str]) -> 
     [
         (("--change", "faster"), "`faster` is no change; there are `hidden: all`"),
         (("--change", "hidden: layers.0"), "no collective of these steps is of `layers.0`; there are `bucket"),
-        (("--change", "kernel: nothing x2"), "no kernel of these steps has `nothing` in its name"),
+        (("--change", "kernel: nothing x2"), "no kernel that computes has `nothing` in its name"),
         (("--cell", "ddp"), "traces have no cells"),
         (("--steps", "900-901"), "900"),
     ],
@@ -86,11 +86,27 @@ def test_of_one_rank_nothing_is_offered_that_needs_the_others(capsys: pytest.Cap
     rank = sorted(DDP.glob("*.json.gz"))[0]
     code, said = call(capsys, str(rank))
     assert not code
-    assert "one rank of several is here" in said
+    assert "1 rank of 2 is here" in said
     assert "no rank is behind" not in said
     code, said = call(capsys, str(rank), "--change", "no straggler")
     assert code
     assert "one rank alone" in said
+
+
+def test_what_only_costs_is_said_to_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = call(capsys, str(DDP), "--change", "host: x2")
+    assert not code
+    assert "nothing of that helps: a step of" in said
+    assert "longer, where hosts take 2 times as long" in said
+
+
+def test_what_speaks_against_traces_comes_first(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dtbench.report.notebook.what_if.why_not_judged", lambda _traces: "NOT REPRESENTATIVE: made")
+    code, said = call(capsys, str(DDP))
+    assert not code
+    assert said.index("NOT REPRESENTATIVE: made") < said.index("of these steps: most is saved where")
 
 
 def test_steps_that_the_replay_does_not_give_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

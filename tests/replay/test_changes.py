@@ -133,7 +133,14 @@ def test_what_is_no_change_is_refused_with_what_there_is() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected_ns"),
-    [("hidden: a", 80), ("hidden: b, grad_reduce", 60), ("hidden: grad_reduce", 60), ("hidden: all", 60)],
+    [
+        ("hidden: a", 80),
+        ("hidden: b, grad_reduce", 60),
+        ("hidden: grad_reduce", 60),
+        ("hidden: all", 60),
+        ("hidden: a's all-reduce", 80),
+        ("hidden: ## a ##", 80),
+    ],
 )
 def test_an_owner_is_named_alone_or_with_its_purpose(text: str, expected_ns: int) -> None:
     graph = two_buckets()
@@ -146,12 +153,32 @@ def test_a_change_is_named_as_it_is_written(text: str) -> None:
     assert parse_change(text, two_buckets()).name == text
 
 
+def test_units_that_reports_name_together_are_hidden_together() -> None:
+    written = Written().begin()
+    for number in (0, 1, 2, 7, 10):
+        written.issue(f"layers.{number}", 10)
+    graph = {0: written.sit(4).end().finish()}
+    assert take(graph) == 50
+    assert take(parse_change("hidden: layers.{0-2, 7}", graph).apply(graph)) == 10
+    assert take(parse_change("hidden: layers.1", graph).apply(graph)) == 40
+    with pytest.raises(PredictionError, match=r"is of `layers\.\{3-6\}`"):
+        parse_change("hidden: layers.{3-6}", graph)
+
+
+def test_of_two_ranks_the_faster_is_not_behind() -> None:
+    def rank(number: int, time_ns: int) -> Written:
+        return Written(number, (0, 1)).begin().spend(time_ns).issue("a", 5, "one").sit(0).end()
+
+    graph = {number: rank(number, time_ns).finish() for number, time_ns in enumerate((10, 31))}
+    assert (take(graph), take(NoStraggler().apply(graph))) == (36, 15)
+
+
 def test_changes_that_do_not_apply_say_why() -> None:
     graph = two_buckets()
     for change, why in (
         (NoStraggler(), "one rank alone"),
         (HostTime(0.0), "on CPUs the host is what computes"),
-        (Kernel("conv", 2.0), "no kernel of these steps has `conv` in its name"),
+        (Kernel("conv", 2.0), "no kernel that computes has `conv` in its name"),
     ):
         with pytest.raises(PredictionError, match=why):
             change.apply(graph)

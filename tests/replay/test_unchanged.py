@@ -71,5 +71,9 @@ def test_trace_sets_of_other_people(name: str, worst: float, tmp_path: Path) -> 
     else:
         with gzip.open(SHARED / name) as packed, (tmp_path / name.removesuffix(".gz")).open("wb") as plain:
             shutil.copyfileobj(packed, plain)
-    fit = measure_fit(read(tmp_path))
+    recorded = read(tmp_path)
+    fit = measure_fit(recorded)
     assert fit.worst < worst, fit
+    every = {number for one in recorded.traces.analyses for number in one.timeline.step_numbers}
+    assert {*fit.numbers, *recorded.left_out} == every
+    assert bool(recorded.left_out) == name.startswith("mi300x")  # its first step was launched before the trace

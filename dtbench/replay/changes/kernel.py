@@ -30,7 +30,9 @@ class Kernel(Change):
         """
         changed = {rank: self._change(one) for rank, one in graph.items()}
         if all(changed[rank] is one for rank, one in graph.items()):
-            raise PredictionError(f"no kernel of these steps has `{self.text}` in its name")
+            raise PredictionError(
+                f"no kernel that computes has `{self.text}` in its name; communication is `hidden: OWNER`, `link: x2`"
+            )
         return changed
 
     def _change(self, graph: RankGraph) -> RankGraph:

@@ -16,6 +16,7 @@ FORMS: Final = ("hidden: all", "hidden: OWNER", "link: x2", "no straggler", "hos
 """What may be written."""
 _TIMES: Final = r"x(?P<times>\d+(?:\.\d+)?)"
 _LINK: Final = re.compile(_TIMES)
+_OPERATION: Final = re.compile(r"'s [a-z-]+$")
 _KERNEL: Final = re.compile(rf"(?P<name>.+\S) {_TIMES}")
 
 
@@ -49,6 +50,20 @@ def _read_times(form: re.Pattern[str], text: str) -> float | None:
     return None if match is None else float(match["times"])
 
 
+def _make_pattern(text: str) -> re.Pattern[str]:
+    """Read an owner as reports name it: ``layers.{0-3}``, ``bucket 2's all-reduce``, an annotation unframed."""
+    bare = _OPERATION.sub("", text).strip("# ")
+    parts = re.split(r"\{([\d, -]+)\}", bare)
+    spelled = [re.escape(part) for part in parts]
+    spelled[1::2] = [f"(?:{'|'.join(_list_numbers(part))})" for part in parts[1::2]]
+    return re.compile("".join(spelled))
+
+
+def _list_numbers(text: str) -> list[str]:
+    runs = (re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", run.strip()) for run in text.split(","))
+    return [str(number) for run in runs if run for number in range(int(run[1]), int(run[2] or run[1]) + 1)]
+
+
 def _find_hidden(text: str, graph: JobGraph) -> Hidden:
     """Find whose collectives are meant: an owner's by name, or those of a purpose.
 
@@ -58,7 +73,12 @@ def _find_hidden(text: str, graph: JobGraph) -> Hidden:
     if text == ALL:
         return Hidden()
     owners = {Owner.of(one): None for rank in graph.values() for _, one in list_collectives(rank)}
-    named = tuple(owner for owner in owners if text in (owner.label, owner.name, str(owner.purpose)))
+    wanted = _make_pattern(text)
+    named = tuple(
+        owner
+        for owner in owners
+        if text in (owner.label, str(owner.purpose)) or wanted.fullmatch((owner.name or "unattributed").strip("# "))
+    )
     if not named:
         there = ", ".join(f"`{label}`" for label in dict.fromkeys(owner.label for owner in owners)) or "none"
         raise PredictionError(f"no collective of these steps is of `{text}`; there are {there}")

@@ -5,7 +5,8 @@
     rank 0   ██████ c ████████ c            what lies between two collectives that all ranks have is a stretch; in each
     rank 1   ██████████ c ████ c            the host's time and the lanes' are scaled to the median over ranks
 
-Ranks begin together, when the rank in the middle begins. Collectives take what they took.
+Of an even number of ranks the faster of both in the middle counts. Ranks begin together, when the one in the middle
+begins. Collectives take what they took.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,10 +43,15 @@ class NoStraggler(Change):
         if not keys:
             raise PredictionError("no collective is there on all ranks: which of them is behind is not known")
         stretches = {rank: _Stretches.of(one, keys) for rank, one in graph.items()}
-        host_ns = np.median([one.host_ns for one in stretches.values()], axis=0)
-        busy_ns = np.median([one.busy_ns for one in stretches.values()], axis=0)
-        begins_ns = round(float(np.median([one.begins_ns for one in graph.values()])))
+        host_ns = _take_middle([one.host_ns for one in stretches.values()])
+        busy_ns = _take_middle([one.busy_ns for one in stretches.values()])
+        begins_ns = int(_take_middle([one.begins_ns for one in graph.values()]))
         return {rank: _begin_at(stretches[rank].scale(one, host_ns, busy_ns), begins_ns) for rank, one in graph.items()}
+
+
+def _take_middle(of_ranks: Sequence[Ints] | Sequence[int]) -> Ints:
+    """Return the median over ranks; of an even number the lower of both in the middle: that of two is not behind."""
+    return np.asarray(np.quantile(of_ranks, 0.5, axis=0, method="lower"), dtype=np.int64)
 
 
 def _find_common_keys(graph: JobGraph) -> list[str]:

@@ -98,20 +98,58 @@ _LEFT_OUT: Final = Shape[tuple[str, str]](
         Key("reason", TEXT, "a sentence", lambda pair: pair[1]),
     ),
 )
-_CELL: Final = Shape[tuple[str, WhatIf]](
+
+
+class Asked(NamedTuple):
+    """What was asked of a run or of traces.
+
+    Attributes:
+        source: the run's folder, or the traces.
+        cells: by name.
+        refused: by name, why nothing is said of others.
+        doubts: by name of a cell, what speaks against its steps.
+    """
+
+    source: str
+    cells: Mapping[str, WhatIf]
+    refused: Mapping[str, str]
+    doubts: Mapping[str, str]
+
+
+class _Cell(NamedTuple):
+    """One cell, and what speaks against it."""
+
+    name: str
+    one: WhatIf
+    doubt: str | None
+
+
+_CELL: Final = Shape[_Cell](
     "WhatIfCell",
     "What would change the steps of one cell, or of traces.",
     (
         Key("cell", TEXT, "its name; empty: traces", lambda pair: pair[0]),
         Key("step_ns", FLOAT_NS, "mean of the replayed steps, each the slowest rank's", lambda pair: pair[1].step_ns),
+        Key(
+            "doubt",
+            OrNull(TEXT),
+            "what speaks against these steps, so that nothing follows from them; null: nothing does",
+            lambda pair: pair[2],
+        ),
         Key("steps", COUNT, "how many there are, over launches", lambda pair: pair[1].steps),
         Key("ranks", COUNT, "how many are here", lambda pair: pair[1].ranks),
         Key("is_device", FLAG, "it ran on devices", lambda pair: pair[1].is_device),
         Key(
-            "is_alone",
-            FLAG,
-            "one rank of several is here: what it waited for others is in what collectives take",
-            lambda pair: pair[1].is_alone,
+            "missing_ranks",
+            OrNull(COUNT),
+            "of the job that are not here: what is waited for them is in what collectives take; null: not told",
+            lambda pair: pair[1].missing,
+        ),
+        Key(
+            "left_out_steps",
+            Many(WHOLE),
+            "of the traces, not replayed: not all of them is known on every rank, or they do not follow the others",
+            lambda pair: pair[1].left_out,
         ),
         Key("fits", Many(_FIT), "of each launch", lambda pair: pair[1].fits),
         Key("answers", Many(_ANSWER), "largest saving first", lambda pair: pair[1].answers),
@@ -124,27 +162,18 @@ _CELL: Final = Shape[tuple[str, WhatIf]](
 )
 
 
-class Asked(NamedTuple):
-    """What was asked of a run or of traces.
-
-    Attributes:
-        source: the run's folder, or the traces.
-        cells: by name.
-        refused: by name, why nothing is said of others.
-    """
-
-    source: str
-    cells: Mapping[str, WhatIf]
-    refused: Mapping[str, str]
-
-
 _DOCUMENT: Final = Shape[Asked](
     "WhatIf",
     "What would change the steps of a run, or of traces; replayed, not run.",
     (
         Key("format_version", Always(FORMAT_VERSION), VERSION, lambda _asked: FORMAT_VERSION),
         Key("source", TEXT, "the run's folder, or the traces", lambda asked: asked.source),
-        Key("cells", Many(_CELL), "each cell; of traces one", lambda asked: asked.cells.items()),
+        Key(
+            "cells",
+            Many(_CELL),
+            "each cell; of traces one",
+            lambda asked: (_Cell(name, one, asked.doubts.get(name)) for name, one in asked.cells.items()),
+        ),
         Key("refused", Many(_LEFT_OUT), "cells of which nothing can be said", lambda asked: asked.refused.items()),
     ),
 )

@@ -6,11 +6,16 @@ from typing import Final, NamedTuple
 
 from dtbench.base.columns import ANY, Column, Table, Unit
 from dtbench.base.errors import PredictionError, StoreError
+from dtbench.base.units import count_things, is_or_are
+from dtbench.base.vocabulary import Phase
 from dtbench.replay.changes.parse import parse_change
 from dtbench.replay.read import read_graph
 from dtbench.replay.what_if import Answer, WhatIf, ask
 from dtbench.report.documents.what_if import Asked
 from dtbench.report.page.what_if_page import name_change
+from dtbench.report.words.sentences import count_left_out, doubts_of_cells
+from dtbench.report.words.trace_words import why_not_judged
+from dtbench.runs.run import summarize_run
 from dtbench.scenario.sweeps.sweep import point_to
 from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_run
@@ -83,7 +88,8 @@ def ask_traces(traces: TraceSet, changes: Sequence[str] = (), source: str = "") 
     Raises:
         PredictionError: they do not tell enough, the unchanged replay does not fit, or a change does not apply.
     """
-    return Asked(source, {"": _ask([traces], changes)}, {})
+    doubt = why_not_judged(traces)
+    return Asked(source, {"": _ask([traces], changes)}, {}, {} if doubt is None else {"": doubt})
 
 
 def ask_run(run: Path, changes: Sequence[str] = (), cell: str | None = None) -> Asked:
@@ -109,7 +115,13 @@ def ask_run(run: Path, changes: Sequence[str] = (), cell: str | None = None) -> 
             refused[name] = str(error)
     if not found:
         raise PredictionError("; ".join(f"{name}: {why}" for name, why in refused.items()))
-    return Asked(str(run), found, refused)
+    cells = summarize_run(run).cells
+    disturbed = {
+        one.name: f"{count_things(count, 'PROFILED step')} of it {is_or_are(count)} replayed that others disturbed"
+        for one in cells
+        if (count := count_left_out([one], Phase.PROFILED))
+    }
+    return Asked(str(run), found, refused, {**disturbed, **doubts_of_cells(cells)})
 
 
 def _read_launches(run: Path, cell: str) -> Iterator[TraceSet]:
@@ -122,7 +134,7 @@ def _read_launches(run: Path, cell: str) -> Iterator[TraceSet]:
     launches = next(entry.launches for entry in read_run(run).cells if entry.name == cell)
     with_traces = [folder.launch(cell, index) for index in launches if folder.launch(cell, index).find_traces()]
     if not with_traces:
-        raise PredictionError("no trace of it is there (deleted, or none was written)")
+        raise PredictionError("no trace of it is there (deleted, or none was written): run its scenario again")
     yield from (read_launch_traces(launch) for launch in with_traces)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dtbench.base.columns import Unit
-from dtbench.base.units import count_things, format_fraction, format_ns, name_steps
+from dtbench.base.units import count_things, format_fraction, format_ns, is_or_are, name_steps
 from dtbench.replay.changes.change import Change, ChangeKind, Owner
 from dtbench.replay.changes.hidden import Hidden
 from dtbench.replay.changes.host import HostTime
@@ -20,28 +20,33 @@ _MOST_ROWS: Final = 8
 _FEWEST_ROWS: Final = 3
 _MOST_OWNERS: Final = 3
 _STANDS_FOR: Final[Mapping[ChangeKind, str]] = {
-    ChangeKind.HIDDEN: "most a remedy for it gains",
+    ChangeKind.HIDDEN: "the bound of any remedy",
     ChangeKind.LINK: "faster network, or fewer bytes",
     ChangeKind.STRAGGLER: "equal work on all ranks",
-    ChangeKind.HOST: "CUDA graphs, a compiled model",
+    ChangeKind.HOST: "bound of CUDA graphs, compiling",
     ChangeKind.KERNEL: "another kernel",
 }
 
 
-def what_if_page(title: str, cells: Mapping[str, WhatIf], refused: Mapping[str, str]) -> Page:
+def what_if_page(
+    title: str, cells: Mapping[str, WhatIf], refused: Mapping[str, str], doubts: Mapping[str, str]
+) -> Page:
     """Make the page.
 
     Args:
         title: of what.
         cells: what would change each; a name is empty where there is but one.
         refused: by name, why nothing is said of others.
+        doubts: by name, what speaks against the steps of some.
     """
     several = len(cells) > 1
     return Page(
         title="What would change it",
         aside=title,
         answer=tuple(
-            line for name, one in cells.items() for line in _answer_lines(one, f"{name}: " if several and name else "")
+            line
+            for name, one in cells.items()
+            for line in _answer_lines(one, f"{name}: " * (several and bool(name)), doubts.get(name))
         ),
         parts=tuple(_part(name, one) for name, one in cells.items()),
         notes=(
@@ -79,11 +84,24 @@ def _name_owner(owner: Owner) -> str:
     return name_collective(owner.name, owner.operation)
 
 
-def _answer_lines(one: WhatIf, lead: str) -> list[Line]:
-    """Say what saves most, and what hiding all communication would."""
+def _answer_lines(one: WhatIf, lead: str, doubt: str | None) -> list[Line]:
+    """Say what saves most, and what hiding all communication would; what speaks against the steps comes first."""
+    if doubt is not None:
+        return [
+            Line(f"{lead}{doubt}", Tone.WARNING),
+            *(Line(line.words) for line in _answer_lines(one, f"{lead}of these steps: ", None)),
+        ]
     if not one.answers:
         return [Line(f"{lead}there is nothing that may be changed: no communication is in these steps.", Tone.STRONG)]
     best = one.answers[0]
+    if best.saving_ns <= -LEAST * one.step_ns:
+        return [
+            Line(
+                f"{lead}nothing of that helps: {_name_step(one)} is at least {format_ns(-best.saving_ns)} longer, "
+                f"where {name_change(best.change)}.",
+                Tone.STRONG,
+            )
+        ]
     if best.saving_ns < LEAST * one.step_ns:
         return [
             Line(
@@ -102,11 +120,17 @@ def _answer_lines(one: WhatIf, lead: str) -> list[Line]:
     if everything is not None and everything is not best:
         said.append(
             Line(
-                f"{lead}no remedy for what communication itself takes saves more than {_saving(everything, one)}; "
-                "waiting for other ranks is apart."
+                f"{lead}no remedy for what communication itself takes saves more than {_saving(everything, one)}"
+                f"{_say_waiting(one)}."
             )
         )
     return said
+
+
+def _say_waiting(one: WhatIf) -> str:
+    if one.missing == 0:
+        return "; what ranks wait for each other is not in that" if one.ranks > 1 else ""
+    return "; what is waited for ranks that are not here is in that"
 
 
 def _name_step(one: WhatIf) -> str:
@@ -132,7 +156,7 @@ def _changes(name: str, one: WhatIf) -> Table:
             *numbers(Unit.NS, "saves\na step"),
             *numbers(Unit.FRACTION, "of\nstep"),
             Column("least to most"),
-            *numbers(Unit.NS, "takes\nitself"),
+            *numbers(Unit.NS, "time of\nits own"),
             Column("stands for"),
         ),
         [_row(answer, one) for answer in one.answers],
@@ -171,15 +195,15 @@ def _facts(one: WhatIf) -> Facts:
     facts = [Fact("the longest way through the steps", "; ".join(parts))]
     if len(way.ranks_ns) > 1:
         ranks = sorted(way.ranks_ns.items(), key=lambda item: -item[1])[:_MOST_OWNERS]
-        facts.append(
-            Fact("it runs on", ", ".join(f"rank {rank} for {format_fraction(ns / whole_ns)}" for rank, ns in ranks))
-        )
+        said = [f"rank {rank} for {format_fraction(ns / whole_ns)}" for rank, ns in ranks]
+        others = len(way.ranks_ns) - len(said)
+        facts.append(Fact("it runs on", ", ".join([*said, *([count_things(others, "more rank")] if others else [])])))
     misfits = sorted(abs(misfit) for fit in one.fits for misfit in fit.misfits)
     numbers_ = sorted({number for fit in one.fits for number in fit.numbers})
     facts.append(
         Fact(
             "the unchanged replay",
-            f"off by {format_fraction(misfits[len(misfits) // 2])} of a step in the middle, "
+            f"off by {format_fraction(misfits[len(misfits) // 2])} of a step in the median, "
             f"{format_fraction(misfits[-1])} in the worst, of {name_steps(numbers_)}"
             f"{f' of {len(one.fits)} launches' if len(one.fits) > 1 else ''}",
         )
@@ -191,12 +215,22 @@ def _notes(cells: Mapping[str, WhatIf]) -> list[str]:
     if not cells:
         return []
     notes = ["replayed, not run: none of these changes was made on this hardware, and PROFILED steps were replayed"]
-    if any(one.is_alone for one in cells.values()):
-        notes.append(
-            "one rank of several is here: what it waited for others is in what its collectives take, and no change is "
-            "offered that needs the others"
-        )
+    if any(len(one.answers) > 1 for one in cells.values()):
+        notes.append("savings do not add up: one change may take away what another would")
+    for ranks, missing in dict.fromkeys((one.ranks, one.missing) for one in cells.values()):
+        if missing != 0:
+            here = "of a job of which it is not told how many it has" if missing is None else f"of {ranks + missing}"
+            notes.append(
+                f"{count_things(ranks, 'rank')} {here} {is_or_are(ranks)} here: what is waited for the others is in "
+                "what collectives take, and no change is offered that needs the others"
+            )
+    for name, one in cells.items():
+        if one.left_out:
+            notes.append(
+                f"{f'{name}: ' if name else ''}{name_steps(one.left_out)} {is_or_are(len(one.left_out))} not replayed, "
+                "as not all is known of what was launched there"
+            )
     if any(one.steps == 1 for one in cells.values()):
         notes.append("there is one step alone: how much a saving differs from step to step is not known")
-    notes += dict.fromkeys(f"{name}: {why}" for one in cells.values() for name, why in one.not_asked)
+    notes += dict.fromkeys(f"`{name}` is not asked: {why}" for one in cells.values() for name, why in one.not_asked)
     return notes
