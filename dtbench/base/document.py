@@ -231,9 +231,8 @@ def describe_key(key: Key[Any], definitions: dict[str, Schema]) -> Schema:
 
 
 def make_object(doc: str, properties: Mapping[str, Schema], needed: Iterable[str]) -> Schema:
-    """Return the schema of an object that has these keys and no other."""
-    head = {"type": "object", "description": doc, "additionalProperties": False}
-    return {**head, "properties": dict(properties), "required": list(needed)}
+    """Return the schema of an object that has these keys; a later version may have more, see ``VERSION``."""
+    return {"type": "object", "description": doc, "properties": dict(properties), "required": list(needed)}
 
 
 def refer(name: str, schema: Schema, definitions: dict[str, Schema]) -> Schema:

@@ -58,7 +58,7 @@ def unit_of(name: str) -> Unit | None:
 
 
 class _Documented(GenerateJsonSchema):
-    """Puts what a class says of its attributes beside them, and allows no other key."""
+    """Puts what a class says of its attributes beside them."""
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
         """Return the words of an enumeration, and what they are of."""

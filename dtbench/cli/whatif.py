@@ -32,7 +32,7 @@ def whatif(
             "--change",
             metavar="CHANGE",
             help="`hidden: OWNER`, `hidden: all`, `link: x2`, `no straggler`, `host: x0` or `kernel: NAME x2`; again "
-            "for one more. Left out: what applies.",
+            "for one more, asked by itself. Left out: what applies.",
         ),
     ] = None,
     cell: Annotated[str | None, typer.Option(help="Of a run, this cell alone.")] = None,
