@@ -6,7 +6,7 @@ from typing import Final
 
 from dtbench.replay.graph import ALL_EDGES, Edge
 from dtbench.replay.read import Recorded
-from dtbench.replay.run import replay
+from dtbench.replay.run import Replayed, replay
 
 WORST: Final = 0.03
 """By which share of a recorded step its replay may be off."""
@@ -48,6 +48,11 @@ class Fit:
         """Whether anything may be said of a changed step."""
         return self.worst <= WORST
 
+    @classmethod
+    def of(cls, recorded: Recorded, replayed: Replayed) -> "Fit":
+        """Hold a replay against what it was read from."""
+        return cls(recorded.numbers, recorded.steps_ns, replayed.steps_ns)
+
 
 def measure_fit(recorded: Recorded, edges: frozenset[Edge] = ALL_EDGES) -> Fit:
     """Replay the graph as it was.
@@ -56,4 +61,4 @@ def measure_fit(recorded: Recorded, edges: frozenset[Edge] = ALL_EDGES) -> Fit:
         recorded: graph and steps.
         edges: the classes of edges that hold.
     """
-    return Fit(recorded.numbers, recorded.steps_ns, replay(recorded.graph, edges).steps_ns)
+    return Fit.of(recorded, replay(recorded.graph, edges))

@@ -8,7 +8,7 @@ from dtbench.prediction.simulate import Execution, Way
 from dtbench.replay.changes.change import Owner
 from dtbench.replay.compose import Composed
 from dtbench.replay.graph import JobGraph, RankGraph
-from dtbench.replay.run import replay
+from dtbench.replay.run import Replayed
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,11 @@ class LongestWay:
         return self.host_ns + self.work_ns + sum(self.owners_ns.values())
 
 
-def find_longest_way(graphs: Iterable[JobGraph]) -> LongestWay:
+def find_longest_way(launches: Iterable[tuple[JobGraph, Replayed]]) -> LongestWay:
     """Walk the longest way of each launch back, from its last end to the first beginning of a step."""
     host_ns, work_ns = 0, 0
     owners, ranks = Counter[Owner](), Counter[int]()
-    for graph in graphs:
-        replayed = replay(graph)
+    for graph, replayed in launches:
         composed = replayed.composed
         items = {rank: _find_items(one) for rank, one in composed.items()}
         begins_ns = min(steps[0][0] for steps in replayed.windows_ns.values())

@@ -12,7 +12,7 @@ from dtbench.replay.changes.hidden import Hidden
 from dtbench.replay.changes.host import HostTime
 from dtbench.replay.changes.link import Link
 from dtbench.replay.changes.straggler import NoStraggler
-from dtbench.replay.fit import WORST, Fit, measure_fit
+from dtbench.replay.fit import WORST, Fit
 from dtbench.replay.graph import JobGraph
 from dtbench.replay.longest_way import LongestWay, find_longest_way
 from dtbench.replay.read import Recorded
@@ -52,7 +52,9 @@ class WhatIf:
         way: what the longest way through the steps consists of, over all launches.
         ranks: how many are here.
         missing: how many of the job are not: what is waited for them is in what collectives take; None: not told.
-        left_out: steps of the traces that are not replayed, as not all of them is known.
+        unmatched: collectives of several ranks that are not known to be one with those of the others: what they wait
+            for them is in what they take.
+        left_out: steps of the traces that are not replayed: not all of them is known, or they do not follow the others.
         is_device: it ran on devices.
     """
 
@@ -63,6 +65,7 @@ class WhatIf:
     way: LongestWay
     ranks: int
     missing: int | None
+    unmatched: int
     left_out: tuple[int, ...]
     is_device: bool
 
@@ -75,6 +78,14 @@ class WhatIf:
 def _count_missing(launch: Recorded) -> int | None:
     size = launch.traces.world_size
     return None if size is None else max(0, size - len(launch.graph))
+
+
+def _count_unmatched(launch: Recorded) -> int:
+    return sum(
+        len(one.services[item].ranks) == 1 and collective.group_size != 1
+        for one in launch.graph.values()
+        for item, collective in list_collectives(one)
+    )
 
 
 def find_changes(graph: JobGraph, *, are_all_here: bool = True) -> list[Change]:
@@ -106,11 +117,12 @@ def ask(launches: Sequence[Recorded], changes: Iterable[Change] | None = None) -
         PredictionError: the replay of the unchanged graph does not give the steps of a launch; or a change that was
             asked for does not apply.
     """
-    fits = [measure_fit(one) for one in launches]
+    replays = [replay(one.graph) for one in launches]
+    fits = [Fit.of(one, replayed) for one, replayed in zip(launches, replays, strict=True)]
     _refuse_misfits(fits)
-    base_ns = [ns for one in launches for ns in replay(one.graph).rounds_ns]
+    base_ns = [ns for replayed in replays for ns in replayed.rounds_ns]
     answers, not_asked = [], []
-    every = find_changes(launches[0].graph, are_all_here=not _count_missing(launches[0]))
+    every = find_changes(launches[0].graph, are_all_here=_count_missing(launches[0]) == 0)
     for change in every if changes is None else changes:
         try:
             answers.append(_answer(launches, change, base_ns))
@@ -124,9 +136,10 @@ def ask(launches: Sequence[Recorded], changes: Iterable[Change] | None = None) -
         step_ns=fmean(ns for fit in fits for ns in fit.replayed_ns),
         answers=tuple(sorted(answers, key=lambda answer: -answer.saving_ns)),
         not_asked=tuple(not_asked),
-        way=find_longest_way([one.graph for one in launches]),
+        way=find_longest_way((one.graph, replayed) for one, replayed in zip(launches, replays, strict=True)),
         ranks=len(graph),
         missing=_count_missing(launches[0]),
+        unmatched=sum(map(_count_unmatched, launches)),
         left_out=tuple(sorted({number for one in launches for number in one.left_out})),
         is_device=all(one.is_device for one in graph.values()),
     )

@@ -34,7 +34,10 @@ NASTY = [
         "-n",
     ),
 ]
-VERBS = "list|check|run|report|analyze|compare|whatif|tensorboard|plot|export|catalogue|coverage|doctor|selftest|schema|baseline"
+VERBS = (
+    "list|check|run|report|analyze|compare|whatif|tensorboard|plot|export|catalogue|coverage|doctor|selftest|schema|"
+    "baseline"
+)
 NOT_SHOWN = {"selftest/draw.py": "what numbers are drawn by"}
 
 

@@ -1,5 +1,7 @@
 """What changes of graphs do, by hand where the answer is known, and at random where a rule must hold."""
 
+from dataclasses import replace
+
 import pytest
 
 from dtbench.base.errors import PredictionError
@@ -87,6 +89,21 @@ def test_what_is_hidden_takes_no_more_than_one_rank_of_those_that_nobody_matched
         assert (answer.own_ns, answer.saving_ns) == (40, 35)
 
 
+def test_of_a_job_whose_size_nobody_tells_nothing_is_asked_that_needs_the_others() -> None:
+    def rank(number: int) -> Written:
+        return Written(number, (0, 1)).begin().issue("a", 30, "one").sit(0).end()
+
+    graph = {number: rank(number).finish() for number in range(2)}
+    for size, offered in ((None, False), (3, False), (2, True)):
+        recorded = Recorded(graph, (1,), replay(graph).rank_steps_ns, replace(NO_TRACES, world_size=size))
+        found = ask([recorded])
+        assert any(answer.change == NoStraggler() for answer in found.answers) is offered
+        assert (found.missing, found.unmatched) == (None if size is None else size - 2, 0)
+    alone = {number: Written(number).begin().issue("a", 30).sit(0).end().finish() for number in range(2)}
+    recorded = Recorded(alone, (1,), replay(alone).rank_steps_ns, replace(NO_TRACES, world_size=2))
+    assert ask([recorded]).unmatched == 2
+
+
 def test_links_twice_as_fast() -> None:
     assert take(Link(2.0).apply(two_buckets())) == max(60, 50 + 15)
 
@@ -118,7 +135,7 @@ def test_the_longest_way_is_as_long_as_all_steps(block: int) -> None:
         graph = make_random(seed)
         last_ns = max(end for one in replay(graph).executions.values() for end in (one.step_ns, *one.ends_ns))
         first_ns = min(steps[0][0] for steps in replay(graph).windows_ns.values())
-        way = find_longest_way([graph])
+        way = find_longest_way([(graph, replay(graph))])
         assert way.whole_ns == last_ns - first_ns == sum(way.ranks_ns.values()), seed
 
 

@@ -52,6 +52,14 @@ def test_the_picture_has_a_bar_for_each_and_one_for_the_rest() -> None:
     assert "of a step of" in axes.get_title(loc="left")
 
 
+def test_what_speaks_against_the_steps_is_in_the_table_and_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    traces = dtbench.read_trace([str(DDP)], workers=1)
+    assert (traces.what_if("link: x2")["doubt"] == "").all()
+    monkeypatch.setattr("dtbench.report.notebook.what_if.why_not_judged", lambda _traces: "NOT REPRESENTATIVE: made")
+    assert (traces.what_if("link: x2")["doubt"] == "NOT REPRESENTATIVE: made").all()
+    assert traces.plot_what_if("link: x2").axes[0].get_title(loc="left") == "NOT REPRESENTATIVE: made"
+
+
 def test_nothing_to_change_is_said() -> None:
     figure = plot_what_if(pd.DataFrame(columns=["cell", "saving_fraction"]))
     assert "nothing that may be changed" in figure.axes[0].texts[0].get_text()

@@ -146,6 +146,12 @@ _CELL: Final = Shape[_Cell](
             lambda pair: pair[1].missing,
         ),
         Key(
+            "unmatched",
+            COUNT,
+            "collectives of several ranks, not known to be one with the others': their waiting is in their time",
+            lambda pair: pair[1].unmatched,
+        ),
+        Key(
             "left_out_steps",
             Many(WHOLE),
             "of the traces, not replayed: not all of them is known on every rank, or they do not follow the others",

@@ -27,13 +27,16 @@ class _Told(NamedTuple):
     cell: str
     one: WhatIf
     answer: Answer
+    doubt: str
 
 
 WHAT_IF: Final = Table[Asked, None, _Told](
     name="what_if",
     doc="What would change it: one row per cell and change, largest saving first; replayed, not run.",
     find=lambda asked: (
-        (None, _Told(cell, one, answer)) for cell, one in asked.cells.items() for answer in one.answers
+        (None, _Told(cell, one, answer, asked.doubts.get(cell, "")))
+        for cell, one in asked.cells.items()
+        for answer in one.answers
     ),
     keys=(),
     columns=(
@@ -65,6 +68,13 @@ WHAT_IF: Final = Table[Asked, None, _Told](
             Unit.NS,
             "what is hidden takes so long in a step, without waiting for other ranks; NA of other changes",
             lambda row: row.answer.own_ns,
+        ),
+        Column(
+            "doubt",
+            "str",
+            None,
+            "what speaks against these steps, so that nothing follows from them; empty: nothing does",
+            lambda row: row.doubt,
         ),
         Column(
             "step_ns",

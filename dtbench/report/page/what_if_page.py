@@ -1,6 +1,6 @@
 """What would change it, as a page: what each change would save, what the steps consist of, how far to trust it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from dtbench.base.columns import Unit
@@ -128,9 +128,11 @@ def _answer_lines(one: WhatIf, lead: str, doubt: str | None) -> list[Line]:
 
 
 def _say_waiting(one: WhatIf) -> str:
-    if one.missing == 0:
-        return "; what ranks wait for each other is not in that" if one.ranks > 1 else ""
-    return "; what is waited for ranks that are not here is in that"
+    if one.missing != 0:
+        return "; what is waited for ranks that are not here is in that"
+    if one.unmatched:
+        return "; so may be what ranks wait for each other"
+    return "; what ranks wait for each other is not in that" if one.ranks > 1 else ""
 
 
 def _name_step(one: WhatIf) -> str:
@@ -224,13 +226,22 @@ def _notes(cells: Mapping[str, WhatIf]) -> list[str]:
                 f"{count_things(ranks, 'rank')} {here} {is_or_are(ranks)} here: what is waited for the others is in "
                 "what collectives take, and no change is offered that needs the others"
             )
-    for name, one in cells.items():
-        if one.left_out:
-            notes.append(
-                f"{f'{name}: ' if name else ''}{name_steps(one.left_out)} {is_or_are(len(one.left_out))} not replayed, "
-                "as not all is known of what was launched there"
-            )
+    notes += [f"{name}: {said}" if name else said for name, one in cells.items() for said in _say_lacks(one)]
     if any(one.steps == 1 for one in cells.values()):
         notes.append("there is one step alone: how much a saving differs from step to step is not known")
     notes += dict.fromkeys(f"`{name}` is not asked: {why}" for one in cells.values() for name, why in one.not_asked)
     return notes
+
+
+def _say_lacks(one: WhatIf) -> Iterator[str]:
+    """Say what of one cell is not replayed, or not as it was."""
+    if one.unmatched and one.missing == 0:
+        yield (
+            f"{count_things(one.unmatched, 'collective')} {is_or_are(one.unmatched)} not known to be one with those of "
+            "other ranks: what they wait for them is in what they take"
+        )
+    if one.left_out:
+        yield (
+            f"{name_steps(one.left_out)} {is_or_are(len(one.left_out))} not replayed: not all of it is known, or it "
+            "does not follow the others"
+        )

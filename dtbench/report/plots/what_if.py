@@ -60,5 +60,7 @@ def plot_what_if(answers: pd.DataFrame) -> Figure:
 def _find_words(shown: pd.DataFrame, cell: str, *, several: bool) -> str:
     first = shown.iloc[0]
     lead = f"{cell}: " if several else ""
+    if first["doubt"]:
+        return f"{lead}{first['doubt']}"
     saving = f"saves {format_ns(float(first['saving_ns']))} ({format_fraction(float(first['saving_fraction']))})"
     return f"{lead}it {saving} of a step of {format_ns(float(first['step_ns']))} where {first['what']}"
