@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from dtbench.base.errors import PredictionError
 from dtbench.base.vocabulary import Kind
 from dtbench.replay.draft import Draft, DraftStep, Given, Sitting, mean_of
 from dtbench.replay.graph import NO_COLLECTIVE, Latencies
@@ -42,6 +43,9 @@ def read_device(trace: Trace, analysis: TraceAnalysis, kernels: KernelTable, num
         analysis: of the same trace.
         kernels: what kernels are, by name.
         numbers: of the steps that are read, which follow one another; at least one.
+
+    Raises:
+        PredictionError: nothing ran in one of them.
     """
     return _Reader(find_device_time(trace, kernels), analysis, numbers).read()
 
@@ -69,10 +73,7 @@ class _Reader:
         next_ns = self._measure_next(launch_ns)
         sittings = self._find_sittings()
         returns_ns = np.array([one.window.end_ns - given.end_ns[one.items[0]] for one in sittings], dtype=np.int64)
-        steps = (
-            DraftStep(step.number, step.window, step.host, self._find_first(step.window.start_ns))
-            for step in self._steps
-        )
+        steps = (DraftStep(step.number, step.window, step.host, self._find_first(step)) for step in self._steps)
         return Draft(
             analysis=self._analysis,
             steps=tuple(steps),
@@ -117,9 +118,17 @@ class _Reader:
             for lane in np.unique(trace.lane[before]).tolist()
         }
 
-    def _find_first(self, start_ns: int) -> int | None:
-        found = np.flatnonzero(self._given.start_ns == start_ns)
-        return int(found[0]) if len(found) else None
+    def _find_first(self, step: Step) -> int:
+        """Return the item with which a step begins: what takes no time before it is none.
+
+        Raises:
+            PredictionError: nothing ran in it.
+        """
+        starts_ns = self._given.start_ns
+        inside = np.flatnonzero((starts_ns >= step.window.start_ns) & (starts_ns < step.window.end_ns))
+        if not len(inside):
+            raise PredictionError(f"nothing ran on the device in step {step.number} of rank {self._analysis.rank}")
+        return int(inside[np.argmin(starts_ns[inside])])
 
     def _measure_launch(self) -> int:
         """Return the mean from a launch to its start, where its lane stood free."""

@@ -1,6 +1,7 @@
 """The unchanged replay of recorded traces gives their steps, and every class of edges is needed for that."""
 
 import gzip
+import json
 import shutil
 import tarfile
 from pathlib import Path
@@ -39,6 +40,17 @@ def test_ranks_on_cpus(path: str, worst: float) -> None:
 @pytest.mark.parametrize("name", ["queue1", "queue8"])
 def test_traces_that_know_microseconds(name: str) -> None:
     assert measure_fit(read(RECORDED / "one_hardware_queue" / name)).worst < 0.005
+
+
+def test_a_step_that_begins_with_work_that_takes_no_time(tmp_path: Path) -> None:
+    for path in (RECORDED / "one_hardware_queue" / "queue8").iterdir():
+        document = json.loads(path.read_text())
+        ran = [one for one in document["traceEvents"] if one.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+        min(ran, key=lambda one: float(one["ts"]))["dur"] = 0
+        (tmp_path / path.name).write_text(json.dumps(document))
+    fit = measure_fit(read(tmp_path))
+    assert fit.replayed_ns[0] == pytest.approx(fit.recorded_ns[0] - 1_000_000, rel=0.01)  # the first kernel took 1 ms
+    assert not fit.holds
 
 
 NEEDED = {
