@@ -371,7 +371,7 @@ class MissingInput(StrEnum):
     it; whether it was issued blocking; what the compute waited for that stood launched beside it; why the host launched
     no compute beside it; when collectives ran that its region issued and that were not seen to run; what kept a thread
     in a collective that another rank had left, and of which it had nothing more to get; how far the device's clock is
-    off the host's; whether anything waited for it; who asked for it, or for others of its step.
+    off the host's; whether anything waited for it; who asked for it, or for others of its step; which stream did what.
     """
 
     RANKS = "ranks"
@@ -396,6 +396,7 @@ class MissingInput(StrEnum):
     DEVICE_CLOCK = "device_clock"
     CONSUMER = "consumer"
     ASKER = "asker"
+    STREAMS = "streams"
 
 
 _DECIDING = {

@@ -89,6 +89,10 @@ def _choose_steps(traces: TraceSet) -> list[int]:
             raise PredictionError(
                 f"the times of rank {one.rank}'s device do not fit its host's: how long launches take is not known"
             )
+        if one.mixed_streams:
+            raise PredictionError(
+                f"rank {one.rank} does not tell its device's streams apart: what waited for what is not known"
+            )
     known = set.intersection(*(_list_known(one) for one in traces.analyses))
     runs: list[list[int]] = [[]]
     for number in traces.analyses[0].timeline.step_numbers:

@@ -44,6 +44,7 @@ class RankTimeline:
         unseen: collectives that were launched and whose kernels the trace lacks, in order of time.
         known_steps: for each step whether its exposed time is known; empty: of all.
         fits_host: its device's times fit its host's; False: nothing that sets the one against the other is known.
+        tells_streams: its streams are told apart; False: nothing that rests on what a stream did next is known.
         ways: the collectives with what causes need, once as if what was launched when it is not told was launched early
             and once as if late; empty: it is told wherever it matters. See ``causes/untold.py``.
         unasked: by index, collectives whose causes rest on who asked for them or for others of their step, which the
@@ -74,6 +75,7 @@ class RankTimeline:
     recorded: Intervals | None = None
     known_steps: tuple[bool, ...] = ()
     fits_host: bool = True
+    tells_streams: bool = True
     ways: tuple[tuple[Collective, ...], ...] = ()
     unasked: frozenset[int] = frozenset()
 

@@ -39,6 +39,7 @@ from dtbench.traces.account.overlap_tax import CAVEAT, OverlapTax
 from dtbench.traces.account.purpose_times import PurposeTime
 from dtbench.traces.causes.exposed_owners import Carried, ExposedOwner
 from dtbench.traces.device.clock import DeviceClock
+from dtbench.traces.device.streams import MixedStreams
 from dtbench.traces.host.correlate import Uncorrelated
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.kinds.unknown import UnknownName
@@ -207,6 +208,15 @@ _CLOCK: Final = Shape[DeviceClock](
     ),
 )
 
+_MIXED: Final = Shape[MixedStreams](
+    "MixedStreams",
+    "Communication that ran beside other work of its own lane.",
+    (
+        Key("count", COUNT, "how often", lambda mixed: mixed.count),
+        Key("time_ns", NS, "for how long in all", lambda mixed: mixed.time_ns),
+    ),
+)
+
 _UNREAD: Final = Shape[Unread](
     "Unread",
     "What of a file is in no number.",
@@ -243,6 +253,12 @@ _RANK: Final = Shape[tuple[TraceAnalysis, Unread]](
             OrNan(_CLOCK),
             "whether the device's times fit the host's; NaN: no launch, and no call that waited, tells",
             lambda pair: None if pair[0].clock.launched is None else pair[0].clock,
+        ),
+        Key(
+            "mixed_streams",
+            OrNull(_MIXED),
+            "communication that ran beside other work of its own lane, so that no stream is told; null: none did",
+            lambda pair: pair[0].mixed_streams or None,
         ),
         Key("unread", _UNREAD, "what of the file could not be read", lambda pair: pair[1]),
     ),

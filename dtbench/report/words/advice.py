@@ -78,6 +78,9 @@ _MISSING: Final = {
         "Record again, perhaps with a newer torch or driver: the profiler put the device's times wrongly beside the"
         " host's."
     ),
+    MissingInput.STREAMS: (
+        "Give the traces as the profiler wrote them: this one has the work of several streams under one number."
+    ),
     MissingInput.CONSUMER: (
         "Nothing was seen to wait for it: leave it out if nothing uses it; else record a step more, in a run of dtbench"
         " or with `dtbench.capture`, which record waits."

@@ -31,6 +31,7 @@ MISSING_WORDS: Final = {
     MissingInput.LOST: "collectives of the same region that were issued and not seen to run",
     MissingInput.HOST: "why the host launched no compute beside it",
     MissingInput.WAKING: "why it ended later here than on the other ranks (woken late?)",
+    MissingInput.STREAMS: "which stream did what",
     MissingInput.DEVICE_CLOCK: "how far the device's clock is off the host's",
     MissingInput.CONSUMER: "whether anything waited for it",
     MissingInput.ASKER: "the ranges that say who asked for it, or for others of its step",

@@ -41,8 +41,8 @@ Where the trace does not tell when something was launched, all is asked twice, a
 late (``untold.py``): a cause takes the less of both, and what it would take beyond that lacks the launches.
 
 Where the device's times do not fit the host's (``device_clock.py``) only ``skew``, ``bubble`` and ``sync_op`` are
-claimed; where the ranges are lost that would say who asked for it, or for others of its step
-(``who/unranged.py``), only ``skew``.
+claimed; where streams are not told apart (``device/streams.py``), only ``skew`` and ``bubble``; where the ranges are
+lost that would say who asked for it, or for others of its step (``who/unranged.py``), only ``skew``.
 
 The first moment at which the collective could run is ``max(issue, ready)``: on a device the host issues long before the
 producer ends, and what held the queue until then made nothing late; what a queue is, ``holders.py`` says. What was held
@@ -275,6 +275,8 @@ class _Claims:
         """The causes of which anything can be claimed, in order, with what each claims at most."""
         if self.is_unasked:
             return _OF_ANY_PURPOSE
+        if not self.surroundings.tells_streams:
+            return _OF_ANY_STREAM
         return _BOUNDS if self.surroundings.fits_host else _OF_DEVICE_ALONE
 
     @property
@@ -526,6 +528,8 @@ class _Claims:
         one = self.collective
         if self.is_unasked:
             return (*([MissingInput.RANKS] if self.is_alone else []), MissingInput.ASKER)
+        if not self.surroundings.tells_streams:
+            return (*([MissingInput.RANKS] if self.is_alone else []), MissingInput.STREAMS)
         if not self.surroundings.fits_host:
             return (*([MissingInput.RANKS] if self.is_alone else []), MissingInput.DEVICE_CLOCK)
         has_issue = one.issue_ns is not None
@@ -568,6 +572,9 @@ _BOUNDS: Final[_Bounds] = (
 
 _OF_DEVICE_ALONE: Final = tuple(rule for rule in _BOUNDS if rule[0] in (Cause.SKEW, Cause.BUBBLE, Cause.SYNC_OP))
 """What holds wherever the host was meanwhile."""
+
+_OF_ANY_STREAM: Final = tuple(rule for rule in _BOUNDS if rule[0] in (Cause.SKEW, Cause.BUBBLE))
+"""What holds whatever stood on which stream."""
 
 _OF_ANY_PURPOSE: Final = tuple(rule for rule in _BOUNDS if rule[0] is Cause.SKEW)
 """What holds whatever it was for, and whoever asked for it."""

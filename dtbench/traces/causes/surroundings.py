@@ -42,6 +42,11 @@ class Surroundings:
         """Whether the device's times fit the host's."""
         return self._timeline.fits_host
 
+    @property
+    def tells_streams(self) -> bool:
+        """Whether streams are told apart."""
+        return self._timeline.tells_streams
+
     def region_of(self, collective: Collective) -> int | None:
         """Return the region that issued a collective; None: none is known."""
         return None if collective.issue_ns is None else self._timeline.regions.place_at(collective.issue_ns)

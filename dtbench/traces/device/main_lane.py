@@ -15,6 +15,7 @@ from 2.8 on, what is issued with ``async_op=False``, unless another stream is cu
 """
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class MainLane:
     """The work of the stream with most compute in order of start, its copies and communication too.
 
     Attributes:
-        lane: its place among the trace's lanes; None: nothing computes.
+        lane: its place among the trace's lanes; None: nothing computes, or streams are not told apart.
         events: shape ``(m,)``; empty for a trace without compute.
         starts_ns: shape ``(m,)``, rising.
         busy_until_ns: shape ``(m,)``, latest end of all that started before; of the first, when the device began.
@@ -49,6 +50,11 @@ class MainLane:
     def launched_at(self, launches_ns: Ints) -> "MainLane":
         """Return the same with other moments of launch; ``launches_ns``: shape ``(n,)``, of all events of the trace."""
         return replace(self, launches_ns=launches_ns[self.events])
+
+
+_NONE: Final = np.array([], dtype=np.int64)
+NO_LANE: Final = MainLane(None, _NONE, _NONE, _NONE, _NONE, _NONE)
+"""Of a trace that does not tell which stream did what, or in which nothing computes."""
 
 
 def is_wait_seen(lane: MainLane, ends_ns: Ints) -> Bools:

@@ -162,6 +162,26 @@ class UnknownPurposes(OfRanks):
 
 
 @dataclass(frozen=True)
+class StreamsMixed(OfRanks):
+    """Communication that ran beside other work of its own lane, so that the lane is no stream.
+
+    Attributes:
+        count: how many collectives did, with the compute or the collective beside them.
+        time_ns: for how long in all.
+    """
+
+    count: int
+    time_ns: int
+
+    def _words(self) -> str:
+        return (
+            f"{count_things(self.count, 'time')} a collective ran beside other work of its own stream, for "
+            f"{format_ns(self.time_ns)} in all, which no stream does: the trace does not tell streams apart (tools "
+            "that merge traces may give all of them one number), so who waited for what and most causes are not known"
+        )
+
+
+@dataclass(frozen=True)
 class DeviceClockOff(OfRanks):
     """A device's clock that is off its host's.
 

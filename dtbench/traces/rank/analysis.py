@@ -23,6 +23,7 @@ from dtbench.traces.causes.untold import Prepared
 from dtbench.traces.device.clock import DeviceClock
 from dtbench.traces.device.kinds import PeerCopies
 from dtbench.traces.device.lost_kernels import Lost
+from dtbench.traces.device.streams import MixedStreams
 from dtbench.traces.host.correlate import Uncorrelated
 from dtbench.traces.host.named_steps import find_likely_range
 from dtbench.traces.host.steps import TruncatedStep, count_repeated, find_truncated_step
@@ -130,6 +131,7 @@ class TraceAnalysis:
         repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before.
         lost: kernels that were launched and are not in the trace, and the steps that therefore have no account.
         clock: whether its device's times fit its host's; where they do not, no cause rests on both.
+        mixed_streams: what cannot have run on one stream and lies on one lane; with any, no cause rests on streams.
         peer_copies: its copies between devices, which may be communication.
         used_patterns: the user's patterns that decide what any of its kernels is.
         truncated_step: a last step on a device that is not all in the trace; None: none is known to be.
@@ -168,6 +170,7 @@ class TraceAnalysis:
     repeated_steps: int = 0
     lost: Lost = field(default_factory=Lost)
     clock: DeviceClock = field(default_factory=DeviceClock)
+    mixed_streams: MixedStreams = field(default_factory=MixedStreams)
     peer_copies: PeerCopies = field(default_factory=PeerCopies)
     used_patterns: frozenset[str] = frozenset()
     truncated_step: TruncatedStep | None = None
@@ -335,6 +338,7 @@ def _make_timeline(
         unseen=contents.unseen,
         recorded=contents.recorded,
         fits_host=not contents.clock.is_off,
+        tells_streams=not contents.mixed_streams,
         ways=prepared.ways,
     )
 
@@ -405,6 +409,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         notes=find_left_out(trace),
         lost=contents.lost,
         clock=contents.clock,
+        mixed_streams=contents.mixed_streams,
         peer_copies=contents.peer_copies,
         unknown_words=count_unknown_words(trace),
         repeated_steps=count_repeated(trace),

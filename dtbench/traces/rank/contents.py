@@ -13,6 +13,7 @@ from dtbench.traces.causes.untold import Prepared
 from dtbench.traces.device.clock import DeviceClock
 from dtbench.traces.device.kinds import PeerCopies
 from dtbench.traces.device.lost_kernels import Lost
+from dtbench.traces.device.streams import MixedStreams
 from dtbench.traces.host.correlate import Uncorrelated
 from dtbench.traces.host.steps import Step
 from dtbench.traces.kinds.unknown import UnknownName
@@ -45,6 +46,7 @@ class Contents:
         lost: kernels that were launched and are not in the trace.
         clock: whether the device's times fit the host's.
         peer_copies: copies between devices that may be communication.
+        mixed_streams: what cannot have run on one stream and lies on one lane: of such a trace no stream is told.
     """
 
     is_device: bool
@@ -66,3 +68,4 @@ class Contents:
     lost: Lost = field(default_factory=Lost)
     clock: DeviceClock = field(default_factory=DeviceClock)
     peer_copies: PeerCopies = field(default_factory=PeerCopies)
+    mixed_streams: MixedStreams = field(default_factory=MixedStreams)

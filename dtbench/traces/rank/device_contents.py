@@ -31,7 +31,8 @@ from dtbench.traces.device.lost_kernels import (
     find_lost_copies,
     find_seen_launches,
 )
-from dtbench.traces.device.main_lane import read_main_lane
+from dtbench.traces.device.main_lane import NO_LANE, read_main_lane
+from dtbench.traces.device.streams import find_mixed_streams
 from dtbench.traces.device.time import find_device_time
 from dtbench.traces.device.unlaunched import find_unlaunched
 from dtbench.traces.device.unseen_launches import find_unseen_launches
@@ -64,7 +65,8 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
     launched = launched_as_started(trace, nesting) if clock.is_off else find_launched(trace, nesting)
     computing = np.flatnonzero(masks[Kind.COMPUTE] & (trace.end_ns > trace.start_ns))
     computing = computing[np.argsort(trace.start_ns[computing], kind="stable")]
-    lane = read_main_lane(trace, timed, masks[Kind.COMPUTE])
+    mixed = find_mixed_streams(trace, masks[Kind.COMPUTE], masks[Kind.COMM])
+    lane = NO_LANE if mixed else read_main_lane(trace, timed, masks[Kind.COMPUTE])
     collectives = find_device_collectives(
         trace, launched, masks[Kind.COMM], lane=lane, process_groups=process_groups, kernels=kernels
     )
@@ -101,7 +103,9 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         uncorrelated=count_uncorrelated(find_links(trace, nesting)[1]),
         sources=Sources(
             lanes=device_lanes(trace, masks),
-            gaps=find_gaps(
+            gaps=None
+            if mixed
+            else find_gaps(
                 trace,
                 launched_at_any_time(trace, timed) if clock.is_off else launched,
                 masks,
@@ -123,6 +127,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         lost=lost,
         clock=clock,
         peer_copies=find_peer_copies(trace, masks[Kind.COPY]),
+        mixed_streams=mixed,
         prepare=lambda found: prepare_device(Device(trace, timed, masks, lane, regions), launched, found),
     )
 

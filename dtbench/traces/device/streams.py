@@ -1,0 +1,72 @@
+"""Whether a trace tells the streams of a device apart.
+
+::
+
+    stream 7    ██████ mm ██████          a lane runs one thing after the other, so what runs beside a
+                   ███ all-reduce ███     collective on its own lane ran on another stream
+
+Tools that merge, cut or rename traces may give all work of a device one lane. Whose end a stream waited for, what stood
+in line behind what, and what was issued blocking is read from lanes; of such a trace none of it is known. How long
+something ran, and beside what, is.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dtbench.traces.time.intervals import Bools, Ints
+from dtbench.traces.trace import Trace
+
+_LEAST_NS: Final = 5_000
+"""Of one overlap: more than clocks of a microsecond and kernels that are launched early (programmatic dependent launch)
+make; in no real trace do two collectives, or a collective and compute, of one stream overlap at all."""
+_LEAST_SUM_NS: Final = 20_000
+"""Of all of them."""
+
+
+@dataclass(frozen=True)
+class MixedStreams:
+    """Communication that ran beside other work of its own lane.
+
+    Attributes:
+        count: of overlaps.
+        time_ns: of all.
+    """
+
+    count: int = 0
+    time_ns: int = 0
+
+    def __bool__(self) -> bool:
+        return self.time_ns >= _LEAST_SUM_NS
+
+
+def find_mixed_streams(trace: Trace, compute: Bools, comm: Bools) -> MixedStreams:
+    """Find what cannot have run on one stream.
+
+    Args:
+        trace: of a device.
+        compute: shape ``(n,)``, the events that are compute.
+        comm: shape ``(n,)``, those that are communication.
+    """
+    events = np.flatnonzero(compute | comm)
+    events = events[np.lexsort((trace.start_ns[events], trace.lane[events]))]
+    borders = np.flatnonzero(np.diff(trace.lane[events])) + 1
+    overlaps_ns = [_measure(trace, lane, comm[lane]) for lane in np.split(events, borders) if comm[lane].any()]
+    found_ns = np.concatenate(overlaps_ns) if overlaps_ns else np.array([], dtype=np.int64)
+    long_ns = found_ns[found_ns >= _LEAST_NS]
+    return MixedStreams(len(long_ns), int(long_ns.sum()))
+
+
+def _measure(trace: Trace, events: Ints, is_comm: Bools) -> Ints:
+    """Return for how long each event of a lane overlaps one before it, where either is communication."""
+    starts_ns, ends_ns = trace.start_ns[events], trace.end_ns[events]
+    never = np.iinfo(np.int64).min
+    of_any_ns = _shift(np.maximum.accumulate(ends_ns))
+    of_comm_ns = _shift(np.maximum.accumulate(np.where(is_comm, ends_ns, never)))
+    until_ns = np.where(is_comm, of_any_ns, of_comm_ns)
+    return np.asarray(np.maximum(0, np.minimum(ends_ns, until_ns) - np.minimum(starts_ns, until_ns)), dtype=np.int64)
+
+
+def _shift(until_ns: Ints) -> Ints:
+    return np.concatenate(([np.iinfo(np.int64).min], until_ns[:-1]))

@@ -1,0 +1,89 @@
+"""Traces whose device rows all bear one stream's number: what rests on streams is not known, all else is as it was."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtbench.base.errors import PredictionError
+from dtbench.base.vocabulary import Cause, MissingInput
+from dtbench.replay.read import read_graph
+from dtbench.report.documents.traces import document_head
+from dtbench.report.words.trace_words import answer_lines, remark_lines
+from dtbench.traces.device.streams import MixedStreams
+from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.job.trace_set import TraceSet
+
+RECORDED = Path(__file__).parent / "recorded" / "two_ranks_one_gpu"
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+OF_STREAMS = {Cause.SYNC_OP, Cause.SERIALIZED, Cause.BANDWIDTH, Cause.TAIL, Cause.LATE_ISSUE, Cause.NEEDED_AT_ONCE}
+
+
+def read_events(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return document
+
+
+def merge(name: str, folder: Path, *, by_ns: float = 0.0) -> list[Path]:
+    """Write the ranks of a set with all work of a device on one stream; ``by_ns`` moves its collectives."""
+    paths = []
+    for path in sorted((RECORDED / name).glob("rank*.json.gz")):
+        document = read_events(path)
+        for event in document["traceEvents"]:
+            if event.get("cat") in DEVICE:
+                event["tid"], event["args"]["stream"] = 7, 7
+        paths.append(folder / path.name.removesuffix(".gz"))
+        paths[-1].write_text(json.dumps(document))
+    return paths
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp2", "graph", "skew", "host", "compiled"])
+def test_what_rests_on_streams_is_not_known(name: str, tmp_path: Path) -> None:
+    told, mixed = (analyze_traces(paths, workers=1) for paths in ([RECORDED / name], merge(name, tmp_path)))
+    for before, after in zip(told.analyses, mixed.analyses, strict=True):
+        assert not before.mixed_streams
+        assert after.mixed_streams
+        assert [step.overlap for step in after.steps] == [step.overlap for step in before.steps]
+        assert {part.cause for split in after.splits for part in split.parts} <= {
+            Cause.SKEW,
+            Cause.BUBBLE,
+            Cause.UNKNOWN,
+        }
+        assert {row.wait_ns for step in after.steps for row in step.purposes if row.exposed_ns} <= {None}
+        assert all(step.gaps is None for step in after.accounts.steps)
+    asked = {
+        missing for one in mixed.analyses for split in one.splits for part in split.parts for missing in part.missing
+    }
+    assert MissingInput.STREAMS in asked
+    assert any("does not tell streams apart" in line for line in remark_lines(mixed))
+    assert not any("issued blocking" in line or "gradient wait 0" in line for line in answer_lines(mixed))
+    ranks: Any = document_head(mixed)["ranks"]
+    assert all(rank["mixed_streams"]["time_ns"] > 20_000 for rank in ranks)
+    with pytest.raises(PredictionError, match="does not tell its device's streams apart"):
+        read_graph(mixed)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in RECORDED.iterdir() if path.is_dir()))
+def test_of_no_real_trace_streams_are_called_mixed(name: str) -> None:
+    traces: TraceSet = analyze_traces([RECORDED / name], workers=1)
+    assert [one.mixed_streams for one in traces.analyses] == [MixedStreams()] * len(traces.analyses)
+    ranks: Any = document_head(traces)["ranks"]
+    assert all(rank["mixed_streams"] is None for rank in ranks)
+
+
+def test_what_overlaps_for_less_than_clocks_tell_is_no_other_stream(tmp_path: Path) -> None:
+    """A collective begins 4 us before what ran before it on its stream has ended; another 30 us."""
+    for early_us, is_mixed in ((4.0, False), (30.0, True)):
+        document = read_events(RECORDED / "at_once" / "rank0.json.gz")
+        kernels = [event for event in document["traceEvents"] if event.get("cat") == "kernel"]
+        nccl = next(event for event in kernels if event["name"].startswith("nccl"))
+        beside = dict(nccl, name="gemm", ts=nccl["ts"] - 100.0, dur=100.0 + early_us)
+        beside["args"] = {
+            name: value for name, value in nccl["args"].items() if name in ("stream", "device", "context")
+        }
+        path = tmp_path / f"{is_mixed}.json"
+        path.write_text(json.dumps({**document, "traceEvents": [*document["traceEvents"], beside]}))
+        (one,) = analyze_traces([path], workers=1).analyses
+        assert bool(one.mixed_streams) is is_mixed
