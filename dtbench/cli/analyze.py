@@ -11,8 +11,13 @@ from dtbench.cli.page_file import HtmlFile, InFull, refuse_page_place, write_pag
 from dtbench.cli.report import make_run_document
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dtbench.traces.job.trace_set import TraceSet
     from dtbench.traces.kinds.patterns import KernelPattern
+
+_MOST_WORDS = 6
+"""Of a command that is printed to be copied: traces, and the steps that were chosen."""
 
 
 def analyze(
@@ -60,7 +65,12 @@ def analyze(
             paths = [Path(target) for target in named]
             traces = _read_traces(paths, workers=workers, patterns=patterns, steps=window, step_range=step_range)
             write_page(html, lambda: _make_traces_document(traces, paths))
-            print_traces_as_json(traces) if as_json else print_traces(traces, full=full)
+            if as_json:
+                print_traces_as_json(traces)
+            else:
+                chosen = {"--steps": steps, "--range": step_range}
+                options = [word for name, value in chosen.items() if value is not None for word in (name, value)]
+                print_traces(traces, [] if patterns else [*named, *options], full=full)
         return
     if len(named) > 1:
         raise typer.BadParameter(_refuse_several([target for target in named if not are_all_traces([target])]))
@@ -126,12 +136,20 @@ def print_traces_as_json(traces: "TraceSet") -> None:
     print_long_json(document_head(traces), LONG_KEY, collective_rows(traces))
 
 
-def print_traces(traces: "TraceSet", *, full: bool = False) -> None:
-    """Print what anyone's traces say, on one screen or in full: the answer, its tables, what a reader must know."""
+def print_traces(traces: "TraceSet", asked: "Sequence[str]" = (), *, full: bool = False) -> None:
+    """Print what anyone's traces say, on one screen or in full: the answer, its tables, what a reader must know.
+
+    Args:
+        traces: at least one rank.
+        asked: the words of a command that are about them; empty: there is no command that asks further.
+        full: everything.
+    """
+    from dtbench.base.commands import spell_command
     from dtbench.report.page.brief.traces import traces_brief
     from dtbench.report.page.trace_page import traces_page
 
-    print_answer(traces_page(traces)) if full else print_brief(traces_brief(traces))
+    further = [spell_command("dtbench", "whatif", *asked)] if 0 < len(asked) <= _MOST_WORDS else []
+    print_answer(traces_page(traces)) if full else print_brief(traces_brief(traces), *further)
 
 
 def _load_patterns(path: Path | None) -> "tuple[KernelPattern, ...]":

@@ -75,15 +75,24 @@ def print_answer(page: Page) -> None:
     print_notes(page.notes)
 
 
-def print_brief(page: Page) -> None:
-    """Print a page of one screen, its answer first, and what shows everything."""
+def print_brief(page: Page, *commands: str) -> None:
+    """Print a page of one screen, its answer first, what shows everything, and the commands that are needed next."""
     from dtbench.report.render.terminal import render_part
 
     _print_lines(page.answer)
     print_line()
     for part in page.parts:
         make_console().print(render_part(part))
-    print_line(MORE, tone=Tone.QUIET)
+    print_more(commands)
+
+
+def print_more(commands: Iterable[str]) -> None:
+    """Print what shows everything, and commands, unbroken: one that is cropped cannot be copied."""
+    from rich.console import Console
+
+    from dtbench.report.render.terminal import render_commands
+
+    Console(highlight=False, soft_wrap=True).print(render_commands(MORE, commands))
 
 
 def print_markdown(page: Page) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dtbench.cli.complete import complete_cell, complete_run
-from dtbench.cli.console import MORE, make_console, print_aside, print_json
+from dtbench.cli.console import make_console, print_aside, print_json, print_more
 from dtbench.cli.page_file import HtmlFile, InFull, refuse_page_place, write_page
 
 if TYPE_CHECKING:
@@ -105,12 +105,10 @@ def print_report(summary: "RunSummary", *, full: bool = False, is_named: bool = 
     from dtbench.report.page.brief.run import run_brief
     from dtbench.report.page.places import find_commands, find_places
     from dtbench.report.page.run_page import run_page
-    from dtbench.report.render.terminal import render_brief, render_commands, render_page, render_places
+    from dtbench.report.render.terminal import render_brief, render_page, render_places
 
     make_console().print(render_page(run_page(summary)) if full else render_brief(run_brief(summary)))
-    found = (
-        render_places(find_places(summary))
-        if full
-        else render_commands(MORE, find_commands(summary, is_named=is_named))
-    )
-    Console(highlight=False, soft_wrap=True).print(found)
+    if full:
+        Console(highlight=False, soft_wrap=True).print(render_places(find_places(summary)))
+    else:
+        print_more(find_commands(summary, is_named=is_named))

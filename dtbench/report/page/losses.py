@@ -182,7 +182,7 @@ def _spell_cause(rows: Sequence[Loss]) -> str:
 def _largest(sides: Sequence[Losses], answered: Advice | None) -> Facts:
     """Return the owners that took longest, units that behave alike together, each with what would change it."""
     found = _choose_owners(sides)
-    said = {} if answered is None else {answered.what: "above"}
+    said = {} if answered is None else {answered.what: "in the answer"}
     facts, before = list[Fact](), set[tuple[object, ...]]()
     for place, (side, rows) in enumerate(found, 1):
         described, more = _describe(side, rows), list[Fact]()

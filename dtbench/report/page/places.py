@@ -34,6 +34,8 @@ def find_places(summary: RunSummary) -> Iterator[Fact]:
         yield Fact("TensorBoard", spell_command("dtbench", "tensorboard", summary.path))
     elif any(cell.scenario is None and cell.trace_paths for cell in summary.cells):  # its ranks cannot draw
         yield Fact("TensorBoard", f"{spell_command('dtbench', 'analyze', summary.path)} makes it, and the plot")
+    if has_traces(summary):
+        yield Fact("what would change it", spell_command("dtbench", "whatif", summary.path))
     yield Fact("all numbers", spell_command("dtbench", "report", summary.path, "--json"))
 
 
@@ -41,8 +43,15 @@ def find_commands(summary: RunSummary, *, is_named: bool) -> Iterator[str]:
     """Yield the commands that a person needs next: of a run that was not named also the one that shows it again."""
     if not is_named:
         yield spell_command("dtbench", "report", summary.path)
+    if has_traces(summary):
+        yield spell_command("dtbench", "whatif", summary.path)
     if RunFolder(Path(summary.path)).tensorboard.exists():
         yield spell_command("dtbench", "tensorboard", summary.path)
+
+
+def has_traces(summary: RunSummary) -> bool:
+    """Whether steps of any cell can be replayed."""
+    return any(cell.trace_paths for cell in summary.cells)
 
 
 def _inside(folder: Path, path: str) -> str:

@@ -196,7 +196,11 @@ def test_what_the_answer_says_is_not_said_again_below_it(example: RunSummary) ->
     assert "leave its output sharded" in page.answer[-1].words
     told = words_of(page, "largest")
     assert not [words for words in told if "leave its output sharded" in words]
-    assert [words for words in told if words.startswith("fsdp2_tp: head's all-gather") and words.endswith("As above.")]
+    assert [
+        words
+        for words in told
+        if words.startswith("fsdp2_tp: head's all-gather") and words.endswith("As in the answer.")
+    ]
 
 
 def test_rows_that_hold_next_to_nothing_are_one_row() -> None:
