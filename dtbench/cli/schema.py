@@ -13,6 +13,7 @@ DOCUMENTS: Final = {
     "analyze-run": "dtbench.report.documents.tables",
     "compare": "dtbench.report.documents.comparison",
     "whatif": "dtbench.report.documents.what_if",
+    "whatif-prove": "dtbench.proof.document",
     "check": "dtbench.report.documents.plans",
     "list": "dtbench.report.documents.listed",
     "run-prepare": "dtbench.report.documents.orders",

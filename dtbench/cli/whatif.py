@@ -1,10 +1,11 @@
 """``dtbench whatif``: what would change the steps of a run, or of anyone's traces, and by how much."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from dtbench.base.commands import spell_command
 from dtbench.cli.complete import complete_run
 from dtbench.cli.console import print_answer, print_aside, print_json
 from dtbench.cli.open_report import ChosenSteps, StepRange, are_all_traces, parse_steps, refuse_for_runs
@@ -13,7 +14,10 @@ from dtbench.cli.page_file import HtmlFile, refuse_page_place, write_answer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dtbench.proof.claims import Claim
     from dtbench.report.documents.what_if import Asked
+    from dtbench.runs.summary import RunSummary
+    from dtbench.scenario.load import ScenarioFile
 
 
 def whatif(
@@ -31,30 +35,133 @@ def whatif(
         typer.Option(
             "--change",
             metavar="CHANGE",
-            help="`hidden: OWNER`, `hidden: all`, `link: x2`, `no straggler`, `host: x0` or `kernel: NAME x2`; again "
-            "for one more, asked by itself. Left out: what applies.",
+            help="`hidden: OWNER`, `hidden: all`, `link: x2`, `no straggler`, `host: x0` or `kernel: NAME x2`; of a "
+            "run also settings of its scenario, `parallel.bucket_cap_mb=1`. Again for one more, asked by itself. Left "
+            "out: what applies.",
         ),
     ] = None,
     cell: Annotated[str | None, typer.Option(help="Of a run, this cell alone.")] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     steps: ChosenSteps = None,
     step_range: StepRange = None,
+    prove: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Run the first N settings, each beside the unchanged cell, and print what was said beside what they "
+            "took: those of `--change`, or those that are said to save most.",
+        ),
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the scenario with the first setting changed, to run it yourself."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
     html: HtmlFile = None,
 ) -> None:
     """Replay the profiled steps with something changed: what would make them shorter, and by how much at most.
 
     A replay knows how long everything took, and what had to wait for what. It must give the unchanged steps first:
-    where it is off by more than 3 %, nothing is said. What it says was not run.
+    where it is off by more than 3 %, nothing is said. Of a timed model over an emulated link other settings are told,
+    too, by its closed form. What is said was not run; `--prove` runs settings.
     """
     refuse_page_place(html)
+    if prove is not None or write is not None:
+        _go_on(targets or ["latest"], changes or (), cell, results, Further(prove, write, html, as_json=as_json))
+        return
     from dtbench.report.documents.what_if import document
+    from dtbench.report.page.settings_part import Settings
     from dtbench.report.page.what_if_page import what_if_page
 
     asked = _ask(targets or ["latest"], changes or (), cell, results, steps, step_range)
-    page = what_if_page(asked.source, asked.cells, asked.refused, asked.doubts)
+    settings = Settings(asked.settings, asked.settings_refused)
+    page = what_if_page(asked.source, asked.cells, asked.refused, asked.doubts, settings)
     write_answer(html, page)
     print_json(document(asked)) if as_json else print_answer(page)
+
+
+class Further(NamedTuple):
+    """What is done with settings after they were asked.
+
+    Attributes:
+        prove: how many are run; None: none.
+        write: where the changed scenario goes; None: nowhere.
+        html: where the page goes.
+        as_json: one document is printed.
+    """
+
+    prove: int | None
+    write: Path | None
+    html: Path | None
+    as_json: bool
+
+
+def _go_on(named: "Sequence[str]", changes: "Sequence[str]", cell: str | None, results: Path, further: Further) -> None:
+    """Write, or run, what was said of a run's settings.
+
+    Raises:
+        BadParameter: they are traces, or changes of a graph, which nothing can run.
+        PredictionError: there is no setting to go on with.
+        LaunchError: a rank failed.
+    """
+    from dtbench.base.errors import PredictionError
+    from dtbench.proof.claims import choose_claims, write_proof
+    from dtbench.report.notebook.what_if import ask_settings
+    from dtbench.runs.run import summarize_run
+    from dtbench.runs.settings.forecast import is_setting
+    from dtbench.store.find_run import find_run
+
+    if are_all_traces(named) or len(named) > 1:
+        raise typer.BadParameter("--prove and --write are for one run: of traces there is no scenario to run")
+    if others := [change for change in changes if not is_setting(change)]:
+        raise typer.BadParameter(
+            f"`{others[0]}` is no setting of a scenario, so nothing can run it; settings are `parallel.FIELD=VALUE` "
+            "and `network.FIELD=VALUE`"
+        )
+    run = find_run(None if named[0] == "latest" else named[0], results, print_aside)
+    summary = summarize_run(run)
+    names = [one.name for one in summary.cells if cell in (None, one.name)]
+    told, refused = ask_settings(summary, changes, cell)
+    claims = choose_claims(told, further.prove or 1, changes, names)
+    if not claims:
+        raise PredictionError(
+            "; ".join(f"{name}: {why}" for name, why in refused.items()) or "there is no setting to run"
+        )
+    for name, why in refused.items():
+        print_aside(f"{name}: nothing was said before: {why}")
+    if further.write is not None:
+        _write(summary, claims[0], further.write)
+    if further.prove is not None:
+        chosen = [one for one in summary.cells if one.name in {claim.cell for claim in claims}]
+        _prove(write_proof(run, summary.name, chosen, claims), claims, results, further)
+
+
+def _write(summary: "RunSummary", claim: "Claim", path: Path) -> None:
+    from dtbench.runs.settings.forecast import apply_change
+    from dtbench.scenario.written import sections_of, spell_scenario
+    from dtbench.store.write import write_text
+
+    scenario = next(cell.scenario for cell in summary.cells if cell.name == claim.cell)
+    assert scenario is not None
+    changed = sections_of(apply_change(scenario, claim.change))
+    write_text(path, spell_scenario(f"What does {claim.change} do to {claim.cell} of {summary.name}?", changed))
+    print_aside(f"{path}: {claim.cell} with {claim.change}; `{spell_command('dtbench', 'run', path)}`")
+
+
+def _prove(file: "ScenarioFile", claims: "Sequence[Claim]", results: Path, further: Further) -> None:
+    from dtbench.cli.run import RunRequest, train
+    from dtbench.proof.document import Proof
+    from dtbench.proof.document import document as proof_document
+    from dtbench.proof.page import proof_page
+    from dtbench.proof.proven import read_proof
+    from dtbench.runs.run import summarize_run
+
+    run = train(RunRequest(file, file.name, results, None, resume=False, caller="dtbench whatif --prove"))
+    proven = read_proof(summarize_run(run), claims)
+    page = proof_page(str(run), proven)
+    write_answer(further.html, page)
+    print_json(proof_document(Proof(str(run), proven))) if further.as_json else print_answer(page)
 
 
 def _ask(

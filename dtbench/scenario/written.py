@@ -1,33 +1,65 @@
-"""A selftest as the words of a scenario file, so that its run is one like any other, and can be run by hand."""
+"""Scenarios that no person wrote, as the words of a file: run like any other, and by hand; and one field changed."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from math import inf
+from typing import TypeAlias
 
+import yaml
+
+from dtbench.base.errors import ScenarioError
 from dtbench.scenario.load import ScenarioFile, load_scenario
+from dtbench.scenario.schema.scenario import SCHEMA_VERSION, Scenario
 
 Value: TypeAlias = "str | int | float | bool | Mapping[str, Value] | Sequence[Value] | None"
 Words: TypeAlias = Mapping[str, Value]
 """One section of a scenario, or some."""
 
-NAME: Final = "selftest"
-"""Of the scenario: the folder of its runs."""
+_NO_CELLS: Mapping[str, Words] = {}
 
 
-def write_scenario(question: str, shared: Words, cells: Mapping[str, Words]) -> ScenarioFile:
+def write_scenario(name: str, question: str, shared: Words, cells: Mapping[str, Words] = _NO_CELLS) -> ScenarioFile:
     """Return the scenario of some cells.
 
     Args:
+        name: of the scenario: the folder of its runs.
         question: line 1.
         shared: sections that all cells have.
-        cells: what each changes, by name.
+        cells: what each changes, by name; empty: there is one cell, of what is shared.
 
     Raises:
-        ScenarioError: the words are no scenario: a mistake in a situation.
+        ScenarioError: the words are no scenario.
     """
-    lines = [f"# {question}", "schema_version: 1"]
+    return load_scenario(spell_scenario(question, shared, cells), f"{name}.yaml")
+
+
+def spell_scenario(question: str, shared: Words, cells: Mapping[str, Words] = _NO_CELLS) -> str:
+    """Return the text of such a file."""
+    lines = [f"# {question}", f"schema_version: {SCHEMA_VERSION}"]
     lines += [f"{name}: {spell(section)}" for name, section in shared.items()]
-    lines += ["cells:", *(f"  {name}: {spell(words)}" for name, words in cells.items())]
-    return load_scenario("\n".join([*lines, ""]), f"{NAME}.yaml")
+    lines += ["cells:"] * bool(cells) + [f"  {name}: {spell(words)}" for name, words in cells.items()]
+    return "\n".join([*lines, ""])
+
+
+def sections_of(scenario: Scenario) -> dict[str, Value]:
+    """Return what a file says of a cell: every field that is not what it would be if it were left out."""
+    dumped: dict[str, Value] = scenario.model_dump(mode="json", exclude_defaults=True)
+    return {name: section for name, section in dumped.items() if name != "schema_version"}
+
+
+def change_field(scenario: Scenario, override: str) -> Scenario:
+    """Return a cell with one field changed, checked as strictly as a file.
+
+    Args:
+        scenario: that is changed.
+        override: as ``--set`` has it, ``parallel.bucket_cap_mb=1``.
+
+    Raises:
+        ScenarioError: there is no such field, or it cannot have that value.
+    """
+    (cell,) = load_scenario(spell_scenario("What if?", sections_of(scenario)), "base.yaml", [override]).cells
+    if cell.scenario == scenario:
+        raise ScenarioError(f"--set {override}: it is so already")
+    return cell.scenario
 
 
 def spell(value: Value) -> str:
@@ -36,16 +68,30 @@ def spell(value: Value) -> str:
     >>> spell({"kind": "ddp", "replicas": 2, "bucket_cap_mb": 0.5, "static_graph": True})
     '{kind: ddp, replicas: 2, bucket_cap_mb: 0.5, static_graph: true}'
     """
+    spelled = yaml.dump(
+        _to_plain(value), Dumper=_Quoting, default_flow_style=True, sort_keys=False, width=inf, allow_unicode=True
+    )
+    return spelled.removesuffix("\n").removesuffix("\n...")
+
+
+class _Quoting(yaml.SafeDumper):
+    """Quotes every text but a name: the strict reader takes no text for what may have been meant as a number."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, None if text.isidentifier() else '"')
+
+
+_Quoting.add_representer(str, _represent_text)
+
+
+def _to_plain(value: Value) -> Value:
     match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case float():
-            return f"{value:.9f}".rstrip("0").rstrip(".") + (".0" if value.is_integer() else "")
-        case str() | int():
-            return str(value)
         case Mapping():
-            return "{" + ", ".join(f"{key}: {spell(item)}" for key, item in value.items()) + "}"
+            return {key: _to_plain(item) for key, item in value.items()}
+        case str():
+            return str(value)
+        case Sequence():
+            return [_to_plain(item) for item in value]
         case _:
-            return "[" + ", ".join(map(spell, value)) + "]"
+            return value

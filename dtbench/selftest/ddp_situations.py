@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 from dtbench.base.units import MIB, NS_PER_MS
 from dtbench.base.vocabulary import Cause, Operation, Purpose
+from dtbench.scenario.written import Words
 from dtbench.selftest.draw import Draw
 from dtbench.selftest.expectations import Aligned, Counted, Named, Ordered, Rebuilt
 from dtbench.selftest.row import Row
 from dtbench.selftest.sections import SMALL_MIB, Blocks, Message, ddp, draw_link, emulate, tier
-from dtbench.selftest.words import Words
 
 APART_NS: Final = 10 * NS_PER_MS
 """Predictions that differ by less put nothing in order."""

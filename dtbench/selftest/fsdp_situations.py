@@ -12,12 +12,12 @@ from typing import Final
 
 from dtbench.base.units import NS_PER_MS
 from dtbench.base.vocabulary import Cause, Operation, Purpose
+from dtbench.scenario.written import Words
 from dtbench.selftest.ddp_situations import APART_NS
 from dtbench.selftest.draw import Draw
 from dtbench.selftest.expectations import Counted, ForwardTook, Named, Ordered, WithoutEffect
 from dtbench.selftest.row import Row
 from dtbench.selftest.sections import SMALL_MIB, Blocks, Message, draw_link, emulate, fsdp2, tier
-from dtbench.selftest.words import Words
 
 _PURPOSES: Final = (Purpose.UNSHARD, Purpose.GRAD_REDUCE)
 _DEPTHS: Final = (0, 1, 2)

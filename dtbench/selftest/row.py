@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dtbench.scenario.written import Words
 from dtbench.selftest.expectations import Expectation
-from dtbench.selftest.words import Words
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dtbench.launch.local import WORKER
 from dtbench.launch.machine import read_machine
 from dtbench.launch.run import Observer, run_scenario
 from dtbench.scenario.load import ScenarioFile
+from dtbench.scenario.written import Words
 from dtbench.selftest.evidence import Evidence, Found, read_evidence
 from dtbench.selftest.expected_bounds import find_expected_bounds
 from dtbench.selftest.judge import judge_row
@@ -19,7 +20,7 @@ from dtbench.selftest.records import RowOutcome, SelftestRecord
 from dtbench.selftest.row import Row
 from dtbench.selftest.sections import SHARED
 from dtbench.selftest.situations import draw_rows
-from dtbench.selftest.words import Words, write_scenario
+from dtbench.selftest.words import write_scenario
 from dtbench.store.layout import RunFolder
 from dtbench.store.records.run import CellRecord
 from dtbench.store.write import write_record

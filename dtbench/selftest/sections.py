@@ -8,8 +8,8 @@ from dtbench.base.units import MIB, NS_PER_MS
 from dtbench.base.vocabulary import Operation
 from dtbench.plan.traffic.link import count_messages
 from dtbench.scenario.schema.network import Algorithm
+from dtbench.scenario.written import Value, Words
 from dtbench.selftest.draw import Draw
-from dtbench.selftest.words import Value, Words
 
 _ALGORITHMS: Final[tuple[Algorithm, ...]] = ("direct", "ring", "tree")
 _WIDTH: Final = 256

@@ -22,6 +22,10 @@ from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.gate import Judgement, Kept
 from dtbench.comparison.run import compare_all
 from dtbench.plan.plan import Machine, plan_for_check
+from dtbench.proof.claims import Claim
+from dtbench.proof.document import Proof
+from dtbench.proof.document import document as prove_document
+from dtbench.proof.proven import Proven
 from dtbench.replay.read import read_graph
 from dtbench.replay.what_if import ask
 from dtbench.report.documents import archive, catalogue, comparison, coverage, listed, orders, plans, tables, traces
@@ -33,6 +37,7 @@ from dtbench.report.export.perfetto import plan_archive
 from dtbench.report.page.catalogue_page import CAN_RUN, Catalogue, CatalogueRow
 from dtbench.runs.function_coverage import CoveredFunction, FunctionCoverage, State
 from dtbench.runs.run import summarize_run
+from dtbench.runs.settings.forecast import Forecast, SettingAnswer
 from dtbench.runs.summary import RunSummary
 from dtbench.scenario.catalog import list_scenarios, open_scenario
 from dtbench.seeds.functions import Reach
@@ -52,6 +57,7 @@ from tests.made_selftest import CELL, FAILED, record_of
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "traces" / "recorded"
+NAN = float("nan")
 TRACES = ("ddp_2ranks_rank0.json.gz", "fsdp2_tp_2x2_rank0.json.gz")
 
 
@@ -63,7 +69,27 @@ def analysed() -> TraceSet:
 def asked() -> object:
     recorded = read_graph(analyze_traces([RECORDED / TRACES[0]]))
     refused, doubts = {"ddp": "no trace of it is there"}, {"": "unreliable"}
-    return what_if_document(Asked("traces", {"": ask([recorded])}, refused, doubts))
+    answers = (SettingAnswer("network.latency_us=0", "", 2e6, 1e6, None, None), SAID)
+    settings = {"ddp": Forecast(3e6, 1e5, 4, answers, (("parallel.x=1", "there is none"),))}
+    return what_if_document(
+        Asked("traces", {"": ask([recorded])}, refused, doubts, settings, {"fsdp2": "its costs are not known"})
+    )
+
+
+SAID = SettingAnswer("parallel.bucket_cap_mb=2", "memory", 2.5e6, 0.5e6, 0.2e6, 0.8e6)
+
+
+def proven() -> object:
+    claim = Claim("ddp", "ddp.changed_1", SAID.change, SAID)
+    return prove_document(
+        Proof(
+            "results/made_proof/1",
+            (
+                Proven(claim, 3e6, 2.6e6, 0.3e6, 0.5e6, 2.5e6, ""),
+                Proven(Claim("ddp", "ddp.changed_2", "a.b=1", None), NAN, NAN, NAN, NAN, None, "a rank failed"),
+            ),
+        )
+    )
 
 
 def made_catalogue() -> Catalogue:
@@ -162,6 +188,7 @@ MADE: dict[str, tuple[Callable[[], object], ...]] = {
     "analyze-run": (lambda: tables.document(made_tables()),),
     "compare": (compared, lambda: compared(Judgement("step_time > 3%", Kept.EXCEEDED, "it is")), several_compared),
     "whatif": (asked,),
+    "whatif-prove": (proven,),
     "check": tuple(partial(check, name) for name in ("quickstart", "one_gpu", "bucket_sweep")),
     "list": (lambda: listed.document(list_scenarios()),),
     "run-prepare": (lambda: orders.document(orders.PreparedRun(Path("run"), ("torchrun",))),),

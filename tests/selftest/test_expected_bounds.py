@@ -11,11 +11,12 @@ from dtbench.base.errors import PredictionError
 from dtbench.launch.cells import plan_cells
 from dtbench.plan.plan import Machine
 from dtbench.runs.summary import CellSummary
+from dtbench.scenario.written import Words
 from dtbench.selftest.evidence import Bucket, Evidence, Traced
 from dtbench.selftest.expected_bounds import Feed, bounds_from_known, bounds_from_measured, find_feed
 from dtbench.selftest.sections import SHARED, Blocks, ddp, emulate
 from dtbench.selftest.situations import draw_rows
-from dtbench.selftest.words import Words, write_scenario
+from dtbench.selftest.words import write_scenario
 from dtbench.store.records.run import CellRecord
 
 MS = 1_000_000

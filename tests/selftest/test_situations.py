@@ -15,12 +15,13 @@ from dtbench.prediction.costs import known_costs
 from dtbench.prediction.predict import Prediction, predict_first_step, predict_step
 from dtbench.scenario.schema.model import Timed
 from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.scenario.written import spell
 from dtbench.selftest.draw import Draw
 from dtbench.selftest.expectations import Counted, ForwardTook, Named, Ordered, Rebuilt
 from dtbench.selftest.row import Row
 from dtbench.selftest.sections import SHARED, Message, tier
 from dtbench.selftest.situations import ROW_NAMES, draw_rows
-from dtbench.selftest.words import spell, write_scenario
+from dtbench.selftest.words import write_scenario
 from dtbench.store.records.run import CellRecord
 
 SEEDS = range(20)
@@ -186,7 +187,7 @@ def test_draws_keep_to_their_ends_and_reach_them() -> None:
         (0.1048576, "0.1048576"),
         (20.0, "20.0"),
         (100.0, "100.0"),
-        (1e-5, "0.00001"),
+        (1e-5, "1.0e-05"),
         (0.0, "0.0"),
         (("trace", "wait"), "[trace, wait]"),
         ({"a": {"b": False}}, "{a: {b: false}}"),

@@ -1,6 +1,7 @@
 """What would change a job's steps, as one JSON document."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from dtbench.base.document import (
@@ -25,6 +26,7 @@ from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.replay.changes.change import ChangeKind, Owner
 from dtbench.replay.fit import Fit
 from dtbench.replay.what_if import Answer, WhatIf
+from dtbench.runs.settings.forecast import Forecast, SettingAnswer
 
 FORMAT_VERSION: Final = 1
 
@@ -105,15 +107,19 @@ class Asked(NamedTuple):
 
     Attributes:
         source: the run's folder, or the traces.
-        cells: by name.
-        refused: by name, why nothing is said of others.
+        cells: replays of cells, by name.
+        refused: by name, why no replay says anything of others.
         doubts: by name of a cell, what speaks against its steps.
+        settings: of a run, what other settings would do to cells, by name.
+        settings_refused: by name, why nothing is said of the settings of others.
     """
 
     source: str
     cells: Mapping[str, WhatIf]
     refused: Mapping[str, str]
     doubts: Mapping[str, str]
+    settings: Mapping[str, Forecast] = MappingProxyType({})
+    settings_refused: Mapping[str, str] = MappingProxyType({})
 
 
 class _Cell(NamedTuple):
@@ -168,9 +174,40 @@ _CELL: Final = Shape[_Cell](
 )
 
 
+_SETTING: Final = Shape[SettingAnswer](
+    "WhatIfSetting",
+    "What other settings would do to a cell's MEASURED step.",
+    (
+        Key("change", TEXT, "as `--change` takes it", lambda answer: answer.change),
+        Key("costs", TEXT, "what has to be paid for it; empty: nothing that is known", lambda answer: answer.costs),
+        Key("step_ns", FLOAT_NS, "the changed step, mean over launches", lambda answer: answer.step_ns),
+        Key("saving_ns", FLOAT_NS, "by how much it is shorter; below 0: longer", lambda answer: answer.saving_ns),
+        Key(
+            "low_ns",
+            OrNan(FLOAT_NS),
+            'lower end of the 90 % interval of the saving; "NaN": one launch tells none',
+            lambda answer: answer.low_ns,
+        ),
+        Key("high_ns", OrNan(FLOAT_NS), "its upper end", lambda answer: answer.high_ns),
+    ),
+)
+_SETTINGS: Final = Shape[tuple[str, Forecast]](
+    "WhatIfSettings",
+    "What other settings would do to one cell, by its closed form; not run.",
+    (
+        Key("cell", TEXT, "its name", lambda pair: pair[0]),
+        Key("step_ns", FLOAT_NS, "MEASURED step, mean over launches", lambda pair: pair[1].step_ns),
+        Key("host_ns", FLOAT_NS, "what of it the host takes", lambda pair: pair[1].host_ns),
+        Key("launches", COUNT, "that measured it", lambda pair: pair[1].launches),
+        Key("answers", Many(_SETTING), "largest saving first", lambda pair: pair[1].answers),
+        Key("not_asked", Many(_LEFT_OUT), "changes that do not apply", lambda pair: pair[1].not_asked),
+    ),
+)
+
+
 _DOCUMENT: Final = Shape[Asked](
     "WhatIf",
-    "What would change the steps of a run, or of traces; replayed, not run.",
+    "What would change the steps of a run, or of traces; not run.",
     (
         Key("format_version", Always(FORMAT_VERSION), VERSION, lambda _asked: FORMAT_VERSION),
         Key("source", TEXT, "the run's folder, or the traces", lambda asked: asked.source),
@@ -180,7 +217,16 @@ _DOCUMENT: Final = Shape[Asked](
             "each cell; of traces one",
             lambda asked: (_Cell(name, one, asked.doubts.get(name)) for name, one in asked.cells.items()),
         ),
-        Key("refused", Many(_LEFT_OUT), "cells of which nothing can be said", lambda asked: asked.refused.items()),
+        Key(
+            "refused", Many(_LEFT_OUT), "cells of which no replay can say anything", lambda asked: asked.refused.items()
+        ),
+        Key("settings", Many(_SETTINGS), "cells whose settings were asked", lambda asked: asked.settings.items()),
+        Key(
+            "settings_refused",
+            Many(_LEFT_OUT),
+            "cells of whose settings nothing can be said",
+            lambda asked: asked.settings_refused.items(),
+        ),
     ),
 )
 

@@ -16,34 +16,68 @@ from dtbench.report.page.what_if_page import name_change
 from dtbench.report.words.sentences import count_left_out, doubts_of_cells
 from dtbench.report.words.trace_words import why_not_judged
 from dtbench.runs.run import summarize_run
+from dtbench.runs.settings.forecast import Forecast, SettingAnswer, forecast_cell, is_setting
+from dtbench.runs.summary import RunSummary
 from dtbench.scenario.sweeps.sweep import point_to
 from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_run
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.launch_tables import read_launch_traces
 
+SETTING: Final = "setting"
+"""Kind of a change that no replay knows, but a closed form."""
+
 
 class _Told(NamedTuple):
+    """One change: a replay's, or a setting's."""
+
     cell: str
-    one: WhatIf
-    answer: Answer
+    step_ns: float
+    answer: Answer | SettingAnswer
     doubt: str
+
+
+def _tell_all(asked: Asked) -> Iterator[_Told]:
+    for cell, one in asked.cells.items():
+        yield from (_Told(cell, one.step_ns, answer, asked.doubts.get(cell, "")) for answer in one.answers)
+    for cell, forecast in asked.settings.items():
+        yield from (_Told(cell, forecast.step_ns, answer, "") for answer in forecast.answers)
+
+
+def _replayed(row: _Told) -> Answer | None:
+    return row.answer if isinstance(row.answer, Answer) else None
+
+
+def _forecast(row: _Told) -> SettingAnswer | None:
+    return row.answer if isinstance(row.answer, SettingAnswer) else None
+
+
+def _name(row: _Told) -> str:
+    return row.answer.change if isinstance(row.answer, SettingAnswer) else row.answer.change.name
 
 
 WHAT_IF: Final = Table[Asked, None, _Told](
     name="what_if",
-    doc="What would change it: one row per cell and change, largest saving first; replayed, not run.",
-    find=lambda asked: (
-        (None, _Told(cell, one, answer, asked.doubts.get(cell, "")))
-        for cell, one in asked.cells.items()
-        for answer in one.answers
-    ),
+    doc="What would change it: one row per cell and change, largest saving first, replays before settings; not run.",
+    find=lambda asked: ((None, told) for told in _tell_all(asked)),
     keys=(),
     columns=(
         Column("cell", "str", None, "of a run; empty: traces", lambda row: row.cell),
-        Column("change", "str", None, "as `--change` takes it", lambda row: row.answer.change.name),
-        Column("kind", "str", None, "what kind of change", lambda row: str(row.answer.change.kind)),
-        Column("what", "str", None, "the same in the words of reports", lambda row: name_change(row.answer.change)),
+        Column("change", "str", None, "as `--change` takes it", _name),
+        Column(
+            "kind",
+            "str",
+            None,
+            "what kind of change; `setting`: of the scenario, whose step is a MEASURED one",
+            lambda row: SETTING if (one := _replayed(row)) is None else str(one.change.kind),
+        ),
+        Column(
+            "what",
+            "str",
+            None,
+            "the same in the words of reports",
+            lambda row: _name(row) if (one := _replayed(row)) is None else name_change(one.change),
+        ),
         Column(
             "saving_ns",
             "float64",
@@ -57,17 +91,47 @@ WHAT_IF: Final = Table[Asked, None, _Told](
             "float64",
             Unit.FRACTION,
             "the same, of a step",
-            lambda row: row.answer.saving_ns / row.one.step_ns,
+            lambda row: row.answer.saving_ns / row.step_ns,
             least=ANY,
         ),
-        Column("lowest_ns", "int64", Unit.NS, "the least of any step", lambda row: row.answer.lowest_ns, least=ANY),
-        Column("highest_ns", "int64", Unit.NS, "the most of any step", lambda row: row.answer.highest_ns, least=ANY),
+        Column(
+            "lowest_ns",
+            "Int64",
+            Unit.NS,
+            "the least of any step; NA of settings",
+            lambda row: None if (one := _replayed(row)) is None else one.lowest_ns,
+            least=ANY,
+        ),
+        Column(
+            "highest_ns",
+            "Int64",
+            Unit.NS,
+            "the most of any step; NA of settings",
+            lambda row: None if (one := _replayed(row)) is None else one.highest_ns,
+            least=ANY,
+        ),
+        Column(
+            "low_ns",
+            "Float64",
+            Unit.NS,
+            "of settings, lower end of the 90 % interval of the saving; NA of replays, and of one launch",
+            lambda row: None if (one := _forecast(row)) is None else one.low_ns,
+            least=ANY,
+        ),
+        Column(
+            "high_ns",
+            "Float64",
+            Unit.NS,
+            "its upper end",
+            lambda row: None if (one := _forecast(row)) is None else one.high_ns,
+            least=ANY,
+        ),
         Column(
             "own_ns",
             "Float64",
             Unit.NS,
             "what is hidden takes so long in a step, without waiting for other ranks; NA of other changes",
-            lambda row: row.answer.own_ns,
+            lambda row: None if (one := _replayed(row)) is None else one.own_ns,
         ),
         Column(
             "doubt",
@@ -80,8 +144,8 @@ WHAT_IF: Final = Table[Asked, None, _Told](
             "step_ns",
             "float64",
             Unit.NS,
-            "mean of the replayed steps, each the slowest rank's",
-            lambda row: row.one.step_ns,
+            "mean of the replayed steps, each the slowest rank's; of settings of the MEASURED ones",
+            lambda row: row.step_ns,
         ),
     ),
 )
@@ -98,12 +162,14 @@ def ask_traces(traces: TraceSet, changes: Sequence[str] = (), source: str = "") 
     Raises:
         PredictionError: they do not tell enough, the unchanged replay does not fit, or a change does not apply.
     """
+    if settings := [change for change in changes if is_setting(change)]:
+        raise PredictionError(f"`{settings[0]}` is a setting of a scenario, and traces have none; ask a run")
     doubt = why_not_judged(traces)
     return Asked(source, {"": _ask([traces], changes)}, {}, {} if doubt is None else {"": doubt})
 
 
 def ask_run(run: Path, changes: Sequence[str] = (), cell: str | None = None) -> Asked:
-    """Ask each cell of a run, over its launches that have traces.
+    """Ask each cell of a run: its launches that have traces, and the closed form of its settings.
 
     Args:
         run: its folder.
@@ -117,21 +183,48 @@ def ask_run(run: Path, changes: Sequence[str] = (), cell: str | None = None) -> 
     names = [entry.name for entry in read_run(run).cells]
     if cell is not None and cell not in names:
         raise StoreError(f"there is no cell `{cell}`; {point_to(cell, names)}")
+    summary = summarize_run(run)
+    cells = summary.cells
+    settings = [change for change in changes if is_setting(change)]
+    others = [change for change in changes if change not in settings]
     found, refused = dict[str, WhatIf](), dict[str, str]()
-    for name in names if cell is None else [cell]:
+    for name in (names if cell is None else [cell]) if others or not changes else ():
         try:
-            found[name] = _ask(list(_read_launches(run, name)), changes)
+            found[name] = _ask(list(_read_launches(run, name)), others)
         except PredictionError as error:
             refused[name] = str(error)
-    if not found:
-        raise PredictionError("; ".join(f"{name}: {why}" for name, why in refused.items()))
-    cells = summarize_run(run).cells
+    asks_settings = settings or not changes
+    forecasts, settings_refused = ask_settings(summary, settings, cell) if asks_settings else ({}, {})
+    if not found and not forecasts:
+        why = refused if refused else settings_refused
+        raise PredictionError("; ".join(f"{name}: {reason}" for name, reason in why.items()))
     disturbed = {
         one.name: f"{count_things(count, 'PROFILED step')} of it {is_or_are(count)} replayed that others disturbed"
         for one in cells
         if (count := count_left_out([one], Phase.PROFILED))
     }
-    return Asked(str(run), found, refused, {**disturbed, **doubts_of_cells(cells)})
+    doubts = {**disturbed, **doubts_of_cells(cells)}
+    return Asked(str(run), found, refused, doubts, forecasts, settings_refused)
+
+
+def ask_settings(
+    summary: RunSummary, settings: Sequence[str] = (), cell: str | None = None
+) -> tuple[dict[str, Forecast], dict[str, str]]:
+    """Return what other settings would do to each cell of a run, and why nothing is said of the others.
+
+    Args:
+        summary: of the run.
+        settings: as ``--change`` takes them; empty: what may apply.
+        cell: this cell alone; None: all.
+    """
+    found, refused = dict[str, Forecast](), dict[str, str]()
+    for one in summary.cells:
+        if cell in (None, one.name):
+            try:
+                found[one.name] = forecast_cell(one, settings or None)
+            except PredictionError as error:
+                refused[one.name] = str(error)
+    return found, refused
 
 
 def _read_launches(run: Path, cell: str) -> Iterator[TraceSet]:

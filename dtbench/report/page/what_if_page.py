@@ -12,10 +12,16 @@ from dtbench.replay.changes.kernel import Kernel
 from dtbench.replay.changes.link import Link
 from dtbench.replay.what_if import Answer, WhatIf
 from dtbench.report.page.page import Cell, Column, Fact, Facts, Line, Page, Part, Row, Table, Tone, lines, numbers
+from dtbench.report.page.settings_part import (
+    LEAST,
+    NO_SETTINGS,
+    Settings,
+    settings_lines,
+    settings_notes,
+    settings_part,
+)
 from dtbench.report.words.causes import name_collective
 
-LEAST: Final = 0.01
-"""Of a step: what saves less does not help."""
 _MOST_ROWS: Final = 8
 _FEWEST_ROWS: Final = 3
 _MOST_OWNERS: Final = 3
@@ -29,29 +35,40 @@ _STANDS_FOR: Final[Mapping[ChangeKind, str]] = {
 
 
 def what_if_page(
-    title: str, cells: Mapping[str, WhatIf], refused: Mapping[str, str], doubts: Mapping[str, str]
+    title: str,
+    cells: Mapping[str, WhatIf],
+    refused: Mapping[str, str],
+    doubts: Mapping[str, str],
+    settings: Settings = NO_SETTINGS,
 ) -> Page:
     """Make the page.
 
     Args:
         title: of what.
         cells: what would change each; a name is empty where there is but one.
-        refused: by name, why nothing is said of others.
+        refused: by name, why no replay says anything of others.
         doubts: by name, what speaks against the steps of some.
+        settings: of a run, what other settings would do.
     """
-    several = len(cells) > 1
+    several = len({*cells, *settings.cells}) > 1
+    answer = [
+        line
+        for name, one in cells.items()
+        for line in _answer_lines(one, f"{name}: " * (several and bool(name)), doubts.get(name))
+    ]
+    for name, forecast in settings.cells.items():
+        answer += settings_lines(forecast, f"{name}: " * several)
     return Page(
         title="What would change it",
         aside=title,
-        answer=tuple(
-            line
-            for name, one in cells.items()
-            for line in _answer_lines(one, f"{name}: " * (several and bool(name)), doubts.get(name))
+        answer=tuple(answer),
+        parts=(
+            *(_part(name, one) for name, one in cells.items()),
+            *(settings_part(name, one, several=several) for name, one in settings.cells.items()),
         ),
-        parts=tuple(_part(name, one) for name, one in cells.items()),
         notes=(
             *(Line(f"{name}: {why}" if name else why, Tone.WARNING) for name, why in refused.items()),
-            *lines(_notes(cells), Tone.QUIET),
+            *lines([*_notes(cells), *settings_notes(settings)], Tone.QUIET),
         ),
     )
 

@@ -11,9 +11,9 @@ from dtbench.report.plots.drawing import EDGE, add_axes, literal, new_figure, sa
 MOST_CHANGES = 10
 """Bars of one cell; the others are one more, as long as the longest of them."""
 _COLOURS = {
-    ChangeKind.HIDDEN: looks.EXPOSED_COMM.colour,
-    ChangeKind.LINK: looks.HIDDEN_COMM.colour,
-    ChangeKind.KERNEL: looks.COMPUTE.colour,
+    str(ChangeKind.HIDDEN): looks.EXPOSED_COMM.colour,
+    str(ChangeKind.LINK): looks.HIDDEN_COMM.colour,
+    str(ChangeKind.KERNEL): looks.COMPUTE.colour,
 }
 
 
@@ -31,9 +31,9 @@ def plot_what_if(answers: pd.DataFrame) -> Figure:
     shown, more = kept.head(MOST_CHANGES), kept.iloc[MOST_CHANGES:]
     figure = new_figure(1.3 + 0.34 * (len(shown) + bool(len(more))))
     axes = add_axes(figure)
-    columns = (shown[name] / NS_PER_MS for name in ("saving_ns", "lowest_ns", "highest_ns"))
-    saving_ms, lowest_ms, highest_ms = columns
-    colours = [_COLOURS.get(ChangeKind(kind), looks.REST.colour) for kind in shown["kind"]]
+    saving_ms = shown["saving_ns"] / NS_PER_MS
+    lowest_ms, highest_ms = (_find_end(shown, *names) for names in (("low_ns", "lowest_ns"), ("high_ns", "highest_ns")))
+    colours = [_COLOURS.get(str(kind), looks.REST.colour) for kind in shown["kind"]]
     whiskers = ((saving_ms - lowest_ms).clip(lower=0.0), (highest_ms - saving_ms).clip(lower=0.0))
     axes.barh(
         range(len(shown)),
@@ -52,9 +52,15 @@ def plot_what_if(answers: pd.DataFrame) -> Figure:
         names.append(f"{count_things(len(more), 'more change')}, at most")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlabel("ms of a step saved; whiskers: single steps; replayed, not run")
+    axes.set_xlabel("ms of a step saved; whiskers: single steps, of settings the 90 % interval; not run")
     set_finding(axes, _find_words(shown, cell, several=answers["cell"].nunique() > 1))
     return figure
+
+
+def _find_end(shown: pd.DataFrame, of_interval: str, of_steps: str) -> "pd.Series[float]":
+    """Return where whiskers end, ms: of settings with their interval, else with single steps; else with the bar."""
+    ends_ns = shown[of_interval].fillna(shown[of_steps].astype("Float64")).fillna(shown["saving_ns"])
+    return ends_ns.astype("float64") / NS_PER_MS
 
 
 def _find_words(shown: pd.DataFrame, cell: str, *, several: bool) -> str:

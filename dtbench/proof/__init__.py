@@ -1,0 +1,1 @@
+"""What was said of other settings, run: the unchanged cell and the changed ones in turns, forecast beside measured."""

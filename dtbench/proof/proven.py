@@ -1,0 +1,76 @@
+"""Forecasts beside what their changes took."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dtbench.comparison.statistics import compare_samples
+from dtbench.proof.claims import Claim
+from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.runs.wrong_results import why_unreliable
+
+
+@dataclass(frozen=True)
+class Proven:
+    """One change, run; times in ns, of MEASURED steps of the slowest rank.
+
+    Attributes:
+        claim: what was said.
+        base_ns, changed_ns: median over launches; NaN: not known.
+        low_ns, high_ns: 95 % interval of the saving; NaN: too few launches.
+        forecast_ns: what the changed step was said to be, of the base as it was in this run; None: nothing was said.
+        doubt: why neither may be gone by; empty: nothing speaks against them.
+    """
+
+    claim: Claim
+    base_ns: float
+    changed_ns: float
+    low_ns: float
+    high_ns: float
+    forecast_ns: float | None
+    doubt: str
+
+    @property
+    def saving_ns(self) -> float:
+        """By how much the changed step is shorter."""
+        return self.base_ns - self.changed_ns
+
+    @property
+    def error(self) -> float | None:
+        """By which share of the measured step the forecast is off; None: there is none, or nothing to hold it to."""
+        if self.forecast_ns is None or self.doubt or math.isnan(self.changed_ns):
+            return None
+        return self.forecast_ns / self.changed_ns - 1
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the interval that was said and the one that was measured have a saving in common; None: not known."""
+        said = self.claim.forecast
+        if said is None or said.low_ns is None or said.high_ns is None or self.doubt or math.isnan(self.low_ns):
+            return None
+        return said.low_ns <= self.high_ns and self.low_ns <= said.high_ns
+
+
+def read_proof(summary: RunSummary, claims: Sequence[Claim]) -> tuple[Proven, ...]:
+    """Hold each claim against the run that was made for them."""
+    cells = {cell.name: cell for cell in summary.cells}
+    return tuple(_hold(claim, cells[claim.cell], cells[claim.changed]) for claim in claims)
+
+
+def _hold(claim: Claim, base: CellSummary, changed: CellSummary) -> Proven:
+    found = compare_samples(base.launch_medians_ns, changed.launch_medians_ns, is_interleaved=True, threshold=0.0)
+    base_ns, said = found.baseline_median, claim.forecast
+    doubts = [f"{cell.name}: {why}" for cell in (base, changed) if (why := _doubt(cell)) is not None]
+    return Proven(
+        claim=claim,
+        base_ns=base_ns,
+        changed_ns=found.candidate_median,
+        low_ns=base_ns * (1 - found.high),
+        high_ns=base_ns * (1 - found.low),
+        forecast_ns=None if said is None else base_ns * said.step_ns / (said.step_ns + said.saving_ns),
+        doubt="; ".join(doubts),
+    )
+
+
+def _doubt(cell: CellSummary) -> str | None:
+    return why_unreliable(cell) or next(iter(cell.rank_doubts), None) or cell.reason

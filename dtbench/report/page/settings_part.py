@@ -1,0 +1,108 @@
+"""What other settings would do to a cell, as lines and a table: by its closed form, of its MEASURED steps."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from dtbench.base.columns import Unit
+from dtbench.base.units import format_fraction, format_ns
+from dtbench.report.page.page import Cell, Column, Line, Part, Row, Table, Tone, numbers
+from dtbench.runs.settings.forecast import LEVEL, MODEL_ERROR, Forecast, SettingAnswer
+from dtbench.scenario.sweeps.sweep import name_some
+
+LEAST: Final = 0.01
+"""Of a step: what saves less does not help."""
+
+
+class Settings(NamedTuple):
+    """What was asked of the settings of a run's cells.
+
+    Attributes:
+        cells: by name.
+        refused: by name, why nothing is said of others.
+    """
+
+    cells: Mapping[str, Forecast]
+    refused: Mapping[str, str]
+
+
+NO_SETTINGS: Final = Settings({}, {})
+
+
+def settings_lines(one: Forecast, lead: str) -> Iterator[Line]:
+    """Say which setting helps most; none where no saving stands apart from nothing."""
+    step = f"a measured step of {format_ns(one.step_ns)}"
+    if not one.answers:
+        return
+    best = one.answers[0]
+    if best.saving_ns < LEAST * one.step_ns:
+        yield Line(f"{lead}no other setting that was asked for helps by more than {format_fraction(LEAST)} of {step}.")
+    elif best.low_ns is not None and best.low_ns <= 0:
+        yield Line(
+            f"{lead}no other setting is sure to help: `{best.change}` would save {format_ns(best.saving_ns)} of "
+            f"{step}, and its {format_fraction(LEVEL)} interval begins below nothing."
+        )
+    else:
+        yield Line(
+            f"{lead}of settings `{best.change}` saves most: {format_ns(best.saving_ns)} "
+            f"({format_fraction(best.saving_ns / one.step_ns)}) of {step}{_say_interval(best)}.",
+            Tone.STRONG,
+        )
+
+
+def _say_interval(answer: SettingAnswer) -> str:
+    if answer.low_ns is None or answer.high_ns is None:
+        return "; one launch tells no interval"
+    return f", {format_fraction(LEVEL)} interval {format_ns(answer.low_ns)} to {format_ns(answer.high_ns)}"
+
+
+def settings_part(name: str, one: Forecast, *, several: bool) -> Part:
+    """Return the table of one cell."""
+    table = Table(
+        f"{name}: what other settings would save" if several else "what other settings would save",
+        (
+            Column("setting"),
+            *numbers(Unit.NS, "step"),
+            *numbers(Unit.NS, "saves"),
+            *numbers(Unit.FRACTION, "of\nstep"),
+            Column(f"{format_fraction(LEVEL)} interval"),
+            Column("costs"),
+        ),
+        [_row(answer, one) for answer in one.answers],
+        key="settings",
+    )
+    return Part(f"settings:{name}", "", (table,))
+
+
+def _row(answer: SettingAnswer, one: Forecast) -> Row:
+    saving_ns, interval = answer.saving_ns, "n/a"
+    if answer.low_ns is not None and answer.high_ns is not None:
+        interval = f"{format_ns(answer.low_ns)} to {format_ns(answer.high_ns)}"
+    return (
+        answer.change,
+        Cell(format_ns(answer.step_ns), value=answer.step_ns),
+        Cell(format_ns(saving_ns), value=saving_ns),
+        Cell(format_fraction(saving_ns / one.step_ns), value=saving_ns / one.step_ns),
+        interval,
+        answer.costs,
+    )
+
+
+def settings_notes(settings: Settings) -> Iterator[str]:
+    """Say what savings by settings are, and of which cells none is known."""
+    if settings.cells:
+        yield (
+            "settings are not run either: their savings are of MEASURED steps, by the closed form of blocks and link "
+            "with the host's time that these steps had"
+        )
+        if any(one.launches > 1 for one in settings.cells.values()):
+            yield (
+                f"intervals hold the spread of launches and {format_fraction(MODEL_ERROR)} of a step, by which such "
+                "closed forms were seen to be off"
+            )
+        for name, one in settings.cells.items():
+            yield from (f"{name}: `{change}` is not asked: {why}" for change, why in one.not_asked)
+    alike: dict[str, list[str]] = {}
+    for name, why in settings.refused.items():
+        alike.setdefault(why, []).append(name)
+    for why, names in alike.items():
+        yield f"settings of {name_some(names)} are not asked: {why}"

@@ -1,0 +1,324 @@
+"""How well forecasts of other settings hold: timed models that were run with them, beside what was said before.
+
+``python -m tests.benchmarks.counterfactuals RESULTS --seeds 100-111 [--launches 3] [--record FILE]`` draws a cell for
+each seed, five changes of it, runs all six in turns, and holds what ``forecast_cell`` says from the unchanged cell
+against what the others took. Runs that are there already are not run again. It prints, over all pairs, by which share
+of the step forecasts are off, how many intervals hold the measured step, and how wide they are; the same with three
+planted lies, which must come out worse: links without queues, a link off by a fifth, nobody waiting for anybody.
+
+Seeds below 100 were looked at while the forecasts were made; from 100 on they are held out.
+"""
+
+import argparse
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import isnan
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import msgspec
+
+from dtbench.base.errors import PredictionError
+from dtbench.base.vocabulary import Operation
+from dtbench.plan.traffic.link import service_ns
+from dtbench.prediction import predict
+from dtbench.prediction.program import Collective, Program, Request, Wait
+from dtbench.prediction.step import write_step
+from dtbench.prediction.wire import Wire
+from dtbench.runs.run import summarize_run
+from dtbench.runs.settings.candidates import AND
+from dtbench.runs.settings.forecast import apply_change, forecast_cell
+from dtbench.runs.summary import CellSummary
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.scenario.written import Words, sections_of, spell_scenario, write_scenario
+from dtbench.selftest.sections import SHARED, Blocks, Message, tier
+from dtbench.store.find_run import is_run
+
+BASE: Final = "base"
+_STRATEGIES: Final = (
+    *("ddp", "fsdp2", "fsdp1", "ddp", "hsdp", "fsdp2"),
+    *("ddp_tp", "fsdp2", "ddp", "fsdp1", "hsdp", "fsdp2_tp"),
+)
+"""By seed, in turns."""
+
+_MEASURE: Final[Words] = {
+    "warmup": {"min_steps": 8, "max_steps": 8},
+    "measured_steps": 8,
+    "profiled_steps": 1,
+    "exposure": ("trace",),
+}
+
+
+class Pair(msgspec.Struct):
+    """One change of one cell.
+
+    Attributes:
+        seed: that drew the cell.
+        strategy: of it.
+        change: as ``whatif --change`` takes it.
+        base_ns, measured_ns: steps of both cells, mean of launch medians.
+        forecast_ns: of the changed one; None: refused.
+        low_ns, high_ns: its interval.
+        refused: why there is none.
+        doubt: what the harness says against one of both cells.
+    """
+
+    seed: int
+    strategy: str
+    change: str
+    base_ns: float
+    measured_ns: float
+    forecast_ns: float | None
+    low_ns: float | None = None
+    high_ns: float | None = None
+    refused: str = ""
+    doubt: str = ""
+
+    @property
+    def error(self) -> float:
+        """By which share of the measured step the forecast is off."""
+        assert self.forecast_ns is not None
+        return self.forecast_ns / self.measured_ns - 1
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A cell and its changes."""
+
+    strategy: str
+    words: Words
+    changes: tuple[str, ...]
+
+
+def draw(seed: int) -> Drawn:
+    """Draw a cell and five changes of it."""
+    numbers = random.Random(f"dtbench counterfactuals {seed}")
+    strategy = _STRATEGIES[seed % len(_STRATEGIES)]
+    four = strategy in ("hsdp", "ddp_tp", "fsdp2_tp")
+    unit = (40, 50) if four else (20, 30)  # of four ranks on two cores each has half of one
+    blocks = Blocks(
+        3 if four else numbers.randint(3, 4),
+        numbers.choice((0.25, 0.5, 1.0)),
+        numbers.randint(*unit),
+        round(numbers.randint(*unit) * numbers.choice((1.0, 1.5))),
+    )
+    operation = Operation.ALL_REDUCE if strategy.startswith("ddp") else Operation.ALL_GATHER
+    share = numbers.uniform(0.3, 1.2)  # of a block's backward
+    costs = tier(
+        round(share * blocks.backward_ms, 1),
+        Message(operation, blocks.block_bytes),
+        latency_share=numbers.choice((0.1, 0.3, 0.6)),
+        algorithm="ring",
+    )
+    network: dict[str, Any] = {"kind": "emulated", **costs, "algorithm": "ring"}
+    parallel, changes = _strategy(strategy, blocks, numbers)
+    changes = (
+        *changes,
+        f"network.bandwidth_gb_per_s={network['bandwidth_gb_per_s'] * numbers.choice((0.5, 2, 4)):.9f}",
+    )
+    words: dict[str, Any] = {"model": blocks.words(), "parallel": parallel, "network": network}
+    if four:
+        words["data"] = {"global_batch": 4, "sequence_length": 8}
+    return Drawn(strategy, words, changes)
+
+
+def _strategy(strategy: str, blocks: Blocks, numbers: random.Random) -> tuple[Words, tuple[str, ...]]:
+    mib = blocks.mib
+    tensor: Words = {"tensor": 2} if strategy.endswith("_tp") else {}
+    latency = f"network.latency_us={numbers.choice((50, 2000, 8000)):.1f}"
+    match strategy.removesuffix("_tp"):
+        case "ddp":
+            cap, others = numbers.choice(((1, (2, 9, 0.5)), (2, (1, 3, 9)), (9, (1, 2, 3))))
+            caps = [f"parallel.bucket_cap_mb={mib * times:g}" for times in others]
+            return (
+                {"kind": "ddp", "replicas": 2, "bucket_cap_mb": float(mib * cap), **tensor},
+                (*caps, latency if tensor else "parallel.comm_hook={kind: fp16_compress}"),
+            )
+        case "fsdp1":
+            return (
+                {"kind": "fsdp1", "shards": 2},
+                (
+                    "parallel.backward_prefetch=BACKWARD_POST",
+                    "parallel.sharding_strategy=SHARD_GRAD_OP",
+                    "parallel.forward_prefetch=true",
+                    latency,
+                ),
+            )
+        case kind:
+            more: Words = {"replicas": 2} if kind == "hsdp" else {}
+            ahead = numbers.choice((1, 2))
+            return (
+                {"kind": "fsdp2", "shards": 2, **more, **tensor},
+                (
+                    "parallel.unshard_async_op=true",
+                    AND.join(("parallel.unshard_async_op=true", f"parallel.forward_prefetch={ahead}")),
+                    "parallel.reshard_after_forward=false",
+                    AND.join(("parallel.unshard_async_op=true", "parallel.separate_reduce_scatter_group=true"))
+                    if not tensor
+                    else latency,
+                ),
+            )
+
+
+def find_or_run(results: Path, seed: int, launches: int) -> Path:
+    """Return the run of a seed, which is made where it is not there."""
+    drawn, name = draw(seed), f"counterfactuals_{seed}"
+    found = [path for path in sorted((results / name).glob("*")) if is_run(path)]
+    if found:
+        return found[-1]
+    shared = {**SHARED, "measure": _MEASURE, **drawn.words, "repeat": launches}
+    base = write_scenario(name, "What if?", shared).cells[0].scenario
+    cells: dict[str, Words] = {BASE: {}}
+    for number, change in enumerate(drawn.changes, 1):
+        changed = sections_of(apply_change(base, change))
+        cells[f"changed_{number}"] = {section: changed.get(section, {}) for section in ("parallel", "network")}
+    sections = {name: words for name, words in sections_of(base).items() if name not in ("parallel", "network")}
+    cells[BASE] = {section: sections_of(base)[section] for section in ("parallel", "network")}
+    file = results / f"{name}.yaml"
+    file.write_text(spell_scenario("What if?", sections, cells))
+    subprocess.run(
+        [sys.executable, "-m", "dtbench", "run", str(file), "--results", str(results)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    return [path for path in sorted((results / name).glob("*")) if is_run(path)][-1]
+
+
+def make_pairs(run: Path, seed: int) -> Iterator[Pair]:
+    """Hold what is said of each change against what it took."""
+    drawn = draw(seed)
+    cells = {cell.name: cell for cell in summarize_run(run).cells}
+    for number, change in enumerate(drawn.changes, 1):
+        base, changed = cells[BASE], cells[f"changed_{number}"]
+        pair = Pair(seed, drawn.strategy, change, _mean(base), _mean(changed), None)
+        pair.doubt = "; ".join(_doubts(base) + _doubts(changed))
+        try:
+            (answer,) = forecast_cell(base, [change]).answers
+        except PredictionError as error:
+            pair.refused = str(error)
+        else:
+            pair.forecast_ns = answer.step_ns
+            if answer.low_ns is not None and answer.high_ns is not None:
+                step_ns = answer.step_ns + answer.saving_ns
+                pair.low_ns, pair.high_ns = step_ns - answer.high_ns, step_ns - answer.low_ns
+        yield pair
+
+
+def _mean(cell: CellSummary) -> float:
+    known = [time_ns for time_ns in cell.launch_medians_ns if not isnan(time_ns)]
+    return statistics.fmean(known) if known else float("nan")
+
+
+def _doubts(cell: CellSummary) -> list[str]:
+    said = [f"{cell.name}: others had the machine"] if cell.disturbed else []
+    return said + ([f"{cell.name}: {cell.reason}"] if cell.reason else [])
+
+
+def describe(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Say how well forecasts hold."""
+    doubted = [pair for pair in pairs if pair.doubt]
+    kept = [pair for pair in pairs if not pair.doubt and pair.forecast_ns is not None]
+    refused = len(pairs) - len(doubted) - len(kept)
+    yield f"{len(pairs)} pairs, {len(doubted)} not trusted by the harness, {refused} refused, {len(kept)} kept"
+    if not kept:
+        return
+    errors = sorted(abs(pair.error) for pair in kept)
+    late = errors[int(0.95 * (len(errors) - 1))]
+    yield f"off by {statistics.median(errors):.2%} in the middle, {late:.2%} at 95 %, {errors[-1]:.2%} at most"
+    told = [pair for pair in kept if pair.low_ns is not None and pair.high_ns is not None]
+    if told:
+        held = sum(pair.low_ns <= pair.measured_ns <= pair.high_ns for pair in told)  # type: ignore[operator]
+        widths = [(pair.high_ns - pair.low_ns) / 2 / pair.measured_ns for pair in told]  # type: ignore[operator]
+        yield f"{held} of {len(told)} intervals hold it; half width {statistics.median(widths):.2%} in the middle"
+    clear = [pair for pair in kept if abs(pair.measured_ns / pair.base_ns - 1) > 0.05]
+    right = sum((pair.forecast_ns - pair.base_ns) * (pair.measured_ns - pair.base_ns) > 0 for pair in clear)  # type: ignore[operator]
+    yield f"{len(clear)} changed the step by more than 5 %; the direction of {right} was right"
+
+
+@contextmanager
+def _without_queues() -> Iterator[None]:
+    """Let every collective have a lane of its own."""
+    resolve, count = Wire.resolve, [0]
+
+    def lie(wire: Wire, request: Request) -> Collective | None:
+        found = resolve(wire, request)
+        count[0] += 1
+        return None if found is None else replace(found, lane=f"{found.lane} {count[0]}")
+
+    with mock.patch.object(Wire, "resolve", lie):
+        yield
+
+
+@contextmanager
+def _link_off() -> Iterator[None]:
+    """Let the link be a fifth faster than it is."""
+
+    def lie(network: EmulatedNetwork, *asked: Any) -> int:
+        return round(service_ns(network, *asked) / 1.2)
+
+    with mock.patch("dtbench.prediction.wire.service_ns", lie):
+        yield
+
+
+@contextmanager
+def _without_waits() -> Iterator[None]:
+    """Let nobody wait for what was issued, but for what blocks."""
+    write = write_step
+
+    def lie(*asked: Any) -> Program:
+        return tuple(one for one in write(*asked) if not isinstance(one, Wait))
+
+    with mock.patch.object(predict, "write_step", lie):
+        yield
+
+
+LIES: Final[Mapping[str, Callable[[], Any]]] = {
+    "links without queues": _without_queues,
+    "a link off by a fifth": _link_off,
+    "nobody waits": _without_waits,
+}
+
+
+def _read_seeds(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def main() -> None:
+    """Run, score, print and record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--seeds", type=_read_seeds, required=True)
+    parser.add_argument("--launches", type=int, default=3)
+    parser.add_argument("--record", type=Path)
+    arguments = parser.parse_args()
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    runs = {}
+    for seed in arguments.seeds:
+        runs[seed] = find_or_run(arguments.results, seed, arguments.launches)
+        for pair in make_pairs(runs[seed], seed):
+            said = pair.doubt or pair.refused or f"{pair.error:+.2%}"
+            print(
+                f"{seed:4} {pair.strategy:9} {pair.change:75} {pair.base_ns / 1e6:7.1f} "
+                f"{pair.measured_ns / 1e6:7.1f} {said}",
+                flush=True,
+            )
+    pairs = [pair for seed, run in runs.items() for pair in make_pairs(run, seed)]
+    print(*describe(pairs), sep="\n")
+    for name, lie in LIES.items():
+        with lie():
+            lied = [pair for seed, run in runs.items() for pair in make_pairs(run, seed)]
+        print(f"with a lie, {name}:", *describe(lied), sep="\n  ")
+    if arguments.record is not None:
+        arguments.record.write_bytes(msgspec.json.format(msgspec.json.encode(pairs), indent=1))
+
+
+if __name__ == "__main__":
+    main()
