@@ -98,7 +98,8 @@ class RunRequest:
     """What a person typed: the scenario read and as named, and which unfinished run is meant; None: the newest.
 
     Attributes:
-        caller: the command that goes on with it, where that is not ``dtbench run``: it draws all pictures at its end.
+        caller: the command that goes on with it, where that is not ``dtbench run``: it draws all pictures at its end;
+            empty: none does.
         prefix: what goes before a rank's command for it to be forked; empty: each rank is a process of its own.
     """
 
@@ -157,7 +158,8 @@ def train(request: RunRequest) -> Path:
                 request.file, cells, request.results, observer=observer, judge=_judge, worker=worker
             ).path
         except KeyboardInterrupt:
-            kept = f"what was measured before is in {folders[-1]}; `{request.command}` goes on" if folders else ""
+            goes_on = f"; `{request.command}` goes on" if request.command else ""
+            kept = f"what was measured before is in {folders[-1]}{goes_on}" if folders else ""
             observer.on_stop(kept or "nothing was measured")
             raise
 

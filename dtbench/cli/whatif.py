@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from dtbench.proof.claims import Claim
     from dtbench.report.documents.what_if import Asked
-    from dtbench.runs.summary import RunSummary
     from dtbench.scenario.load import ScenarioFile
+    from dtbench.scenario.schema.scenario import Scenario
 
 
 def whatif(
@@ -35,9 +35,9 @@ def whatif(
         typer.Option(
             "--change",
             metavar="CHANGE",
-            help="`hidden: OWNER`, `hidden: all`, `link: x2`, `no straggler`, `host: x0` or `kernel: NAME x2`; of a "
-            "run also settings of its scenario, `parallel.bucket_cap_mb=1`. Again for one more, asked by itself. Left "
-            "out: what applies.",
+            help="`hidden: OWNER`, `hidden: all`, `apart: OWNER`, `link: x2`, `bandwidth: x2`, `latency: x0.5`, `no "
+            "straggler`, `host: x0` or `kernel: NAME x2`; of a run also settings of its scenario, "
+            "`parallel.bucket_cap_mb=1`. Again for one more, asked by itself. Left out: what applies.",
         ),
     ] = None,
     cell: Annotated[str | None, typer.Option(help="Of a run, this cell alone.")] = None,
@@ -68,6 +68,7 @@ def whatif(
     """
     refuse_page_place(html)
     if prove is not None or write is not None:
+        refuse_for_runs(steps=steps, range=step_range)
         _go_on(targets or ["latest"], changes or (), cell, results, Further(prove, write, html, as_json=as_json))
         return
     from dtbench.report.documents.what_if import document
@@ -101,7 +102,7 @@ def _go_on(named: "Sequence[str]", changes: "Sequence[str]", cell: str | None, r
     """Write, or run, what was said of a run's settings.
 
     Raises:
-        BadParameter: they are traces, or changes of a graph, which nothing can run.
+        BadParameter: they are traces, or changes of a graph, which nothing can run; or a file would be replaced.
         PredictionError: there is no setting to go on with.
         LaunchError: a rank failed.
     """
@@ -109,9 +110,48 @@ def _go_on(named: "Sequence[str]", changes: "Sequence[str]", cell: str | None, r
     from dtbench.proof.claims import choose_claims, write_proof
     from dtbench.report.notebook.what_if import ask_settings
     from dtbench.runs.run import summarize_run
-    from dtbench.runs.settings.forecast import is_setting
+    from dtbench.scenario.sweeps.sweep import point_to
     from dtbench.store.find_run import find_run
+    from dtbench.store.read import read_run
+    from dtbench.store.records.run import CellRecord
 
+    _refuse_to_go_on(named, changes, further)
+    run = find_run(None if named[0] == "latest" else named[0], results, print_aside)
+    summary = summarize_run(run)
+    names = [one.name for one in summary.cells]
+    if cell is not None and cell not in names:
+        raise typer.BadParameter(f"the run has no cell `{cell}`; {point_to(cell, names)}")
+    told, refused = ask_settings(summary, changes, cell)
+    scenarios = {  # as they were run: a summary hides what nobody should read
+        one.name: one.scenario
+        for one in read_run(run).cells
+        if isinstance(one, CellRecord) and cell in (None, one.name)
+    }
+    claims, left_out = choose_claims(told, further.prove or 1, scenarios=scenarios, asked=changes)
+    if not claims:
+        why = left_out or [f"{name}: {reason}" for name, reason in refused.items()] or ["nothing is said to help"]
+        raise PredictionError("; ".join(why))
+    for words in (*left_out, *(f"{name}: nothing was said before: {why}" for name, why in refused.items())):
+        print_aside(words)
+    if further.write is not None:
+        _write(scenarios[claims[0].cell], summary.name, claims[0], further.write)
+    if further.prove is not None:
+        launches = max(len(one.launches) for one in summary.cells)
+        _prove(write_proof(run, summary.name, scenarios, claims, launches), claims, results, further)
+
+
+def _refuse_to_go_on(named: "Sequence[str]", changes: "Sequence[str]", further: Further) -> None:
+    """Refuse what cannot be run or written.
+
+    Raises:
+        BadParameter: says what, and why.
+    """
+    from dtbench.runs.settings.forecast import is_setting
+
+    if further.prove is None and (further.html is not None or further.as_json):
+        raise typer.BadParameter("--write leaves a scenario alone: --html and --json are of --prove")
+    if further.write is not None and further.write.exists():
+        raise typer.BadParameter(f"{further.write} is there already, and is not replaced", param_hint="--write")
     if are_all_traces(named) or len(named) > 1:
         raise typer.BadParameter("--prove and --write are for one run: of traces there is no scenario to run")
     if others := [change for change in changes if not is_setting(change)]:
@@ -119,46 +159,49 @@ def _go_on(named: "Sequence[str]", changes: "Sequence[str]", cell: str | None, r
             f"`{others[0]}` is no setting of a scenario, so nothing can run it; settings are `parallel.FIELD=VALUE` "
             "and `network.FIELD=VALUE`"
         )
-    run = find_run(None if named[0] == "latest" else named[0], results, print_aside)
-    summary = summarize_run(run)
-    names = [one.name for one in summary.cells if cell in (None, one.name)]
-    told, refused = ask_settings(summary, changes, cell)
-    claims = choose_claims(told, further.prove or 1, changes, names)
-    if not claims:
-        raise PredictionError(
-            "; ".join(f"{name}: {why}" for name, why in refused.items()) or "there is no setting to run"
-        )
-    for name, why in refused.items():
-        print_aside(f"{name}: nothing was said before: {why}")
-    if further.write is not None:
-        _write(summary, claims[0], further.write)
-    if further.prove is not None:
-        chosen = [one for one in summary.cells if one.name in {claim.cell for claim in claims}]
-        _prove(write_proof(run, summary.name, chosen, claims), claims, results, further)
 
 
-def _write(summary: "RunSummary", claim: "Claim", path: Path) -> None:
+def _write(scenario: "Scenario", name: str, claim: "Claim", path: Path) -> None:
     from dtbench.runs.settings.forecast import apply_change
     from dtbench.scenario.written import sections_of, spell_scenario
     from dtbench.store.write import write_text
 
-    scenario = next(cell.scenario for cell in summary.cells if cell.name == claim.cell)
-    assert scenario is not None
     changed = sections_of(apply_change(scenario, claim.change))
-    write_text(path, spell_scenario(f"What does {claim.change} do to {claim.cell} of {summary.name}?", changed))
+    write_text(path, spell_scenario(f"What does {claim.change} do to {claim.cell} of {name}?", changed))
     print_aside(f"{path}: {claim.cell} with {claim.change}; `{spell_command('dtbench', 'run', path)}`")
 
 
 def _prove(file: "ScenarioFile", claims: "Sequence[Claim]", results: Path, further: Further) -> None:
+    """Run, and hold against it what was said; of a run of which a part failed what there is.
+
+    Raises:
+        LaunchError: a rank failed.
+    """
+    from dtbench.base.errors import LaunchError
     from dtbench.cli.run import RunRequest, train
+
+    try:
+        run = train(RunRequest(file, file.name, results, None, resume=False, caller=""))
+    except LaunchError as error:
+        if error.folder is not None:
+            _show_proof(error.folder, claims, further)
+        raise
+    _show_proof(run, claims, further)
+
+
+def _show_proof(run: Path, claims: "Sequence[Claim]", further: Further) -> None:
     from dtbench.proof.document import Proof
     from dtbench.proof.document import document as proof_document
     from dtbench.proof.page import proof_page
     from dtbench.proof.proven import read_proof
-    from dtbench.runs.run import summarize_run
+    from dtbench.report.event_files.publish import publish
+    from dtbench.runs.reading.run_data import read_run_data
+    from dtbench.runs.run import summarize_data
 
-    run = train(RunRequest(file, file.name, results, None, resume=False, caller="dtbench whatif --prove"))
-    proven = read_proof(summarize_run(run), claims)
+    data = read_run_data(run)
+    summary = summarize_data(data)
+    publish(data, summary)
+    proven = read_proof(summary, claims)
     page = proof_page(str(run), proven)
     write_answer(further.html, page)
     print_json(proof_document(Proof(str(run), proven))) if further.as_json else print_answer(page)

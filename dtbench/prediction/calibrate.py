@@ -14,8 +14,8 @@ from dtbench.prediction.costs import RankCosts, known_costs, spread_host
 from dtbench.prediction.predict import MEAN_JITTER, time_step
 from dtbench.scenario.schema.scenario import Scenario
 
-_PRECISION_NS: Final = 10_000
-"""To which the host's time is found."""
+_PRECISION: Final = 1e-5
+"""Of a step, to which the host's time is found."""
 _BELOW: Final = 0.005
 """By which part of itself a measured step may be shorter than one whose host takes no time: medians of ranks that
 begin a step apart."""
@@ -53,10 +53,10 @@ def calibrate(scenario: Scenario, plan: Plan, step_ns: float, *, most_ns: float)
     low_ns, high_ns = 0, round(most_ns)
     if time(high_ns) < step_ns:
         raise PredictionError(
-            f"a measured step takes {format_ns(step_ns)}, more than blocks and link and all of the host's CPU time do "
-            f"by its closed form ({format_ns(time(high_ns))}): these do not fit"
+            f"a measured step takes {format_ns(step_ns)}, more than blocks and link do with the longest host that "
+            f"there may be, by its closed form ({format_ns(time(high_ns))}): these do not fit"
         )
-    while high_ns - low_ns > _PRECISION_NS:
+    while high_ns - low_ns > max(1.0, _PRECISION * step_ns):
         middle_ns = (low_ns + high_ns) // 2
         low_ns, high_ns = (middle_ns, high_ns) if time(middle_ns) < step_ns else (low_ns, middle_ns)
     return spread(low_ns)

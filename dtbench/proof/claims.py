@@ -1,13 +1,14 @@
 """Which changes of a run are to be proven, and the scenario that runs them beside what they change."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Final
 
 from dtbench.base.errors import PredictionError
+from dtbench.plan.plan import plan_mesh
 from dtbench.runs.settings.forecast import Forecast, SettingAnswer, apply_change
-from dtbench.runs.summary import CellSummary
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.scenario.written import Words, sections_of, write_scenario
@@ -17,6 +18,9 @@ from dtbench.store.records.run import WorkerOrder
 LAUNCHES: Final = 4
 """Of each cell at least: what a comparison needs."""
 
+Scenarios = Mapping[str, Scenario]
+"""Cells of a run by name, as they were run; those of loops of one's own are not among them."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -24,7 +28,7 @@ class Claim:
 
     Attributes:
         cell: that is changed.
-        changed: name of the changed cell.
+        changed: name of the changed cell, which no cell of the run has.
         change: fields and values, as ``--set`` has them.
         forecast: what was said of it; None: nothing could be.
     """
@@ -36,62 +40,72 @@ class Claim:
 
 
 def choose_claims(
-    cells: Mapping[str, Forecast], most: int, asked: Sequence[str] = (), names: Sequence[str] = ()
-) -> list[Claim]:
-    """Return the changes that are to be run: those that were asked for, or those that are said to save most.
+    cells: Mapping[str, Forecast], most: int, *, scenarios: Scenarios, asked: Sequence[str] = ()
+) -> tuple[list[Claim], list[str]]:
+    """Return the changes that are to be run, and of others why they are not.
 
     Args:
-        cells: what was said of each cell.
+        cells: what was said of each cell that was asked.
         most: how many at most.
-        asked: changes that a person named; of a cell that has no closed form nothing is said of them.
-        names: the cells that were asked.
+        scenarios: of the cells that were asked.
+        asked: changes that a person named, for each cell to which they apply; empty: those that are said to save most.
     """
-    told = {
-        (name, answer.change): (answer.saving_ns / one.step_ns, answer)
-        for name, one in cells.items()
-        for answer in one.answers
-    }
-    if asked:
-        wanted = [(name, change) for change in asked for name in names]
-    else:
-        wanted = sorted(told, key=lambda key: -told[key][0])
-    numbers: dict[str, int] = {}
+    told = {(name, answer.change): answer for name, one in cells.items() for answer in one.answers}
+    shares = {key: answer.saving_ns / cells[key[0]].step_ns for key, answer in told.items()}
+    wanted = [(name, change) for change in asked for name in scenarios] or sorted(told, key=lambda key: -shares[key])
+    kept, left_out = list[tuple[str, str]](), list[str]()
+    for name, change in wanted:
+        if not asked and shares[name, change] <= 0:
+            continue
+        try:
+            _refuse_other_job(scenarios[name], apply_change(scenarios[name], change), change)
+        except PredictionError as error:
+            left_out.append(f"{name}: {error}")
+        else:
+            kept.append((name, change))
+    left_out += [f"{name}: `{change}` is not run: {most} are" for name, change in kept[most:] if asked]
+    names = list[str]()
     claims = []
-    for name, change in wanted[:most]:
-        numbers[name] = numbers.get(name, 0) + 1
-        answer = told.get((name, change), (0.0, None))[1]
-        claims.append(Claim(name, f"{name}.changed_{numbers[name]}", change, answer))
-    return claims
+    for name, change in kept[:most]:
+        names.append(_name_changed(len(names) + 1, scenarios))
+        claims.append(Claim(name, names[-1], change, told.get((name, change))))
+    return claims, left_out
 
 
-def write_proof(run: Path, name: str, cells: Sequence[CellSummary], claims: Sequence[Claim]) -> ScenarioFile:
+def _name_changed(number: int, taken: Container[str]) -> str:
+    """Return a name that no cell has: runs of proofs are proven, too."""
+    name = f"changed_{number}"
+    while name in taken:
+        name += "x"
+    return name
+
+
+def _refuse_other_job(base: Scenario, changed: Scenario, change: str) -> None:
+    before, after = (prod(axis.size for axis in plan_mesh(one)) for one in (base, changed))
+    if before != after:
+        raise PredictionError(f"`{change}` has {after} ranks in place of {before}: that is another job")
+
+
+def write_proof(run: Path, name: str, scenarios: Scenarios, claims: Sequence[Claim], launches: int) -> ScenarioFile:
     """Return the scenario of the cells as they were and as they are changed.
 
     Args:
         run: folder of the run that was asked.
         name: of its scenario.
-        cells: its cells.
+        scenarios: of its cells.
         claims: at least one.
+        launches: of each cell at least.
 
     Raises:
-        PredictionError: a cell is a loop of one's own, or a change does not apply.
         ScenarioError: what comes out is no scenario.
     """
-    scenarios = {cell.name: cell.scenario for cell in cells if cell.scenario is not None}
-    launches = max(LAUNCHES, *(len(cell.launches) for cell in cells))
     written: dict[str, Words] = {}
     for claim in claims:
-        if claim.cell not in scenarios:
-            raise PredictionError(f"{claim.cell} is a loop of one's own: nothing here can run it")
-        base = scenarios[claim.cell]
-        written[claim.cell] = _spell(base, launches)
-        written[claim.changed] = _spell(apply_change(base, claim.change), launches)
+        base, repeat = scenarios[claim.cell], {"repeat": max(LAUNCHES, launches)}
+        written[claim.cell] = {**sections_of(base), **repeat}
+        written[claim.changed] = {**sections_of(apply_change(base, claim.change)), **repeat}
     file = write_scenario(f"{name}_proof", f"Does it hold what was said of `{run.name}`?", {}, written)
     return replace(file, folder=_find_folder(run, claims[0].cell))
-
-
-def _spell(scenario: Scenario, launches: int) -> Words:
-    return {**sections_of(scenario), "repeat": launches}
 
 
 def _find_folder(run: Path, cell: str) -> Path | None:

@@ -60,10 +60,15 @@ _PROVEN: Final = Shape[Proven](
         ),
         Key("changed_step_ns", OrNan(FLOAT_NS), "of the changed one", lambda one: one.changed_ns),
         Key("saving_ns", OrNan(FLOAT_NS), "by how much that is shorter", lambda one: one.saving_ns),
-        Key("low_ns", OrNan(FLOAT_NS), "lower end of its 95 % interval", lambda one: one.low_ns),
+        Key(
+            "low_ns",
+            OrNan(FLOAT_NS),
+            "lower end of its 95 % interval, of all changes together",
+            lambda one: one.low_ns,
+        ),
         Key("high_ns", OrNan(FLOAT_NS), "its upper end", lambda one: one.high_ns),
         Key("error", OrNan(FRACTION), "by which share the forecast of the changed step is off", lambda one: one.error),
-        Key("holds", OrNull(FLAG), "both intervals have a saving in common; null: not known", lambda one: one.holds),
+        Key("agrees", OrNull(FLAG), "both intervals have a saving in common; null: not known", lambda one: one.agrees),
         Key("doubt", TEXT, "why nothing follows from it; empty: nothing speaks against it", lambda one: one.doubt),
     ),
 )

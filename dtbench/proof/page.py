@@ -6,10 +6,10 @@ from typing import Final
 
 from dtbench.base.columns import Unit
 from dtbench.base.units import count_things, format_fraction, format_ns
-from dtbench.proof.proven import Proven
+from dtbench.proof.proven import WIDEST, Proven
 from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines, numbers
 
-_HELD: Final = {True: "holds", False: "does NOT hold", None: "not known"}
+_AGREES: Final = {True: "agrees", False: "does NOT agree", None: "not known"}
 
 
 def proof_page(run: str, proven: Sequence[Proven]) -> Page:
@@ -29,20 +29,23 @@ def proof_page(run: str, proven: Sequence[Proven]) -> Page:
 
 
 def _answer(proven: Sequence[Proven]) -> Iterator[Line]:
-    best = max(proven, key=lambda one: -math.inf if math.isnan(one.saving_ns) or one.doubt else one.saving_ns)
-    if best.doubt or math.isnan(best.saving_ns):
-        yield Line(f"nothing can be said: {best.doubt or 'no MEASURED step is known'}", Tone.BAD)
-        return
-    share = best.saving_ns / best.base_ns
-    where = f"{best.claim.cell}: `{best.claim.change}`"
-    if best.saving_ns > 0 and best.low_ns > 0:
+    judged = [one for one in proven if one.is_judged]
+    saving = [one for one in judged if one.saves]
+    unknown = len(proven) - len(judged)
+    more = f"; of {unknown} of {count_things(len(proven), 'change')} nothing is known" if unknown else ""
+    if saving:
+        best = max(saving, key=lambda one: one.saving_ns / one.base_ns)
         yield Line(
-            f"{where} saves {format_ns(best.saving_ns)} ({format_fraction(share)}) of a measured step of "
-            f"{format_ns(best.base_ns)}, 95 % interval {format_ns(best.low_ns)} to {format_ns(best.high_ns)}",
+            f"{best.claim.cell}: `{best.claim.change}` saves {format_ns(best.saving_ns)} "
+            f"({format_fraction(best.saving_ns / best.base_ns)}) of a measured step of {format_ns(best.base_ns)}, 95 % "
+            f"interval {format_ns(best.low_ns)} to {format_ns(best.high_ns)}{more}",
             Tone.STRONG,
         )
+    elif judged:
+        yield Line(f"none of {count_things(len(judged), 'change')} makes a step surely shorter{more}", Tone.STRONG)
     else:
-        yield Line(f"none of {count_things(len(proven), 'change')} makes a step surely shorter", Tone.STRONG)
+        why = next((one.doubt for one in proven if one.doubt), "too few MEASURED steps are known")
+        yield Line(f"nothing can be said: {why}", Tone.BAD)
     errors = [abs(one.error) for one in proven if one.error is not None]
     if errors:
         yield Line(f"forecasts of changed steps were off by {format_fraction(max(errors))} of them at most")
@@ -51,7 +54,7 @@ def _answer(proven: Sequence[Proven]) -> Iterator[Line]:
 def _table(proven: Sequence[Proven]) -> Table:
     several = len({one.claim.cell for one in proven}) > 1
     return Table(
-        "Said before, and measured; 90 and 95 % intervals of savings",
+        "Said before (90 % intervals), and measured (95 %, of all together)",
         (
             Column("setting"),
             *numbers(Unit.NS, "said\nto save", "saves"),
@@ -75,7 +78,7 @@ def _row(one: Proven, *, several: bool) -> Row:
         "n/a" if said is None or said.low_ns is None or said.high_ns is None else _between(said.low_ns, said.high_ns),
         "n/a" if math.isnan(one.low_ns) else _between(one.low_ns, one.high_ns),
         "n/a" if one.error is None else Cell(f"{one.error:+.1%}".replace("%", " %"), value=one.error),
-        _HELD[one.holds],
+        _AGREES[one.agrees],
     )
 
 
@@ -85,8 +88,8 @@ def _between(low_ns: float, high_ns: float) -> str:
 
 def _notes(proven: Sequence[Proven]) -> Iterator[str]:
     yield (
-        "unchanged and changed cells ran in turns, in a run of their own; a forecast holds where both intervals have a "
-        "saving in common"
+        "unchanged and changed cells ran in turns, in a run of their own; a forecast agrees where both intervals have "
+        f"a saving in common, and the measured one is no wider than {format_fraction(WIDEST)} of a step to either side"
     )
     yield from dict.fromkeys(one.doubt for one in proven if one.doubt)
     if any(one.claim.forecast is None for one in proven):

@@ -3,11 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dtbench.comparison.statistics import compare_samples
 from dtbench.proof.claims import Claim
+from dtbench.runs.cell.shift import LEVEL
+from dtbench.runs.settings.forecast import why_not_measured
 from dtbench.runs.summary import CellSummary, RunSummary
-from dtbench.runs.wrong_results import why_unreliable
+
+WIDEST: Final = 0.05
+"""Of a step: a measured saving whose interval is wider to either side tells nothing of a forecast."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +22,7 @@ class Proven:
     Attributes:
         claim: what was said.
         base_ns, changed_ns: median over launches; NaN: not known.
-        low_ns, high_ns: 95 % interval of the saving; NaN: too few launches.
+        low_ns, high_ns: 95 % interval of the saving, for all changes together; NaN: too few launches.
         forecast_ns: what the changed step was said to be, of the base as it was in this run; None: nothing was said.
         doubt: why neither may be gone by; empty: nothing speaks against them.
     """
@@ -36,6 +41,16 @@ class Proven:
         return self.base_ns - self.changed_ns
 
     @property
+    def is_judged(self) -> bool:
+        """Whether anything may be said of it."""
+        return not self.doubt and not math.isnan(self.low_ns)
+
+    @property
+    def saves(self) -> bool:
+        """Whether the changed step is surely shorter."""
+        return self.is_judged and self.low_ns > 0
+
+    @property
     def error(self) -> float | None:
         """By which share of the measured step the forecast is off; None: there is none, or nothing to hold it to."""
         if self.forecast_ns is None or self.doubt or math.isnan(self.changed_ns):
@@ -43,22 +58,29 @@ class Proven:
         return self.forecast_ns / self.changed_ns - 1
 
     @property
-    def holds(self) -> bool | None:
-        """Whether the interval that was said and the one that was measured have a saving in common; None: not known."""
+    def agrees(self) -> bool | None:
+        """Whether the interval that was said and the one that was measured have a saving in common; None: not known.
+
+        Not known, too, where what was measured varies by more than ``WIDEST``: that would agree with anything.
+        """
         said = self.claim.forecast
-        if said is None or said.low_ns is None or said.high_ns is None or self.doubt or math.isnan(self.low_ns):
+        if said is None or said.low_ns is None or said.high_ns is None or not self.is_judged:
+            return None
+        if self.high_ns - self.low_ns > 2 * WIDEST * self.base_ns:
             return None
         return said.low_ns <= self.high_ns and self.low_ns <= said.high_ns
 
 
 def read_proof(summary: RunSummary, claims: Sequence[Claim]) -> tuple[Proven, ...]:
-    """Hold each claim against the run that was made for them."""
+    """Hold each claim against the run that was made for them; those whose cells are not there are left out."""
     cells = {cell.name: cell for cell in summary.cells}
-    return tuple(_hold(claim, cells[claim.cell], cells[claim.changed]) for claim in claims)
+    there = [claim for claim in claims if claim.cell in cells and claim.changed in cells]
+    return tuple(_hold(claim, cells[claim.cell], cells[claim.changed], LEVEL / len(there)) for claim in there)
 
 
-def _hold(claim: Claim, base: CellSummary, changed: CellSummary) -> Proven:
-    found = compare_samples(base.launch_medians_ns, changed.launch_medians_ns, is_interleaved=True, threshold=0.0)
+def _hold(claim: Claim, base: CellSummary, changed: CellSummary, level: float) -> Proven:
+    samples = base.launch_medians_ns, changed.launch_medians_ns
+    found = compare_samples(*samples, is_interleaved=True, threshold=0.0, level=level)
     base_ns, said = found.baseline_median, claim.forecast
     doubts = [f"{cell.name}: {why}" for cell in (base, changed) if (why := _doubt(cell)) is not None]
     return Proven(
@@ -73,4 +95,4 @@ def _hold(claim: Claim, base: CellSummary, changed: CellSummary) -> Proven:
 
 
 def _doubt(cell: CellSummary) -> str | None:
-    return why_unreliable(cell) or next(iter(cell.rank_doubts), None) or cell.reason
+    return why_not_measured(cell)

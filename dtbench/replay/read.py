@@ -1,6 +1,6 @@
 """From traces to the graph of their job, and the steps as they were; or why there is none."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -20,6 +20,10 @@ from dtbench.traces.rank.file import read_parts
 from dtbench.traces.ranks.clocks.times import Clock
 
 
+class DisturbedError(PredictionError):
+    """No step is left that others did not disturb."""
+
+
 @dataclass(frozen=True)
 class Recorded:
     """A job's steps as lengths and edges, and as they were.
@@ -27,8 +31,8 @@ class Recorded:
     Attributes:
         graph: what the replay runs.
         numbers: of the steps.
-        left_out: numbers of steps of the traces that are not among them: of which not all is known on every rank, or
-            that do not follow these.
+        left_out: numbers of steps of the traces that are not among them: of which not all is known on every rank, that
+            others disturbed, or that do not follow these.
         rank_steps_ns: by rank, how long each step took.
         traces: from which it was read.
     """
@@ -45,14 +49,18 @@ class Recorded:
         return tuple(max(of_step) for of_step in zip(*self.rank_steps_ns.values(), strict=True))
 
 
-def read_graph(traces: TraceSet) -> Recorded:
+def read_graph(traces: TraceSet, without: Collection[int] = ()) -> Recorded:
     """Read the graph of some traces; their files are read once more.
+
+    Args:
+        traces: of one job.
+        without: numbers of steps that are not to be gone by, as others disturbed them.
 
     Raises:
         PredictionError: they do not tell enough; with the reason.
         TraceError: a trace is gone.
     """
-    numbers = _choose_steps(traces)
+    numbers = _choose_steps(traces, without)
     with without_collection():
         drafts = _read(traces, numbers)
         common = set.intersection(*({step.number for step in draft.steps} for draft in drafts.values()))
@@ -76,8 +84,8 @@ def read_graph(traces: TraceSet) -> Recorded:
     )
 
 
-def _choose_steps(traces: TraceSet) -> list[int]:
-    """Return the longest run of steps of which all is known on every rank.
+def _choose_steps(traces: TraceSet, without: Collection[int]) -> list[int]:
+    """Return the longest run of steps of which all is known on every rank, without some.
 
     Raises:
         PredictionError: there is none.
@@ -94,16 +102,23 @@ def _choose_steps(traces: TraceSet) -> list[int]:
                 f"rank {one.rank} does not tell its device's streams apart: what waited for what is not known"
             )
     known = set.intersection(*(_list_known(one) for one in traces.analyses))
+    if known and known <= {*without}:
+        raise DisturbedError("others disturbed every step of which all is known")
+    longest = _find_longest(traces.analyses[0].timeline.step_numbers, known.difference(without))
+    if not longest:
+        raise PredictionError("no step is there on all ranks of which all is known")
+    return longest
+
+
+def _find_longest(numbers: Iterable[int], known: Container[int]) -> list[int]:
+    """Return the longest run of numbers that are known."""
     runs: list[list[int]] = [[]]
-    for number in traces.analyses[0].timeline.step_numbers:
+    for number in numbers:
         if number in known:
             runs[-1].append(number)
         else:
             runs.append([])
-    longest = max(runs, key=len)
-    if not longest:
-        raise PredictionError("no step is there on all ranks of which all is known")
-    return longest
+    return max(runs, key=len)
 
 
 def _list_known(one: TraceAnalysis) -> set[int]:

@@ -1,19 +1,23 @@
 """What would change the steps of a job, and by how much: a graph replayed with one thing changed after another."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
 
 from dtbench.base.errors import PredictionError
+from dtbench.base.vocabulary import Purpose
+from dtbench.replay.changes.apart import Apart
 from dtbench.replay.changes.change import Change, ChangeKind, Owner, list_collectives
 from dtbench.replay.changes.hidden import Hidden
 from dtbench.replay.changes.host import HostTime
 from dtbench.replay.changes.link import Link
+from dtbench.replay.changes.link_parts import Bandwidth, Latency
 from dtbench.replay.changes.straggler import NoStraggler
 from dtbench.replay.fit import WORST, Fit
 from dtbench.replay.graph import JobGraph
+from dtbench.replay.link_fit import LinkFit, LinkKey, fit_links
 from dtbench.replay.longest_way import LongestWay, find_longest_way
 from dtbench.replay.read import Recorded
 from dtbench.replay.run import replay
@@ -56,6 +60,9 @@ class WhatIf:
             for them is in what they take.
         left_out: steps of the traces that are not replayed: not all of them is known, or they do not follow the others.
         is_device: it ran on devices.
+        waited_ns: how long ranks waited in a step for those that came last, summed over them, over all steps of the
+            traces; None: not known of every rank.
+        links: what each kind of collective was found to cost, of the first launch; None: its sizes do not tell.
     """
 
     fits: tuple[Fit, ...]
@@ -68,6 +75,8 @@ class WhatIf:
     unmatched: int
     left_out: tuple[int, ...]
     is_device: bool
+    waited_ns: float | None = None
+    links: Mapping[LinkKey, LinkFit | None] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -78,6 +87,15 @@ class WhatIf:
 def _count_missing(launch: Recorded) -> int | None:
     size = launch.traces.world_size
     return None if size is None else max(0, size - len(launch.graph))
+
+
+def _sum_waited(launches: Sequence[Recorded]) -> float | None:
+    """Return what the skew tables sum up to in a step; None: some rank's waiting is not known, or has no step."""
+    waits_ns = [one.skew_wait_ns for launch in launches for one in launch.traces.over_ranks.waiting.ranks]
+    steps = sum(max((len(one.steps) for one in launch.traces.analyses), default=0) for launch in launches)
+    ranks = sum(len(launch.graph) for launch in launches)
+    known_ns = [wait_ns for wait_ns in waits_ns if wait_ns is not None]
+    return sum(known_ns) / steps if steps and len(known_ns) == ranks else None
 
 
 def _count_unmatched(launch: Recorded) -> int:
@@ -100,10 +118,25 @@ def find_changes(graph: JobGraph, *, are_all_here: bool = True) -> list[Change]:
         for item, collective in list_collectives(one):
             took_ns[Owner.of(collective)] += one.services[item].service_ns
     owners = sorted(took_ns, key=lambda owner: -took_ns[owner])[:MOST_OWNERS]
-    every: list[Change] = [Hidden(), Link(2.0)] if owners else []
+    every: list[Change] = [Hidden(), Link(2.0), Bandwidth(2.0), Latency(0.5)] if owners else []
+    queued = _find_queued(graph)
     several = [NoStraggler()] if len(graph) > 1 and are_all_here else []
     host = [HostTime(0.0)] if all(one.is_device for one in graph.values()) else []
-    return [*every, *(Hidden((owner,), owner.label) for owner in owners), *several, *host]
+    return [*every, *(Hidden((owner,), owner.label) for owner in owners), *queued, *several, *host]
+
+
+def _find_queued(graph: JobGraph) -> list[Change]:
+    """Return a queue of its own for each purpose that stands in one with others, but for the one that takes longest."""
+    took_ns, lanes = Counter[Purpose](), defaultdict[str, set[Purpose]](set)
+    owners: dict[Purpose, dict[Owner, None]] = defaultdict(dict)
+    for one in graph.values():
+        for item, collective in list_collectives(one):
+            took_ns[collective.purpose] += one.services[item].service_ns
+            lanes[one.items.lanes[one.items.lane[item]]].add(collective.purpose)
+            owners[collective.purpose][Owner.of(collective)] = None
+    mixed = {purpose for purposes in lanes.values() if len(purposes) > 1 for purpose in purposes}
+    others = [purpose for purpose, _ in took_ns.most_common() if purpose in mixed][1:]
+    return [Apart(tuple(owners[purpose]), str(purpose)) for purpose in others]
 
 
 def ask(launches: Sequence[Recorded], changes: Iterable[Change] | None = None) -> WhatIf:
@@ -142,6 +175,8 @@ def ask(launches: Sequence[Recorded], changes: Iterable[Change] | None = None) -
         unmatched=sum(map(_count_unmatched, launches)),
         left_out=tuple(sorted({number for one in launches for number in one.left_out})),
         is_device=all(one.is_device for one in graph.values()),
+        waited_ns=_sum_waited(launches),
+        links=fit_links(graph),
     )
 
 

@@ -36,7 +36,7 @@ def spell_scenario(question: str, shared: Words, cells: Mapping[str, Words] = _N
     """Return the text of such a file."""
     lines = [f"# {question}", f"schema_version: {SCHEMA_VERSION}"]
     lines += [f"{name}: {spell(section)}" for name, section in shared.items()]
-    lines += ["cells:"] * bool(cells) + [f"  {name}: {spell(words)}" for name, words in cells.items()]
+    lines += ["cells:"] * bool(cells) + [f"  {spell(name)}: {spell(words)}" for name, words in cells.items()]
     return "\n".join([*lines, ""])
 
 

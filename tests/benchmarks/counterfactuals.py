@@ -33,7 +33,7 @@ from dtbench.prediction.step import write_step
 from dtbench.prediction.wire import Wire
 from dtbench.runs.run import summarize_run
 from dtbench.runs.settings.candidates import AND
-from dtbench.runs.settings.forecast import apply_change, forecast_cell
+from dtbench.runs.settings.forecast import apply_change, forecast_cell, why_not_measured
 from dtbench.runs.summary import CellSummary
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.scenario.written import Words, sections_of, spell_scenario, write_scenario
@@ -217,8 +217,8 @@ def _mean(cell: CellSummary) -> float:
 
 
 def _doubts(cell: CellSummary) -> list[str]:
-    said = [f"{cell.name}: others had the machine"] if cell.disturbed else []
-    return said + ([f"{cell.name}: {cell.reason}"] if cell.reason else [])
+    why = why_not_measured(cell) or cell.reason
+    return [] if why is None else [f"{cell.name}: {why}"]
 
 
 def describe(pairs: Sequence[Pair]) -> Iterator[str]:

@@ -70,7 +70,7 @@ def asked() -> object:
     recorded = read_graph(analyze_traces([RECORDED / TRACES[0]]))
     refused, doubts = {"ddp": "no trace of it is there"}, {"": "unreliable"}
     answers = (SettingAnswer("network.latency_us=0", "", 2e6, 1e6, None, None), SAID)
-    settings = {"ddp": Forecast(3e6, 1e5, 4, answers, (("parallel.x=1", "there is none"),))}
+    settings = {"ddp": Forecast(3e6, 4, 1, answers, (("parallel.x=1", "there is none"),))}
     return what_if_document(
         Asked("traces", {"": ask([recorded])}, refused, doubts, settings, {"fsdp2": "its costs are not known"})
     )
@@ -80,13 +80,13 @@ SAID = SettingAnswer("parallel.bucket_cap_mb=2", "memory", 2.5e6, 0.5e6, 0.2e6, 
 
 
 def proven() -> object:
-    claim = Claim("ddp", "ddp.changed_1", SAID.change, SAID)
+    claim = Claim("ddp", "changed_1", SAID.change, SAID)
     return prove_document(
         Proof(
             "results/made_proof/1",
             (
                 Proven(claim, 3e6, 2.6e6, 0.3e6, 0.5e6, 2.5e6, ""),
-                Proven(Claim("ddp", "ddp.changed_2", "a.b=1", None), NAN, NAN, NAN, NAN, None, "a rank failed"),
+                Proven(Claim("ddp", "changed_2", "a.b=1", None), NAN, NAN, NAN, NAN, None, "a rank failed"),
             ),
         )
     )

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dtbench.base.units import format_ns
 from dtbench.cli.main import main
+from dtbench.scenario.load import load_scenario_file
+from dtbench.traces.job.foreign import analyze_traces
+from tests.known import known
 
 RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
 DDP = RECORDED / "two_ranks_one_gpu" / "ddp"
@@ -136,3 +140,50 @@ def test_the_answer_as_one_page(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     code, _ = call(capsys, str(DDP), "--html", str(tmp_path / "page.html"))
     assert not code
     assert "what each change would save" in html.unescape((tmp_path / "page.html").read_text())
+
+
+def test_equal_work_stands_beside_what_ranks_wait_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rank 1 of two begins late by turns: what its waits sum up to is what the skew table says of both, per step."""
+    skewed = RECORDED / "two_ranks_one_gpu" / "skew"
+    traces = analyze_traces([skewed], workers=1)
+    waited_ns = sum(known(one.skew_wait_ns) for one in traces.over_ranks.waiting.ranks) / len(traces.analyses[0].steps)
+    with pytest.raises(SystemExit):
+        main(["whatif", str(skewed), "--change", "no straggler", "--json"])
+    (cell,) = json.loads(capsys.readouterr().out)["cells"]
+    assert cell["waited_ns"] == waited_ns > 0
+    _, said = call(capsys, str(skewed), "--change", "no straggler")
+    saved = format_ns(max(0.0, cell["answers"][0]["saving_ns"]))
+    assert f"{saved} a step are saved, where 2 ranks wait {format_ns(waited_ns)} for the last of them, summed" in said
+    _, said = call(capsys, str(skewed), "--change", "link: x2")
+    assert "beside the skew table" not in said
+
+
+def test_what_cannot_be_run_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    example = str(Path(__file__).parents[2] / "results" / "example")
+    write = ("--write", str(tmp_path / "changed.yaml"))
+    for words, said in (
+        ((str(DDP), "--prove", "1"), "of traces there is no scenario to run"),
+        ((example, "--prove", "1", "--change", "link: x2"), "`link: x2` is no setting of a scenario"),
+        ((example, "--prove", "1", "--cell", "ddpp", "--change", "parallel.bucket_cap_mb=1"), "no cell `ddpp`"),
+        ((example, *write, "--json"), "--html and --json are of --prove"),
+        (
+            (example, *write, "--cell", "ddp", "--change", "model.layers=2"),
+            "what else a scenario says is the work itself",
+        ),
+        ((str(DDP), "--change", "parallel.bucket_cap_mb=1"), "is a setting of a scenario, and traces have none"),
+    ):
+        code, printed = call(capsys, *words)
+        assert code
+        assert said in printed
+    assert not (tmp_path / "changed.yaml").exists()
+
+
+def test_the_changed_scenario_is_left_where_it_is_wanted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "changed.yaml"
+    example = str(Path(__file__).parents[2] / "results" / "example")
+    code, said = call(capsys, example, "--cell", "ddp", "--change", "parallel.bucket_cap_mb=1", "--write", str(path))
+    assert not code
+    assert f"ddp with parallel.bucket_cap_mb=1; `dtbench run {path}`" in said
+    (cell,) = load_scenario_file(path).cells
+    assert cell.scenario.parallel.model_dump()["bucket_cap_mb"] == 1
+    assert cell.scenario.model.kind == "transformer"

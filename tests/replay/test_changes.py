@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dtbench.base.errors import PredictionError
+from dtbench.replay.changes.apart import Apart
 from dtbench.replay.changes.change import Change, Owner, list_collectives
 from dtbench.replay.changes.hidden import Hidden
 from dtbench.replay.changes.host import HostTime
@@ -202,3 +203,42 @@ def test_changes_that_do_not_apply_say_why() -> None:
     apart = {number: Written(number).begin().issue("a", 5).end().finish() for number in range(2)}
     with pytest.raises(PredictionError, match="no collective is there on all ranks"):
         NoStraggler().apply(apart)
+
+
+def test_in_a_queue_of_its_own_a_collective_waits_for_no_other() -> None:
+    """Issued at 0 (40 long), 10 (5 long, needed at once), 20 (7 long, and waited for at the end)."""
+    written = Written().begin().issue("gather", 40).spend(10).issue("small", 5).sit(1).spend(10).issue("late", 7)
+    graph = {0: written.sit(0, 2).end().finish()}
+    assert take(graph) == 45 + 10 + 7
+    owner = next(Owner.of(one) for _, one in list_collectives(graph[0]) if one.owner == "small")
+    assert take(Apart((owner,), "small").apply(graph)) == 47  # small 10 to 15; late, issued at 25, from 40 on
+    assert take(parse_change("apart: small", graph).apply(graph)) == 47
+    assert parse_change("apart: small", graph).name == "apart: small"
+    alone = {0: Written().begin().issue("a", 40, lane="one").issue("b", 40, lane="two").sit(0, 1).end().finish()}
+    with pytest.raises(PredictionError, match="no other collective stands in a queue of its own kind with those of a"):
+        parse_change("apart: a", alone).apply(alone)
+    with pytest.raises(PredictionError, match="of `c`; there are"):
+        parse_change("apart: c", alone)
+
+
+def test_where_compute_stands_in_the_same_lane_its_order_is_also_who_needs_whom() -> None:
+    written = Written().begin().launch(10, "one").issue("a", 5, lane="one").launch(10, "one").issue("b", 5, lane="one")
+    graph = {0: written.end().finish(is_device=True)}
+    with pytest.raises(PredictionError, match="no other collective stands in a queue"):
+        parse_change("apart: a", graph).apply(graph)
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_all_ranks_change_queues_alike_and_programs_still_end(block: int) -> None:
+    for seed in range(block * 40, block * 40 + 40):
+        graph = make_random(seed)
+        names = {Owner.of(one) for rank in graph.values() for _, one in list_collectives(rank)}
+        for owner in sorted(names, key=str):
+            try:
+                changed = Apart((owner,), str(owner.name)).apply(graph)
+            except PredictionError:
+                continue
+            assert take(changed) > 0
+            assert {rank: one.services for rank, one in changed.items()} == {
+                rank: one.services for rank, one in graph.items()
+            }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dtbench.base.errors import PredictionError
 from dtbench.replay.fit import WORST, measure_fit
 from dtbench.replay.graph import ALL_EDGES, Edge
 from dtbench.replay.read import Recorded, read_graph
@@ -89,3 +90,15 @@ def test_trace_sets_of_other_people(name: str, worst: float, tmp_path: Path) -> 
     every = {number for one in recorded.traces.analyses for number in one.timeline.step_numbers}
     assert {*fit.numbers, *recorded.left_out} == every
     assert bool(recorded.left_out) == name.startswith("mi300x")  # its first step was launched before the trace
+
+
+def test_steps_that_others_disturbed_are_left_out() -> None:
+    traces = analyze_traces([RECORDED / "two_ranks_one_gpu" / "host"], workers=1)
+    *others, last = read_graph(traces).numbers
+    assert others
+    kept = read_graph(traces, {last})
+    assert last not in kept.numbers
+    assert last in kept.left_out
+    assert measure_fit(kept).worst < 0.002
+    with pytest.raises(PredictionError, match="others disturbed every step of which all is known"):
+        read_graph(traces, range(100))

@@ -1,6 +1,7 @@
 """What notebooks get of ``what_if``: the table, the picture, and the same numbers as the command."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +11,7 @@ from matplotlib.colors import to_hex
 import dtbench
 from dtbench.base.errors import PredictionError, StoreError
 from dtbench.cli.main import main
+from dtbench.report.notebook.what_if import ask_run
 from dtbench.report.page import looks
 from dtbench.report.plots.names import plot_what_if
 from dtbench.report.plots.what_if import MOST_CHANGES
@@ -72,3 +74,29 @@ def test_a_run_without_traces_and_a_cell_that_is_not_there(monkeypatch: pytest.M
         run.what_if()
     with pytest.raises(StoreError, match="there is no cell `ddpp`"):
         run.what_if(cell="ddpp")
+
+
+def test_steps_of_a_run_that_others_disturbed_are_not_replayed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The example with a trace in a launch one of whose PROFILED steps was left out: the replay is asked without it."""
+    run = tmp_path / "example"
+    shutil.copytree(ROOT / "results" / "example", run)
+    steps = run / "cells" / "ddp" / "launch0" / "steps.parquet"
+    table = pd.read_parquet(steps)
+    table["stolen_fraction"] = 0.0
+    profiled = sorted(set(table.loc[table["phase"] == "PROFILED", "step"]))
+    table.loc[table["step"] == profiled[0], "stolen_fraction"] = 0.5
+    table.to_parquet(steps)
+    traces = run / "cells" / "ddp" / "launch0" / "traces"
+    traces.mkdir()
+    shutil.copy(DDP / "rank0.json.gz", traces / "rank0.1.pt.trace.json.gz")
+    asked: list[object] = []
+
+    def read(_traces: object, without: object = ()) -> object:
+        asked.append(without)
+        raise PredictionError("seen")
+
+    monkeypatch.setattr("dtbench.report.notebook.what_if.read_graph", read)
+    monkeypatch.setattr("dtbench.report.notebook.what_if.read_launch_traces", lambda _folder: None)
+    with pytest.raises(PredictionError, match="seen"):
+        ask_run(run, ["link: x2"], "ddp")
+    assert asked == [frozenset({profiled[0]})]

@@ -8,14 +8,15 @@ import pytest
 from scipy import stats
 
 from dtbench.base.errors import PredictionError
+from dtbench.base.vocabulary import Phase
 from dtbench.plan.plan import Plan
 from dtbench.prediction.calibrate import calibrate
 from dtbench.prediction.costs import known_costs, spread_host
 from dtbench.prediction.predict import MEAN_JITTER, time_step
-from dtbench.runs.check_prediction import bound_cell
+from dtbench.runs.check_prediction import bound_cell, leave_unjudged_prediction
 from dtbench.runs.settings.candidates import AND, find_candidates
 from dtbench.runs.settings.forecast import LEVEL, MODEL_ERROR, apply_change, forecast_cell, is_setting
-from dtbench.runs.summary import CellSummary
+from dtbench.runs.summary import CellSummary, Disturbed
 from dtbench.scenario.schema.scenario import Fsdp1, Fsdp2, Parallel
 
 MS = 1_000_000
@@ -46,7 +47,7 @@ def test_larger_buckets_save_latency_and_lose_what_hides_them(cell: Make) -> Non
     }
     assert [answer.saving_ns / MS for answer in found.answers] == [34.0, 12.0, -88.0]
     assert found.step_ns == 284 * MS
-    assert found.host_ns == 0
+    assert found.missing == 0
     assert all(answer.low_ns is None for answer in found.answers)  # of one launch
 
 
@@ -65,7 +66,7 @@ def test_the_host_that_the_step_had_is_in_the_changed_one(cell: Make) -> None:
     assert answer.step_ns == pytest.approx(372 * MS + 8 * MS, abs=60_000)  # none of it is hidden there
 
 
-@pytest.mark.parametrize(("step_ms", "said"), [(280.0, "blocks and link alone"), (360.0, "all of the host's CPU time")])
+@pytest.mark.parametrize(("step_ms", "said"), [(280.0, "blocks and link alone"), (360.0, "with the longest host")])
 def test_steps_that_no_host_explains_are_refused(cell: Make, step_ms: float, said: str) -> None:
     one = cell(284.0)
     assert one.scenario is not None
@@ -89,15 +90,16 @@ def test_an_interval_holds_the_spread_of_launches_and_what_closed_forms_are_off_
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("model.layers=4", "changes what a step computes"),
+        ("model.layers=4", "what else a scenario says is the work itself"),
         ("measure.measured_steps=4", "how it is measured"),
         ("parallel.bucket_cap=4", "did you mean `parallel.bucket_cap_mb`"),
         ("parallel.bucket_cap_mb=none at all", "parallel.bucket_cap_mb"),
         ("parallel.bucket_cap_mb=1", "it is so already"),
         ("parallel.find_unused_parameters=true", "adds an all-reduce that nobody may wait for"),
         ("parallel.replicas=4", "4 ranks in place of 2"),
-        ("parallel={kind: fsdp2, shards: 2}", "changes what a step computes"),
+        ("parallel={kind: fsdp2, shards: 2}", "what else a scenario says is the work itself"),
         ("network.kind=real", "network.kind=real"),
+        ("network.jitter={fraction: 0.5}", "which collective takes how much longer"),
     ],
 )
 def test_what_nobody_can_say_is_refused_by_a_sentence(cell: Make, change: str, said: str) -> None:
@@ -110,7 +112,7 @@ def test_cells_of_which_nothing_is_known_are_refused(cell: Make) -> None:
     for wrong, said in (
         (right.model_copy(update={"scenario": None}), "a loop of one's own"),
         (right.model_copy(update={"prediction": None}), "has no known cost"),
-        (measured(cell, 330.0), "OUTSIDE, above"),
+        (measured(cell, 330.0), "1 of 1 launches measured a step outside its closed form's bounds"),
         (
             right.model_copy(update={"rank_doubts": ("the record of rank 1 is missing",)}),
             "not gone by|record of rank 1",
@@ -160,3 +162,54 @@ def test_settings_are_told_from_changes_of_a_graph() -> None:
     assert is_setting("parallel.bucket_cap_mb=1")
     assert is_setting("parallel.comm_hook={kind: fp16_compress}")
     assert not any(map(is_setting, ("hidden: all", "link: x2", "no straggler", "kernel: a=b x2")))
+
+
+@pytest.mark.parametrize(("phase", "is_told"), [(Phase.PROFILED, True), (None, True), (Phase.MEASURED, False)])
+def test_only_who_disturbed_measured_steps_speaks_against_them(cell: Make, phase: Phase | None, is_told: bool) -> None:
+    """Its checks are not judged then, whatever the phase was: the step is held against its bounds by itself."""
+    one = measured(cell, 290.0)
+    taken = Disturbed(launch=0, phase=phase, steps=8, of_launches=1, left_alone=1, stolen_fraction=0.4, takers=())
+    one = one.model_copy(update={"disturbed": (taken,)})
+    one = one.model_copy(update={"prediction": leave_unjudged_prediction(one, one.prediction)})
+    assert one.prediction is not None
+    assert one.prediction.is_inside is None
+    if is_told:
+        assert forecast_cell(one, ["parallel.bucket_cap_mb=2"]).answers
+    else:
+        with pytest.raises(PredictionError, match="its steps are not gone by: others"):
+            forecast_cell(one, ["parallel.bucket_cap_mb=2"])
+
+
+def test_changes_that_do_not_apply_leave_the_others_and_are_counted(cell: Make) -> None:
+    found = forecast_cell(measured(cell, 284.0), ["parallel.bucket_cap_mb=2", "parallel.unshard_async_op=true"])
+    assert [answer.change for answer in found.answers] == ["parallel.bucket_cap_mb=2"]
+    ((change, why),) = found.not_asked
+    assert change == "parallel.unshard_async_op=true"
+    assert "unshard_async_op" in why
+
+
+def test_launches_without_a_step_are_counted_and_one_outside_its_bounds_is_named(cell: Make) -> None:
+    found = forecast_cell(measured(cell, 286.0, float("nan"), 288.0), ["parallel.bucket_cap_mb=2"])
+    assert (found.launches, found.missing, found.step_ns) == (2, 1, 287 * MS)
+    with pytest.raises(PredictionError, match=r"1 of 3 launches measured a step outside .*: 400 ms"):
+        forecast_cell(measured(cell, 286.0, 400.0, 288.0), ["parallel.bucket_cap_mb=2"])
+
+
+def test_over_a_link_with_jitter_nothing_is_said(cell: Make) -> None:
+    network = {"kind": "emulated", "latency_us": 12_000.0, "bandwidth_gb_per_s": 0.1048576, "jitter": {"fraction": 0.1}}
+    with pytest.raises(PredictionError, match="which collective takes how much longer"):
+        forecast_cell(measured(cell, 300.0, network=network), ["parallel.bucket_cap_mb=2"])
+
+
+@pytest.mark.parametrize("batches", [2, 3])
+def test_each_micro_batch_has_its_part_of_the_host(cell: Make, batches: int) -> None:
+    sections = {"accumulation": {"micro_batches": batches}, "data": {"global_batch": 12, "sequence_length": 8}}
+    made = cell(0.0, **sections)
+    assert made.scenario is not None
+    assert isinstance(made.plan, Plan)
+    known = known_costs(made.scenario, made.plan)
+    costs = {rank: spread_host(one, 8 * MS, micro_batches=batches) for rank, one in known.items()}
+    step_ns = time_step(made.scenario, made.plan, costs, jitter_share=MEAN_JITTER)
+    (answer,) = forecast_cell(measured(cell, step_ns / MS, **sections), ["parallel.bucket_cap_mb=12"]).answers
+    changed = apply_change(made.scenario, "parallel.bucket_cap_mb=12")
+    assert answer.step_ns == pytest.approx(time_step(changed, made.plan, costs, jitter_share=MEAN_JITTER), abs=60_000)

@@ -15,6 +15,9 @@ class ChangeKind(StrEnum):
 
     HIDDEN = "hidden"
     LINK = "link"
+    LATENCY = "latency"
+    BANDWIDTH = "bandwidth"
+    APART = "apart"
     STRAGGLER = "no straggler"
     HOST = "host"
     KERNEL = "kernel"

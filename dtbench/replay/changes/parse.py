@@ -1,18 +1,24 @@
 """What a person writes of a change, as one: ``hidden: bucket 3``, ``link: x2``, ``no straggler``, ``host: x0``."""
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from dtbench.base.errors import PredictionError
+from dtbench.replay.changes.apart import Apart
 from dtbench.replay.changes.change import Change, ChangeKind, Owner, list_collectives
 from dtbench.replay.changes.hidden import ALL, Hidden
 from dtbench.replay.changes.host import HostTime
 from dtbench.replay.changes.kernel import Kernel
 from dtbench.replay.changes.link import Link
+from dtbench.replay.changes.link_parts import Bandwidth, Latency
 from dtbench.replay.changes.straggler import NoStraggler
 from dtbench.replay.graph import JobGraph
 
-FORMS: Final = ("hidden: all", "hidden: OWNER", "link: x2", "no straggler", "host: x0", "kernel: NAME x2")
+FORMS: Final = (
+    *("hidden: all", "hidden: OWNER", "apart: OWNER", "link: x2", "latency: x0.5", "bandwidth: x2"),
+    *("no straggler", "host: x0", "kernel: NAME x2"),
+)
 """What may be written."""
 _TIMES: Final = r"x(?P<times>\d+(?:\.\d+)?)"
 _LINK: Final = re.compile(_TIMES)
@@ -31,18 +37,36 @@ def parse_change(text: str, graph: JobGraph) -> Change:
         PredictionError: it is none of ``FORMS``, or nobody there is so called.
     """
     kind, _, what = (part.strip() for part in text.partition(":"))
+    change = _scale(kind, what)
     match kind:
         case ChangeKind.STRAGGLER if not what:
-            return NoStraggler()
+            change = NoStraggler()
         case ChangeKind.HIDDEN if what:
-            return _find_hidden(what, graph)
-        case ChangeKind.LINK if (times := _read_times(_LINK, what)) is not None and times > 0:
-            return Link(times)
-        case ChangeKind.HOST if (times := _read_times(_LINK, what)) is not None:
-            return HostTime(times)
-        case ChangeKind.KERNEL if (times := _read_times(_KERNEL, what)) is not None and times > 0:
-            return Kernel(what.rpartition(" ")[0].strip(), times)
-    raise PredictionError(f"`{text}` is no change; there are {', '.join(f'`{form}`' for form in FORMS)}")
+            change = Hidden() if what == ALL else Hidden(_find_owners(what, graph), what)
+        case ChangeKind.APART if what:
+            change = Apart(_find_owners(what, graph), what)
+        case ChangeKind.KERNEL if times := _read_times(_KERNEL, what):
+            change = Kernel(what.rpartition(" ")[0].strip(), times)
+    if change is None:
+        raise PredictionError(f"`{text}` is no change; there are {', '.join(f'`{form}`' for form in FORMS)}")
+    return change
+
+
+def _scale(kind: str, what: str) -> Change | None:
+    """Return a change that is some times as much of something; None: it is none."""
+    times = _read_times(_LINK, what)
+    if times is None or (not times and kind not in _MAY_BE_NOTHING):
+        return None
+    made: dict[ChangeKind, Callable[[float], Change]] = {
+        ChangeKind.LINK: Link,
+        ChangeKind.LATENCY: Latency,
+        ChangeKind.BANDWIDTH: Bandwidth,
+        ChangeKind.HOST: HostTime,
+    }
+    return next((make(times) for name, make in made.items() if name == kind), None)
+
+
+_MAY_BE_NOTHING: Final = (ChangeKind.LATENCY, ChangeKind.HOST)
 
 
 def _read_times(form: re.Pattern[str], text: str) -> float | None:
@@ -64,14 +88,12 @@ def _list_numbers(text: str) -> list[str]:
     return [str(number) for run in runs if run for number in range(int(run[1]), int(run[2] or run[1]) + 1)]
 
 
-def _find_hidden(text: str, graph: JobGraph) -> Hidden:
+def _find_owners(text: str, graph: JobGraph) -> tuple[Owner, ...]:
     """Find whose collectives are meant: an owner's by name, or those of a purpose.
 
     Raises:
         PredictionError: nobody is so called.
     """
-    if text == ALL:
-        return Hidden()
     owners = {Owner.of(one): None for rank in graph.values() for _, one in list_collectives(rank)}
     wanted = _make_pattern(text)
     named = tuple(
@@ -82,4 +104,4 @@ def _find_hidden(text: str, graph: JobGraph) -> Hidden:
     if not named:
         there = ", ".join(f"`{label}`" for label in dict.fromkeys(owner.label for owner in owners)) or "none"
         raise PredictionError(f"no collective of these steps is of `{text}`; there are {there}")
-    return Hidden(named, text)
+    return named

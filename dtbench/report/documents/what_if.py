@@ -8,7 +8,9 @@ from dtbench.base.document import (
     COUNT,
     FLAG,
     FLOAT_NS,
+    FRACTION,
     NS,
+    RATIO,
     TEXT,
     VERSION,
     WHOLE,
@@ -25,6 +27,7 @@ from dtbench.base.document import (
 from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.replay.changes.change import ChangeKind, Owner
 from dtbench.replay.fit import Fit
+from dtbench.replay.link_fit import LinkFit, LinkKey
 from dtbench.replay.what_if import Answer, WhatIf
 from dtbench.runs.settings.forecast import Forecast, SettingAnswer
 
@@ -102,6 +105,21 @@ _LEFT_OUT: Final = Shape[tuple[str, str]](
 )
 
 
+_LINK: Final = Shape[tuple[LinkKey, LinkFit]](
+    "WhatIfLink",
+    "What one kind of collective costs: a latency, and a time for each byte.",
+    (
+        Key("operation", OrNull(OneOf(Operation)), "of the collectives", lambda pair: pair[0].operation),
+        Key("group", TEXT, "of the ranks, as the traces name it", lambda pair: pair[0].group),
+        Key("ranks", COUNT, "in it", lambda pair: pair[0].size),
+        Key("latency_ns", FLOAT_NS, "whatever their size", lambda pair: pair[1].latency_ns),
+        Key("ns_per_byte", RATIO, "for each byte of what was counted as their size", lambda pair: pair[1].ns_per_byte),
+        Key("off", FRACTION, "half of the services are off by so much, or more", lambda pair: pair[1].off),
+        Key("sizes", COUNT, "how many different there are", lambda pair: pair[1].sizes),
+    ),
+)
+
+
 class Asked(NamedTuple):
     """What was asked of a run or of traces.
 
@@ -160,8 +178,22 @@ _CELL: Final = Shape[_Cell](
         Key(
             "left_out_steps",
             Many(WHOLE),
-            "of the traces, not replayed: not all of them is known on every rank, or they do not follow the others",
+            "of the traces, not replayed in some launch: not all of them is known on every rank, others disturbed "
+            "them, or they do not follow the rest",
             lambda pair: pair[1].left_out,
+        ),
+        Key(
+            "waited_ns",
+            OrNan(FLOAT_NS),
+            "how long ranks waited in a step for those that came last, summed over them, of all steps; "
+            '"NaN": not known of every rank',
+            lambda pair: pair[1].waited_ns,
+        ),
+        Key(
+            "links",
+            Many(_LINK),
+            "what each kind of collective was found to cost, of the first launch; none where sizes do not tell",
+            lambda pair: [(key, fit) for key, fit in pair[1].links.items() if fit is not None and fit.holds],
         ),
         Key("fits", Many(_FIT), "of each launch", lambda pair: pair[1].fits),
         Key("answers", Many(_ANSWER), "largest saving first", lambda pair: pair[1].answers),
@@ -197,8 +229,8 @@ _SETTINGS: Final = Shape[tuple[str, Forecast]](
     (
         Key("cell", TEXT, "its name", lambda pair: pair[0]),
         Key("step_ns", FLOAT_NS, "MEASURED step, mean over launches", lambda pair: pair[1].step_ns),
-        Key("host_ns", FLOAT_NS, "what of it the host takes", lambda pair: pair[1].host_ns),
         Key("launches", COUNT, "that measured it", lambda pair: pair[1].launches),
+        Key("missing_launches", COUNT, "that have no MEASURED step", lambda pair: pair[1].missing),
         Key("answers", Many(_SETTING), "largest saving first", lambda pair: pair[1].answers),
         Key("not_asked", Many(_LEFT_OUT), "changes that do not apply", lambda pair: pair[1].not_asked),
     ),
@@ -218,7 +250,10 @@ _DOCUMENT: Final = Shape[Asked](
             lambda asked: (_Cell(name, one, asked.doubts.get(name)) for name, one in asked.cells.items()),
         ),
         Key(
-            "refused", Many(_LEFT_OUT), "cells of which no replay can say anything", lambda asked: asked.refused.items()
+            "refused",
+            Many(_LEFT_OUT),
+            "cells, and launches of cells, of which no replay can say anything",
+            lambda asked: asked.refused.items(),
         ),
         Key("settings", Many(_SETTINGS), "cells whose settings were asked", lambda asked: asked.settings.items()),
         Key(

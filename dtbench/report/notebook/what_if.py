@@ -1,25 +1,25 @@
 """What would change the steps of a run or of traces: asked for a command line and for notebooks alike."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from dtbench.base.columns import ANY, Column, Table, Unit
 from dtbench.base.errors import PredictionError, StoreError
-from dtbench.base.units import count_things, is_or_are
 from dtbench.base.vocabulary import Phase
 from dtbench.replay.changes.parse import parse_change
-from dtbench.replay.read import read_graph
+from dtbench.replay.read import DisturbedError, Recorded, read_graph
 from dtbench.replay.what_if import Answer, WhatIf, ask
 from dtbench.report.documents.what_if import Asked
 from dtbench.report.page.what_if_page import name_change
-from dtbench.report.words.sentences import count_left_out, doubts_of_cells
+from dtbench.report.words.sentences import doubts_of_cells
 from dtbench.report.words.trace_words import why_not_judged
-from dtbench.runs.run import summarize_run
+from dtbench.runs.reading.cell_data import LaunchData
+from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.run import summarize_data
 from dtbench.runs.settings.forecast import Forecast, SettingAnswer, forecast_cell, is_setting
 from dtbench.runs.summary import RunSummary
 from dtbench.scenario.sweeps.sweep import point_to
-from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_run
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.launch_tables import read_launch_traces
@@ -165,7 +165,7 @@ def ask_traces(traces: TraceSet, changes: Sequence[str] = (), source: str = "") 
     if settings := [change for change in changes if is_setting(change)]:
         raise PredictionError(f"`{settings[0]}` is a setting of a scenario, and traces have none; ask a run")
     doubt = why_not_judged(traces)
-    return Asked(source, {"": _ask([traces], changes)}, {}, {} if doubt is None else {"": doubt})
+    return Asked(source, {"": _ask([read_graph(traces)], changes)}, {}, {} if doubt is None else {"": doubt})
 
 
 def ask_run(run: Path, changes: Sequence[str] = (), cell: str | None = None) -> Asked:
@@ -183,14 +183,17 @@ def ask_run(run: Path, changes: Sequence[str] = (), cell: str | None = None) -> 
     names = [entry.name for entry in read_run(run).cells]
     if cell is not None and cell not in names:
         raise StoreError(f"there is no cell `{cell}`; {point_to(cell, names)}")
-    summary = summarize_run(run)
-    cells = summary.cells
+    data = read_run_data(run)
+    summary = summarize_data(data)
+    launches = {of.cell.name: of.launches for of in data.cells}
     settings = [change for change in changes if is_setting(change)]
     others = [change for change in changes if change not in settings]
     found, refused = dict[str, WhatIf](), dict[str, str]()
     for name in (names if cell is None else [cell]) if others or not changes else ():
         try:
-            found[name] = _ask(list(_read_launches(run, name)), others)
+            recorded, disturbed = _read_launches(launches.get(name, ()))
+            found[name] = _ask(recorded, others)
+            refused |= {f"{name}, launch {launch}": why for launch, why in disturbed.items()}
         except PredictionError as error:
             refused[name] = str(error)
     asks_settings = settings or not changes
@@ -198,13 +201,7 @@ def ask_run(run: Path, changes: Sequence[str] = (), cell: str | None = None) -> 
     if not found and not forecasts:
         why = refused if refused else settings_refused
         raise PredictionError("; ".join(f"{name}: {reason}" for name, reason in why.items()))
-    disturbed = {
-        one.name: f"{count_things(count, 'PROFILED step')} of it {is_or_are(count)} replayed that others disturbed"
-        for one in cells
-        if (count := count_left_out([one], Phase.PROFILED))
-    }
-    doubts = {**disturbed, **doubts_of_cells(cells)}
-    return Asked(str(run), found, refused, doubts, forecasts, settings_refused)
+    return Asked(str(run), found, refused, doubts_of_cells(summary.cells), forecasts, settings_refused)
 
 
 def ask_settings(
@@ -227,20 +224,25 @@ def ask_settings(
     return found, refused
 
 
-def _read_launches(run: Path, cell: str) -> Iterator[TraceSet]:
-    """Yield the traces of each launch of a cell that has any.
+def _read_launches(launches: Iterable[LaunchData]) -> tuple[list[Recorded], dict[int, str]]:
+    """Return the graphs of launches of a cell, without steps that others disturbed; by launch why there is none.
 
     Raises:
-        PredictionError: none has.
+        PredictionError: none has, or of none there is a graph.
     """
-    folder = RunFolder(run)
-    launches = next(entry.launches for entry in read_run(run).cells if entry.name == cell)
-    with_traces = [folder.launch(cell, index) for index in launches if folder.launch(cell, index).find_traces()]
+    with_traces = [launch for launch in launches if launch.folder.find_traces()]
     if not with_traces:
         raise PredictionError("no trace of it is there (deleted, or none was written): run its scenario again")
-    yield from (read_launch_traces(launch) for launch in with_traces)
+    found, disturbed = list[Recorded](), dict[int, str]()
+    for launch in with_traces:
+        try:
+            found.append(read_graph(read_launch_traces(launch.folder), launch.left_out.get(Phase.PROFILED, ())))
+        except DisturbedError as error:
+            disturbed[launch.place.launch] = str(error)
+    if not found:
+        raise PredictionError("; ".join(dict.fromkeys(disturbed.values())))
+    return found, disturbed
 
 
-def _ask(launches: Sequence[TraceSet], changes: Sequence[str]) -> WhatIf:
-    recorded = [read_graph(one) for one in launches]
+def _ask(recorded: Sequence[Recorded], changes: Sequence[str]) -> WhatIf:
     return ask(recorded, [parse_change(text, recorded[0].graph) for text in changes] if changes else None)

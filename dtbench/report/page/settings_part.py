@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from dtbench.base.columns import Unit
-from dtbench.base.units import format_fraction, format_ns
+from dtbench.base.units import format_fraction, format_ns, is_or_are
 from dtbench.report.page.page import Cell, Column, Line, Part, Row, Table, Tone, numbers
 from dtbench.runs.settings.forecast import LEVEL, MODEL_ERROR, Forecast, SettingAnswer
 from dtbench.scenario.sweeps.sweep import name_some
@@ -29,23 +29,23 @@ NO_SETTINGS: Final = Settings({}, {})
 
 
 def settings_lines(one: Forecast, lead: str) -> Iterator[Line]:
-    """Say which setting helps most; none where no saving stands apart from nothing."""
-    step = f"a measured step of {format_ns(one.step_ns)}"
+    """Say which setting saves most, where that is more than nothing; that none does, where all intervals say so."""
     if not one.answers:
         return
-    best = one.answers[0]
-    if best.saving_ns < LEAST * one.step_ns:
-        yield Line(f"{lead}no other setting that was asked for helps by more than {format_fraction(LEAST)} of {step}.")
-    elif best.low_ns is not None and best.low_ns <= 0:
-        yield Line(
-            f"{lead}no other setting is sure to help: `{best.change}` would save {format_ns(best.saving_ns)} of "
-            f"{step}, and its {format_fraction(LEVEL)} interval begins below nothing."
-        )
-    else:
+    step, best = f"a measured step of {format_ns(one.step_ns)}", one.answers[0]
+    saves = best.saving_ns >= (LEAST if best.low_ns is not None else MODEL_ERROR) * one.step_ns
+    if saves and (best.low_ns is None or best.low_ns > 0):
         yield Line(
             f"{lead}of settings `{best.change}` saves most: {format_ns(best.saving_ns)} "
             f"({format_fraction(best.saving_ns / one.step_ns)}) of {step}{_say_interval(best)}.",
             Tone.STRONG,
+        )
+    elif all(answer.high_ns is not None and answer.high_ns < LEAST * one.step_ns for answer in one.answers):
+        yield Line(f"{lead}no other setting that was asked for helps by more than {format_fraction(LEAST)} of {step}.")
+    else:
+        yield Line(
+            f"{lead}no other setting is sure to help: most is said of `{best.change}`, {format_ns(best.saving_ns)} of "
+            f"{step}{_say_interval(best)}."
         )
 
 
@@ -100,6 +100,9 @@ def settings_notes(settings: Settings) -> Iterator[str]:
                 "closed forms were seen to be off"
             )
         for name, one in settings.cells.items():
+            if one.missing:
+                which = f"{one.missing} of {one.missing + one.launches} launches"
+                yield f"{name}: {which} without a MEASURED step {is_or_are(one.missing)} left out"
             yield from (f"{name}: `{change}` is not asked: {why}" for change, why in one.not_asked)
     alike: dict[str, list[str]] = {}
     for name, why in settings.refused.items():

@@ -5,11 +5,12 @@ from typing import Final
 
 from dtbench.base.columns import Unit
 from dtbench.base.units import count_things, format_fraction, format_ns, is_or_are, name_steps
+from dtbench.replay.changes.apart import Apart
 from dtbench.replay.changes.change import Change, ChangeKind, Owner
 from dtbench.replay.changes.hidden import Hidden
 from dtbench.replay.changes.host import HostTime
 from dtbench.replay.changes.kernel import Kernel
-from dtbench.replay.changes.link import Link
+from dtbench.replay.link_fit import LinkFit
 from dtbench.replay.what_if import Answer, WhatIf
 from dtbench.report.page.page import Cell, Column, Fact, Facts, Line, Page, Part, Row, Table, Tone, lines, numbers
 from dtbench.report.page.settings_part import (
@@ -20,7 +21,7 @@ from dtbench.report.page.settings_part import (
     settings_notes,
     settings_part,
 )
-from dtbench.report.words.causes import name_collective
+from dtbench.report.words.causes import name_collective, name_operation
 
 _MOST_ROWS: Final = 8
 _FEWEST_ROWS: Final = 3
@@ -28,6 +29,9 @@ _MOST_OWNERS: Final = 3
 _STANDS_FOR: Final[Mapping[ChangeKind, str]] = {
     ChangeKind.HIDDEN: "the bound of any remedy",
     ChangeKind.LINK: "faster network, or fewer bytes",
+    ChangeKind.APART: "a process group of its own",
+    ChangeKind.LATENCY: "fewer or closer hops",
+    ChangeKind.BANDWIDTH: "wider links, or fewer bytes",
     ChangeKind.STRAGGLER: "equal work on all ranks",
     ChangeKind.HOST: "bound of CUDA graphs, compiling",
     ChangeKind.KERNEL: "another kernel",
@@ -78,17 +82,24 @@ def name_change(change: Change) -> str:
     times = change.name.rpartition("x")[2]
     match change:
         case Hidden():
-            return f"{_name_hidden(change)} takes no time"
-        case HostTime(times=0.0):
-            return "hosts take no time"
+            words = f"{_name_hidden(change)} takes no time"
         case HostTime():
-            return f"hosts take {times} times as long"
-        case Link():
-            return f"all links are {times} times as fast"
+            words = f"hosts take {times} times as long" if change.times else "hosts take no time"
+        case Apart(label=label):
+            words = f"those of {label} stand in no queue with others"
         case Kernel(text=text):
-            return f"kernels `{text}` are {times} times as fast"
+            words = f"kernels `{text}` are {times} times as fast"
         case _:
-            return "no rank is behind the others"
+            words = _SPELLED[change.kind].format(times=times)
+    return words
+
+
+_SPELLED: Final = {
+    ChangeKind.LINK: "all links are {times} times as fast",
+    ChangeKind.LATENCY: "links have {times} times the latency",
+    ChangeKind.BANDWIDTH: "links have {times} times the bandwidth",
+    ChangeKind.STRAGGLER: "no rank is behind the others",
+}
 
 
 def _name_hidden(change: Hidden) -> str:
@@ -217,6 +228,8 @@ def _facts(one: WhatIf) -> Facts:
         said = [f"rank {rank} for {format_fraction(ns / whole_ns)}" for rank, ns in ranks]
         others = len(way.ranks_ns) - len(said)
         facts.append(Fact("it runs on", ", ".join([*said, *([count_things(others, "more rank")] if others else [])])))
+    facts += _beside_skew(one)
+    facts += _tell_links(one)
     misfits = sorted(abs(misfit) for fit in one.fits for misfit in fit.misfits)
     numbers_ = sorted({number for fit in one.fits for number in fit.numbers})
     facts.append(
@@ -228,6 +241,42 @@ def _facts(one: WhatIf) -> Facts:
         )
     )
     return Facts(tuple(facts), key="way")
+
+
+def _beside_skew(one: WhatIf) -> Iterator[Fact]:
+    """Set what equal work on all ranks would save beside what ranks wait for each other, which is more, or less."""
+    equal = next((answer for answer in one.answers if answer.change.kind is ChangeKind.STRAGGLER), None)
+    if equal is None or one.waited_ns is None:
+        return
+    yield Fact(
+        "no straggler beside the skew table",
+        f"{format_ns(max(0.0, equal.saving_ns))} a step are saved, where {count_things(one.ranks, 'rank')} wait "
+        f"{format_ns(one.waited_ns)} for the last of them, summed: these are not alike, as ranks wait at the same "
+        "time, waits may be hidden, and with equal work each takes the time of the one in the middle",
+    )
+
+
+def _tell_links(one: WhatIf) -> Iterator[Fact]:
+    """Say what links were found to cost, and how well that explains what collectives took."""
+    if not any(answer.change.kind in (ChangeKind.LATENCY, ChangeKind.BANDWIDTH) for answer in one.answers):
+        return
+    held = sorted(
+        ((key, fit) for key, fit in one.links.items() if fit is not None and fit.holds),
+        key=lambda item: -item[1].service_ns,
+    )
+    said = [
+        f"{name_operation(key.operation)} among {key.size} ranks {_spell_cost(fit)}, half of them off by "
+        f"{format_fraction(fit.off)} or less"
+        for key, fit in held[:_MOST_OWNERS]
+    ]
+    more = len(held) - len(said)
+    first = " (first launch)" if len(one.fits) > 1 else ""
+    yield Fact(f"collectives cost, as was found{first}", "; ".join([*said, *([f"{more} more"] if more else [])]))
+
+
+def _spell_cost(fit: LinkFit) -> str:
+    bandwidth = f" and {1 / fit.ns_per_byte:.3g} GB/s" if fit.ns_per_byte else ", whatever their size"
+    return f"{format_ns(fit.latency_ns)}{bandwidth}"
 
 
 def _notes(cells: Mapping[str, WhatIf]) -> list[str]:
@@ -244,6 +293,8 @@ def _notes(cells: Mapping[str, WhatIf]) -> list[str]:
                 "what collectives take, and no change is offered that needs the others"
             )
     notes += [f"{name}: {said}" if name else said for name, one in cells.items() for said in _say_lacks(one)]
+    if any(answer.change.kind is ChangeKind.APART for one in cells.values() for answer in one.answers):
+        notes.append("collectives in queues of their own share the links then, which is not replayed: it saves no more")
     if any(one.steps == 1 for one in cells.values()):
         notes.append("there is one step alone: how much a saving differs from step to step is not known")
     notes += dict.fromkeys(f"`{name}` is not asked: {why}" for one in cells.values() for name, why in one.not_asked)
@@ -258,7 +309,8 @@ def _say_lacks(one: WhatIf) -> Iterator[str]:
             "other ranks: what they wait for them is in what they take"
         )
     if one.left_out:
+        where = " in every launch" if len(one.fits) > 1 else ""
         yield (
-            f"{name_steps(one.left_out)} {is_or_are(len(one.left_out))} not replayed: not all of it is known, or it "
-            "does not follow the others"
+            f"{name_steps(one.left_out)} {is_or_are(len(one.left_out))} not replayed{where}: not all of it is known, "
+            "others disturbed it, or it does not follow the rest"
         )

@@ -12,7 +12,7 @@ MOST_CHANGES = 10
 """Bars of one cell; the others are one more, as long as the longest of them."""
 _COLOURS = {
     str(ChangeKind.HIDDEN): looks.EXPOSED_COMM.colour,
-    str(ChangeKind.LINK): looks.HIDDEN_COMM.colour,
+    **dict.fromkeys(map(str, (ChangeKind.LINK, ChangeKind.LATENCY, ChangeKind.BANDWIDTH)), looks.HIDDEN_COMM.colour),
     str(ChangeKind.KERNEL): looks.COMPUTE.colour,
 }
 

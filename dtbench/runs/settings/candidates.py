@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from dtbench.base.units import count_things
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Parallel
 
 AND: Final = " + "
@@ -66,7 +67,8 @@ def _of_fsdp2(parallel: Fsdp2) -> Iterator[Candidate]:
     for ahead in range(_MOST_AHEAD + 1):
         if ahead != parallel.forward_prefetch:
             change = AND.join([*alone, f"parallel.forward_prefetch={ahead}"])
-            yield Candidate(change, f"memory: {ahead} more of units whole in forward" if ahead else "")
+            more = ahead - parallel.forward_prefetch
+            yield Candidate(change, f"memory: {count_things(more, 'more unit')} whole in forward" if more > 0 else "")
     if parallel.reshard_after_forward is not False:
         yield Candidate("parallel.reshard_after_forward=false", _MEMORY)
     if not parallel.separate_reduce_scatter_group:

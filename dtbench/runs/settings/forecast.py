@@ -18,13 +18,17 @@ from typing import Final
 from scipy import special
 
 from dtbench.base.errors import PlanError, PredictionError, ScenarioError
+from dtbench.base.units import format_ns
+from dtbench.base.vocabulary import Phase
 from dtbench.plan.plan import Machine, Plan, make_plan
 from dtbench.prediction.calibrate import calibrate
-from dtbench.prediction.costs import RankCosts, known_costs
+from dtbench.prediction.costs import RankCosts
 from dtbench.prediction.predict import MEAN_JITTER, time_step
+from dtbench.runs.cell.cell_notes import say_taken
 from dtbench.runs.settings.candidates import AND, Candidate, find_candidates
 from dtbench.runs.summary import CellSummary
-from dtbench.runs.wrong_results import why_unreliable
+from dtbench.runs.wrong_results import find_wrong_results
+from dtbench.scenario.schema.network import EmulatedNetwork, Network
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.scenario.written import change_field
 
@@ -64,15 +68,15 @@ class Forecast:
 
     Attributes:
         step_ns: MEASURED step, mean over launches.
-        host_ns: what of it the host takes where nothing hides it, mean over launches.
         launches: how many there are.
+        missing: how many more have no MEASURED step.
         answers: largest saving first.
         not_asked: changes that do not apply, and why.
     """
 
     step_ns: float
-    host_ns: float
     launches: int
+    missing: int
     answers: tuple[SettingAnswer, ...]
     not_asked: tuple[tuple[str, str], ...]
 
@@ -91,19 +95,19 @@ def forecast_cell(cell: CellSummary, changes: Sequence[str] | None = None) -> Fo
     measured_ns = [time_ns for time_ns in cell.launch_medians_ns if not math.isnan(time_ns)]
     base = [calibrate(scenario, plan, time_ns, most_ns=high_ns) for time_ns in measured_ns]
     answers, not_asked = [], []
-    every = find_candidates(scenario.parallel) if changes is None else map(Candidate, changes)
+    offered = {one.change: one for one in find_candidates(scenario.parallel)}
+    every = offered.values() if changes is None else [offered.get(one, Candidate(one)) for one in changes]
     for candidate in every:
         try:
             answers.append(_answer(candidate, (scenario, plan), measured_ns, base))
         except PredictionError as error:
-            if changes is not None:
-                raise
             not_asked.append((candidate.change, str(error)))
-    without_host = time_step(scenario, plan, known_costs(scenario, plan), jitter_share=MEAN_JITTER)
+    if changes is not None and not answers:
+        raise PredictionError("; ".join(why for _, why in not_asked))
     return Forecast(
         step_ns=fmean(measured_ns),
-        host_ns=max(0.0, fmean(measured_ns) - without_host),
         launches=len(measured_ns),
+        missing=len(cell.launch_medians_ns) - len(measured_ns),
         answers=tuple(sorted(answers, key=lambda answer: -answer.saving_ns)),
         not_asked=tuple(not_asked),
     )
@@ -113,7 +117,7 @@ def apply_change(scenario: Scenario, change: str) -> Scenario:
     """Return the changed cell.
 
     Raises:
-        PredictionError: it says nothing that can be changed, or changes the work itself.
+        PredictionError: there is no such setting, or it changes the work itself.
     """
     changed = scenario
     for override in change.split(AND):
@@ -121,17 +125,13 @@ def apply_change(scenario: Scenario, change: str) -> Scenario:
         if section not in _CHANGEABLE:
             sections = " or ".join(f"`{name}.`" for name in _CHANGEABLE)
             raise PredictionError(
-                f"`{override.strip()}` changes what a step computes, or how it is measured; settings that may be asked "
-                f"for begin with {sections}"
+                f"`{override.strip()}`: settings that may be asked for begin with {sections}; what else a scenario "
+                "says is the work itself, how it is measured, or where"
             )
         try:
             changed = change_field(changed, override.strip())
         except ScenarioError as error:
             raise PredictionError("; ".join(str(error).splitlines())) from error
-    if type(changed.parallel) is not type(scenario.parallel):
-        raise PredictionError(
-            f"`{change}` is another strategy, whose host takes a time that nobody measured here; run both as cells"
-        )
     return changed
 
 
@@ -149,11 +149,31 @@ def _check(cell: CellSummary) -> tuple[Scenario, Plan, float]:
             "what its model computes, or its network carries, has no known cost: a timed model over an emulated link "
             "has"
         )
-    if (why := why_unreliable(cell) or next(iter(cell.rank_doubts), None)) is not None:
+    if (why := why_not_measured(cell)) is not None:
         raise PredictionError(f"its steps are not gone by: {why}")
-    if held.is_inside is not True:
-        raise PredictionError(held.sentence)
+    known_ns = [time_ns for time_ns in cell.launch_medians_ns if not math.isnan(time_ns)]
+    if not known_ns or math.isnan(held.low_ns):
+        raise PredictionError(held.sentence if known_ns else "there is no MEASURED step")
+    if outside := [time_ns for time_ns in known_ns if not held.low_ns <= time_ns <= held.high_ns]:
+        raise PredictionError(
+            f"{len(outside)} of {len(known_ns)} launches measured a step outside its closed "
+            f"form's bounds, {format_ns(held.low_ns)} to {format_ns(held.high_ns)}: {format_ns(outside[0])}"
+        )
+    _refuse_jitter(scenario.network)
     return scenario, plan, held.high_ns
+
+
+def _refuse_jitter(network: Network) -> None:
+    if isinstance(network, EmulatedNetwork) and network.jitter is not None:
+        raise PredictionError("network.jitter: which collective takes how much longer is not known beforehand")
+
+
+def why_not_measured(cell: CellSummary) -> str | None:
+    """Say, as a clause, why no MEASURED step of a cell may be gone by; None: they may."""
+    taken = [one for one in cell.disturbed if one.phase is Phase.MEASURED]
+    if taken:
+        return say_taken(taken)
+    return find_wrong_results(cell) or next(iter(cell.rank_doubts), None) or cell.reason
 
 
 def _answer(
@@ -161,9 +181,18 @@ def _answer(
 ) -> SettingAnswer:
     scenario, plan = ran
     changed = apply_change(scenario, candidate.change)
+    if type(changed.parallel) is not type(scenario.parallel):
+        raise PredictionError(
+            f"`{candidate.change}` is another strategy, whose host takes a time that was not measured"
+        )
+    _refuse_jitter(changed.network)
     changed_plan = _plan_alike(changed, plan)
-    steps_ns = [time_step(changed, changed_plan, costs, jitter_share=MEAN_JITTER) for costs in base]
-    savings_ns = [before - after for before, after in zip(measured_ns, steps_ns, strict=True)]
+    savings_ns = [
+        time_step(scenario, plan, costs, jitter_share=MEAN_JITTER)
+        - time_step(changed, changed_plan, costs, jitter_share=MEAN_JITTER)
+        for costs in base
+    ]
+    steps_ns = [before - saved for before, saved in zip(measured_ns, savings_ns, strict=True)]
     low_ns, high_ns = _bound(savings_ns, measured_ns)
     return SettingAnswer(candidate.change, candidate.costs, fmean(steps_ns), fmean(savings_ns), low_ns, high_ns)
 

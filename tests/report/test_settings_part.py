@@ -1,0 +1,64 @@
+"""What is said of other settings: no help is claimed, and none denied, that an interval does not bear."""
+
+import pytest
+
+from dtbench.report.page.page import Table, words_of
+from dtbench.report.page.settings_part import NO_SETTINGS, Settings, settings_lines, settings_notes, settings_part
+from dtbench.report.page.what_if_page import what_if_page
+from dtbench.runs.settings.forecast import Forecast, SettingAnswer
+
+MS = 1e6
+
+
+def answer(
+    saving_ms: float, low_ms: float | None = None, high_ms: float | None = None, change: str = "a.b=1"
+) -> SettingAnswer:
+    low, high = (None if end is None else end * MS for end in (low_ms, high_ms))
+    return SettingAnswer(change, "memory", (100 - saving_ms) * MS, saving_ms * MS, low, high)
+
+
+def forecast(*answers: SettingAnswer) -> Forecast:
+    return Forecast(100 * MS, 1 if answers[0].low_ns is None else 4, 0, answers, (("c.d=2", "there is none"),))
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([answer(20, 15, 25), answer(3, -2, 8)], "of settings `a.b=1` saves most: 20.0 ms (20.0 %) of a measured step"),
+        ([answer(2)], "no other setting is sure to help"),  # closed forms are off by more
+        ([answer(20)], "saves most: 20.0 ms (20.0 %) of a measured step of 100 ms; one launch tells no interval."),
+        ([answer(4, -1, 9)], "no other setting is sure to help: most is said of `a.b=1`, 4.00 ms of a measured step"),
+        ([answer(0.5, -3, 4)], "no other setting is sure to help"),  # it may save 4 %
+        ([answer(0.5)], "no other setting is sure to help"),  # nothing is known of how far that is off
+        ([answer(0.4, 0.1, 0.7), answer(-9, -12, 0.9)], "no other setting that was asked for helps by more than 1.0 %"),
+        ([answer(0.4, 0.1, 0.7), answer(-9, -12, 1.2)], "no other setting is sure to help"),
+    ],
+)
+def test_help_is_claimed_and_denied_only_where_intervals_say_so(answers: list[SettingAnswer], said: str) -> None:
+    (line,) = settings_lines(forecast(*answers), "ddp: ")
+    assert line.words.startswith("ddp: ")
+    assert said in line.words
+    if answers[0].low_ns is not None and "saves most" in said:
+        assert "90.0 % interval 15.0 ms to 25.0 ms" in line.words
+
+
+def test_the_table_has_each_with_its_interval_and_cost() -> None:
+    (table,) = settings_part("ddp", forecast(answer(20, 15, 25), answer(-3, -8, 2, "e.f=3")), several=True).blocks
+    assert isinstance(table, Table)
+    rows = [[words_of(cell) for cell in row] for row in table.rows]
+    assert rows == [
+        ["a.b=1", "80.0 ms", "20.0 ms", "20.0 %", "15.0 ms to 25.0 ms", "memory"],
+        ["e.f=3", "103 ms", "-3.00 ms", "-3.0 %", "-8.00 ms to 2.00 ms", "memory"],
+    ]
+
+
+def test_a_page_says_what_they_are_of_and_of_which_cells_nothing_is_known() -> None:
+    settings = Settings({"ddp": forecast(answer(20, 15, 25))}, {"one": "no cost is known", "two": "no cost is known"})
+    page = what_if_page("run", {}, {}, {}, settings)
+    assert [part.key for part in page.parts] == ["settings:ddp"]
+    notes = [note.words for note in page.notes]
+    assert any("their savings are of MEASURED steps" in words for words in notes)
+    assert "ddp: `c.d=2` is not asked: there is none" in notes
+    assert "settings of `one` and `two` are not asked: no cost is known" in notes
+    assert not list(settings_notes(NO_SETTINGS))
+    assert not what_if_page("run", {}, {}, {}).parts
