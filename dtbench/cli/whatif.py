@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dtbench.proof.claims import Claim
+    from dtbench.proof.proven import Proven
     from dtbench.report.documents.what_if import Asked
     from dtbench.scenario.load import ScenarioFile
     from dtbench.scenario.schema.scenario import Scenario
@@ -176,8 +177,9 @@ def _prove(file: "ScenarioFile", claims: "Sequence[Claim]", results: Path, furth
 
     Raises:
         LaunchError: a rank failed.
+        CheckError: nothing of it can be judged.
     """
-    from dtbench.base.errors import LaunchError
+    from dtbench.base.errors import CheckError, LaunchError
     from dtbench.cli.run import RunRequest, train
 
     try:
@@ -186,10 +188,11 @@ def _prove(file: "ScenarioFile", claims: "Sequence[Claim]", results: Path, furth
         if error.folder is not None:
             _show_proof(error.folder, claims, further)
         raise
-    _show_proof(run, claims, further)
+    if not any(one.is_judged for one in _show_proof(run, claims, further)):
+        raise CheckError("the run finished, but nothing follows from it: see above")
 
 
-def _show_proof(run: Path, claims: "Sequence[Claim]", further: Further) -> None:
+def _show_proof(run: Path, claims: "Sequence[Claim]", further: Further) -> "Sequence[Proven]":
     from dtbench.proof.document import Proof
     from dtbench.proof.document import document as proof_document
     from dtbench.proof.page import proof_page
@@ -205,6 +208,7 @@ def _show_proof(run: Path, claims: "Sequence[Claim]", further: Further) -> None:
     page = proof_page(str(run), proven)
     write_answer(further.html, page)
     print_json(proof_document(Proof(str(run), proven))) if further.as_json else print_answer(page)
+    return proven
 
 
 def _ask(

@@ -3,12 +3,14 @@
 import html
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from dtbench.base.units import format_ns
 from dtbench.cli.main import main
+from dtbench.proof.claims import Claim
 from dtbench.scenario.load import load_scenario_file
 from dtbench.traces.job.foreign import analyze_traces
 from tests.known import known
@@ -187,3 +189,18 @@ def test_the_changed_scenario_is_left_where_it_is_wanted(capsys: pytest.CaptureF
     (cell,) = load_scenario_file(path).cells
     assert cell.scenario.parallel.model_dump()["bucket_cap_mb"] == 1
     assert cell.scenario.model.kind == "transformer"
+
+
+def test_a_proof_by_which_nothing_can_be_judged_is_shown_and_ends_as_such(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The example in the place of the run that is made: one launch of each cell tells no interval."""
+    run = tmp_path / "example"
+    shutil.copytree(Path(__file__).parents[2] / "results" / "example", run)
+    claim = Claim("ddp", "fsdp2_tp", "parallel.bucket_cap_mb=1", None)
+    monkeypatch.setattr("dtbench.proof.claims.choose_claims", lambda *_, **__: ([claim], []))
+    monkeypatch.setattr("dtbench.cli.run.train", lambda _request: run)
+    code, said = call(capsys, str(run), "--prove", "1", "--change", "parallel.bucket_cap_mb=1", "--cell", "ddp")
+    assert code == 8
+    assert "nothing can be said: too few MEASURED steps are known" in said
+    assert "the run finished, but nothing follows from it" in said

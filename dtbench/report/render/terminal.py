@@ -34,6 +34,7 @@ from dtbench.report.page.page import (
     as_line,
 )
 from dtbench.report.render.plain_text import Plain
+from dtbench.report.words.kernel_names import shorten_apart
 
 STYLES: Final = {
     Tone.PLAIN: "",
@@ -53,6 +54,7 @@ _ANY_WIDTH: Final = 10_000
 _MOST_BAR: Final = 60
 _GOOD_BAR: Final = 28
 _LEAST_BAR: Final = 12
+_LEAST_LABEL: Final = 16
 _FIRST_FIGURES: Final = 4
 """Figures behind a bar that are worth a shorter bar."""
 _GLYPHS: Final = {"compute_ns": "\u2588", "exposed_comm_ns": "\u2571", "exposed_copy_ns": "\u2592", "idle_ns": "\u00b7"}
@@ -157,6 +159,8 @@ class Bars:
             if options.max_width - label - sum(widths) >= least:
                 break
             widths.pop()
+        names = _shorten(chart, options.max_width - sum(widths) - _LEAST_BAR - 2)
+        label = max(map(len, names.values())) + 2
         room = min(_MOST_BAR, max(_LEAST_BAR, options.max_width - label - sum(widths)))
         longest_ns = max(1, *(bar.whole_ns for bar in chart.bars))
         hidden = _name_hidden(chart, len(widths))
@@ -175,7 +179,7 @@ class Bars:
             drawn = _share_out(bar.lengths_ns, longest_ns, room)
             pieces = [(look.glyph * count, look.colour) for look, count in zip(looks, drawn, strict=True)]
             figures = f"{' ' * (room - sum(drawn))}{_align(bar.figures, widths)}"
-            yield Plain.assemble(f"{bar.label:<{label}}", *pieces, figures)
+            yield Plain.assemble(f"{names[bar.label]:<{label}}", *pieces, figures)
         unknown = {bar.label: words for bar in chart.bars if (words := bar.name_unknown(chart.parts))}
         for words in dict.fromkeys(unknown.values()):
             names = ", ".join(label for label, one in unknown.items() if one == words)
@@ -184,6 +188,14 @@ class Bars:
             yield render_line(Line(hidden, Tone.QUIET))
         if chart.note:
             yield render_line(Line(chart.note, Tone.QUIET))
+
+
+def _shorten(chart: Chart, most: int) -> dict[str, str]:
+    """Return for each bar a label of so many letters, where one is longer, cut where it tells no two of them apart."""
+    labels = [bar.label for bar in chart.bars]
+    return (
+        shorten_apart(labels, max(_LEAST_LABEL, most)) if max(map(len, labels)) > most else {one: one for one in labels}
+    )
 
 
 def _name_hidden(chart: Chart, room: int) -> str:

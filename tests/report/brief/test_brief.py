@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -672,3 +673,20 @@ def test_what_is_not_known_of_a_bar_is_said_and_not_drawn(example: RunSummary) -
     assert "exposed copy and host n/a, and not drawn: fsdp2_tp" in told
     assert 'exposed copy n/a, host n/a"' in chart_html(unknown)
     assert " n/a" not in chart_html(chart)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_bars_of_cells_with_long_names_have_a_line_each(example: RunSummary, width: int) -> None:
+    """Names of a sweep differ in few letters: they are cut where they do not, and no figure goes to a second line."""
+    names = [f"bucket_cap_mb-{cap}.bandwidth_gb_per_s-{speed}" for cap in (1, 2, 4, 8) for speed in (0.05, 0.1, 0.2)]
+    cells = tuple(example.cells[0].model_copy(update={"name": name}) for name in names)
+    page = run_brief(example.model_copy(update={"cells": cells, "checks": None}))
+    console = Console(width=width, file=StringIO(), force_terminal=False, color_system=None)
+    with console.capture() as captured:
+        console.print(render_brief(page))
+    printed = captured.get().splitlines()
+    bars = [line for line in printed if "\u2588" in line and "83.1 ms" in line]
+    assert len(bars) == 12
+    assert all(line.rstrip().endswith("17.0 %") or "17.0 %" in line for line in bars)
+    assert len({line.split("\u2588")[0].strip() for line in bars}) == 12
+    assert max(map(len, printed)) <= width
