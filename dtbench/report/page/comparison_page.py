@@ -24,7 +24,6 @@ from dtbench.comparison.mechanism import say_same
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER, spell_metric
 from dtbench.comparison.sentence import percent, spell_interval
 from dtbench.report.page.bounds import bounds_part
-from dtbench.report.page.comparison_chart import sides_chart
 from dtbench.report.page.page import Cell, Column, Fact, Line, Page, Part, Prose, Table, Tone, lines, numbers
 from dtbench.report.words.causes import UNATTRIBUTED, name_operation, spell_owner
 from dtbench.report.words.kernel_names import shorten_apart
@@ -92,7 +91,6 @@ def comparison_page(comparison: Comparison, gate: Gate | None = None) -> Page:
         ),
         parts=(
             *bounds_part(gate),
-            *([] if (chart := sides_chart(comparison)) is None else [Part("sides", "", (chart,))]),
             *(
                 Part(table.key, "", (table,), is_folded=table.key not in _OPEN)
                 for table in comparison_tables(comparison)

@@ -159,8 +159,8 @@ class Bars:
             if options.max_width - label - sum(widths) >= least:
                 break
             widths.pop()
-        names = _shorten(chart, options.max_width - sum(widths) - _LEAST_BAR - 2)
-        label = max(map(len, names.values())) + 2
+        labels = _shorten(chart, options.max_width - sum(widths) - _LEAST_BAR - 2)
+        label = max(map(len, labels.values())) + 2
         room = min(_MOST_BAR, max(_LEAST_BAR, options.max_width - label - sum(widths)))
         longest_ns = max(1, *(bar.whole_ns for bar in chart.bars))
         hidden = _name_hidden(chart, len(widths))
@@ -179,7 +179,7 @@ class Bars:
             drawn = _share_out(bar.lengths_ns, longest_ns, room)
             pieces = [(look.glyph * count, look.colour) for look, count in zip(looks, drawn, strict=True)]
             figures = f"{' ' * (room - sum(drawn))}{_align(bar.figures, widths)}"
-            yield Plain.assemble(f"{names[bar.label]:<{label}}", *pieces, figures)
+            yield Plain.assemble(f"{labels[bar.label]:<{label}}", *pieces, figures)
         unknown = {bar.label: words for bar in chart.bars if (words := bar.name_unknown(chart.parts))}
         for words in dict.fromkeys(unknown.values()):
             names = ", ".join(label for label, one in unknown.items() if one == words)
@@ -193,9 +193,9 @@ class Bars:
 def _shorten(chart: Chart, most: int) -> dict[str, str]:
     """Return for each bar a label of so many letters, where one is longer, cut where it tells no two of them apart."""
     labels = [bar.label for bar in chart.bars]
-    return (
-        shorten_apart(labels, max(_LEAST_LABEL, most)) if max(map(len, labels)) > most else {one: one for one in labels}
-    )
+    if max(map(len, labels)) <= most:
+        return {one: one for one in labels}
+    return shorten_apart(labels, max(_LEAST_LABEL, most))
 
 
 def _name_hidden(chart: Chart, room: int) -> str:

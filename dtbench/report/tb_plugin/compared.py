@@ -1,5 +1,6 @@
 """The tab Compare: one cell against another, in the words and tables of ``dtbench compare``, with its picture."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -7,8 +8,9 @@ from typing import Final
 from dtbench.base.errors import ComparisonError, DtbenchError
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.run import compare_paths
+from dtbench.report.page.brief.comparison import sides_chart
 from dtbench.report.page.comparison_page import comparison_page
-from dtbench.report.page.page import Page
+from dtbench.report.page.page import Chart, Page, Part
 from dtbench.report.plots.names import plot_comparison
 from dtbench.report.plots.page_pictures import untitle
 from dtbench.report.plots.vector import draw_svg
@@ -53,10 +55,17 @@ def compare_cells(baseline: Path, candidate: Path, *, results: Path, force: bool
 
 
 def _make_page(comparison: Comparison) -> Page:
-    """Return the page of a comparison: its sentence a clause a line, a bar of each side, then what it cost."""
+    """Return the page of a comparison: its sentence a clause a line, then a bar of each side."""
     page = comparison_page(comparison)
-    return replace(page, parts=tuple(sorted(page.parts, key=lambda part: part.key not in _FIRST)))
+    chart = sides_chart(comparison)
+    parts = sorted(page.parts, key=lambda part: part.key not in _COST)
+    return replace(page, parts=(*_sides_part(chart), *parts))
 
 
-_FIRST: Final = ("sides", "metrics", "collectives")
+_COST: Final = ("metrics", "collectives")
 """What comes before what was asked for and done, which may be long."""
+
+
+def _sides_part(chart: Chart | None) -> Iterator[Part]:
+    if chart is not None:
+        yield Part("sides", "", (chart,))
