@@ -1,6 +1,5 @@
 """Without stragglers, real traces by the simulator and by the machine of single ticks, which knows ten microseconds."""
 
-import tarfile
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from dtbench.replay.read import read_graph
 from dtbench.replay.run import replay
 from dtbench.traces.job.foreign import analyze_traces
 from tests.prediction.tick_oracle import run_ticks
+from tests.unpack import unpack
 
 SKEW = Path(__file__).parents[1] / "traces" / "recorded" / "two_ranks_one_gpu" / "skew"
 V100 = Path(__file__).parents[3] / "shared" / "traces" / "v100x8_dlrm_all_ranks.tar.gz"
@@ -56,8 +56,7 @@ def test_ticks_say_the_same(name: str, tmp_path: Path) -> None:
     if name == "eight ranks":
         if not V100.exists():
             pytest.skip("the trace set is not here")
-        with tarfile.open(V100) as archive:
-            archive.extractall(tmp_path, filter="data")
+        unpack(V100, tmp_path)
         folder = tmp_path
     graph = read_graph(analyze_traces([folder], workers=1)).graph
     changed = NoStraggler().apply(graph)

@@ -3,7 +3,6 @@
 import gzip
 import json
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from dtbench.replay.fit import WORST, measure_fit
 from dtbench.replay.graph import ALL_EDGES, Edge
 from dtbench.replay.read import Recorded, read_graph
 from dtbench.traces.job.foreign import analyze_traces
+from tests.unpack import unpack
 
 RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
@@ -79,8 +79,7 @@ def test_without_a_class_of_edges_some_replay_does_not_fit(edge: Edge) -> None:
 )
 def test_trace_sets_of_other_people(name: str, worst: float, tmp_path: Path) -> None:
     if name.endswith(".tar.gz"):
-        with tarfile.open(SHARED / name) as archive:
-            archive.extractall(tmp_path, filter="data")
+        unpack(SHARED / name, tmp_path)
     else:
         with gzip.open(SHARED / name) as packed, (tmp_path / name.removesuffix(".gz")).open("wb") as plain:
             shutil.copyfileobj(packed, plain)

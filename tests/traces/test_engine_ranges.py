@@ -7,7 +7,6 @@ Its words are those of the engine in torch 2.15.0's own ``libtorch_cuda.so``: ``
 
 import gzip
 import json
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
 from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.who.collectives import Collective, find_regions
+from tests.unpack import unpack
 
 FOLDER = Path(__file__).parents[3] / "shared" / "traces"
 PREFIX = "nccl:"
@@ -171,9 +171,8 @@ def write_as_2_15(source: Path, path: Path) -> int:
 
 def find_sources(tmp_path: Path) -> Iterator[Path]:
     yield from sorted(FOLDER.glob("*.json.gz"))
-    with tarfile.open(FOLDER / "v100x8_dlrm_all_ranks.tar.gz") as archive:
-        archive.extract(next(member for member in archive if member.name.endswith(".json")), tmp_path, filter="data")
-    yield from tmp_path.rglob("*.json")
+    unpack(FOLDER / "v100x8_dlrm_all_ranks.tar.gz", tmp_path)
+    yield min(tmp_path.rglob("*.json"))
 
 
 @recorded

@@ -1,7 +1,6 @@
 """Equality in integer nanoseconds with every figure recorded for real GPU traces."""
 
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.rows.tables import PURPOSES
 from dtbench.traces.time.overlap import Overlap
 from tests.known import total
+from tests.unpack import unpack
 
 FOLDER = Path(__file__).parents[3] / "shared" / "traces"
 pytestmark = pytest.mark.skipif(
@@ -54,11 +54,7 @@ def test_every_figure_of_a_single_trace_is_met(name: str) -> None:
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> dict[str, Path]:
-    with tarfile.open(FOLDER / ARCHIVE) as archive:
-        if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
-            archive.extractall(tmp_path, filter="data")
-        else:
-            archive.extractall(tmp_path)
+    unpack(FOLDER / ARCHIVE, tmp_path)
     return {path.name: path for path in tmp_path.rglob("*.json")}
 
 

@@ -1,7 +1,6 @@
 """All eight ranks of a recorded job without any metadata: who waits for whom, whatever is done to clocks and events."""
 
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from dtbench.traces.ranks.over_ranks import OverRanks, compare_ranks
 from dtbench.traces.reader import read_trace
 from dtbench.traces.timeline import RankTimeline
 from tests.known import known
+from tests.unpack import unpack
 
 ARCHIVE = Path(__file__).parents[4] / "shared" / "traces" / "v100x8_dlrm_all_ranks.tar.gz"
 pytestmark = pytest.mark.skipif(
@@ -27,11 +27,7 @@ FEW_US = 8_000  # ends of one collective differ by 1 to 7 us
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("dlrm")
-    with tarfile.open(ARCHIVE) as archive:
-        if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
-            archive.extractall(folder, filter="data")
-        else:
-            archive.extractall(folder)
+    unpack(ARCHIVE, folder)
     return sorted(folder.rglob("*.json"))
 
 
