@@ -82,7 +82,7 @@ def _hold(claim: Claim, base: CellSummary, changed: CellSummary, level: float) -
     samples = base.launch_medians_ns, changed.launch_medians_ns
     found = compare_samples(*samples, is_interleaved=True, threshold=0.0, level=level)
     base_ns, said = found.baseline_median, claim.forecast
-    doubts = [f"{cell.name}: {why}" for cell in (base, changed) if (why := _doubt(cell)) is not None]
+    doubts = [f"{cell.name}: {why}" for cell in (base, changed) if (why := why_not_measured(cell)) is not None]
     return Proven(
         claim=claim,
         base_ns=base_ns,
@@ -92,7 +92,3 @@ def _hold(claim: Claim, base: CellSummary, changed: CellSummary, level: float) -
         forecast_ns=None if said is None else base_ns * said.step_ns / (said.step_ns + said.saving_ns),
         doubt="; ".join(doubts),
     )
-
-
-def _doubt(cell: CellSummary) -> str | None:
-    return why_not_measured(cell)

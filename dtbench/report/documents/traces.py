@@ -257,7 +257,8 @@ _RANK: Final = Shape[tuple[TraceAnalysis, Unread]](
         Key(
             "mixed_streams",
             OrNull(_MIXED),
-            "communication that ran beside other work of its own lane, so that no stream is told; null: none did",
+            "communication that ran beside other work of its own lane, so that no stream is told; null: no more than "
+            "clocks may be off",
             lambda pair: pair[0].mixed_streams or None,
         ),
         Key("unread", _UNREAD, "what of the file could not be read", lambda pair: pair[1]),
