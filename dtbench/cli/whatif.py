@@ -37,7 +37,7 @@ def whatif(
             "--change",
             metavar="CHANGE",
             help="`hidden: OWNER`, `hidden: all`, `apart: OWNER`, `link: x2`, `bandwidth: x2`, `latency: x0.5`, `no "
-            "straggler`, `host: x0` or `kernel: NAME x2`; of a run also settings of its scenario, "
+            "straggler`, `no overlap tax`, `host: x0` or `kernel: NAME x2`; of a run also settings of its scenario, "
             "`parallel.bucket_cap_mb=1`. Again for one more, asked by itself. Left out: what applies.",
         ),
     ] = None,

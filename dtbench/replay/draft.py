@@ -20,6 +20,7 @@ class Given:
         given_ns: when the host launched or issued it; never falling.
         lane: index into ``lanes``.
         start_ns, end_ns: when it ran.
+        alone_ns: how long with no communication beside it, as far as that is known; else as it was.
         collective: index into the rank's collectives; ``NO_COLLECTIVE``.
         name: index into ``names``; -1: a collective.
         names: of kernels and copies.
@@ -30,16 +31,17 @@ class Given:
     lane: Ints
     start_ns: Ints
     end_ns: Ints
+    alone_ns: Ints
     collective: Ints
     name: Ints
     names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, rows: Ints, lanes: Sequence[str], names: Sequence[str] = ()) -> "Given":
-        """Sort rows of shape ``(n, 6)``: given, start, lane, end, collective, name."""
+        """Sort rows of shape ``(n, 7)``: given, start, lane, end, alone, collective, name."""
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
-        given_ns, start_ns, lane, end_ns, collective, name = rows.T
-        return cls(tuple(lanes), given_ns, lane, start_ns, end_ns, collective, name, tuple(names))
+        given_ns, start_ns, lane, end_ns, alone_ns, collective, name = rows.T
+        return cls(tuple(lanes), given_ns, lane, start_ns, end_ns, alone_ns, collective, name, tuple(names))
 
     def __len__(self) -> int:
         return len(self.given_ns)

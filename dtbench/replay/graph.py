@@ -70,6 +70,7 @@ class Items:
         lanes: names of lanes.
         lane: index into ``lanes``.
         busy_ns: how long each takes by itself; of collectives not asked, see ``Service``.
+        alone_ns: the same with no communication beside it, as far as that is known; else ``busy_ns``.
         next_ns: from the end of the lane's work before to its start, where it stands launched.
         collective: index into the rank's collectives; ``NO_COLLECTIVE``.
         name: index into ``names``; of collectives -1.
@@ -80,6 +81,7 @@ class Items:
     lanes: tuple[str, ...]
     lane: Ints
     busy_ns: Ints
+    alone_ns: Ints
     next_ns: Ints
     collective: Ints
     name: Ints

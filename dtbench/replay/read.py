@@ -229,6 +229,7 @@ def _make_graph(draft: Draft, services: Mapping[int, Service], begins_ns: int) -
             lanes=given.lanes,
             lane=given.lane,
             busy_ns=given.end_ns - given.start_ns,
+            alone_ns=given.alone_ns,
             next_ns=draft.next_ns,
             collective=given.collective,
             name=given.name,

@@ -36,11 +36,12 @@ def read_cpu(trace: Trace, analysis: TraceAnalysis, numbers: Collection[int]) ->
     inside = Window(steps[0].host.start_ns, steps[-1].host.end_ns)
     lanes = sorted({one.lane for one in timeline.collectives})
     rows = [
-        (one.issue_ns, one.start_ns, lanes.index(one.lane), _find_end(one), index, -1)
+        (one.issue_ns, one.start_ns, lanes.index(one.lane), end_ns, end_ns - one.start_ns, index, -1)
         for index, one in enumerate(timeline.collectives)
+        for end_ns in [_find_end(one)]
         if one.issue_ns is not None and one.is_seen and inside.start_ns <= one.issue_ns < inside.end_ns
     ]
-    given = Given.of(np.array(rows, dtype=np.int64).reshape(-1, 6), lanes)
+    given = Given.of(np.array(rows, dtype=np.int64).reshape(-1, 7), lanes)
     sittings = tuple(
         Sitting(Window(start_ns, end_ns), (item,))
         for item, index in enumerate(given.collective.tolist())

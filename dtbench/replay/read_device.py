@@ -93,7 +93,15 @@ class _Reader:
         work = np.flatnonzero(is_work & (self._launched_ns >= inside.start_ns) & (self._launched_ns < inside.end_ns))
         nothing = np.full(len(work), NO_COLLECTIVE, dtype=np.int64)
         rows = (self._launched_ns, trace.start_ns, trace.lane, trace.end_ns)
-        columns = np.stack((*(column[work].astype(np.int64) for column in rows), nothing, trace.name[work]), axis=1)
+        columns = np.stack(
+            (
+                *(column[work].astype(np.int64) for column in rows),
+                self._measure_alone(work),
+                nothing,
+                trace.name[work],
+            ),
+            axis=1,
+        )
         launches_ns = {
             (int(trace.lane[event]), int(trace.start_ns[event])): int(self._launched_ns[event])
             for event in np.flatnonzero(time.masks[Kind.COMM]).tolist()
@@ -103,10 +111,21 @@ class _Reader:
             lane = of_name.get(one.lane, -1)
             launched_ns = launches_ns.get((lane, one.start_ns), one.issue_ns)
             if one.is_seen and launched_ns is not None and inside.start_ns <= launched_ns < inside.end_ns:
-                collectives.append((launched_ns, one.start_ns, lane, one.end_ns, index, -1))
+                length_ns = one.end_ns - one.start_ns
+                collectives.append((launched_ns, one.start_ns, lane, one.end_ns, length_ns, index, -1))
         return Given.of(
-            np.concatenate((columns, np.array(collectives, dtype=np.int64).reshape(-1, 6))), lanes, trace.names
+            np.concatenate((columns, np.array(collectives, dtype=np.int64).reshape(-1, 7))), lanes, trace.names
         )
+
+    def _measure_alone(self, work: Ints) -> Ints:
+        """Return how long each work would take alone: what it took, by how many times its kind is slower under comm."""
+        trace, tax = self._trace, self._analysis.accounts.overlap_tax
+        lengths_ns = trace.end_ns[work] - trace.start_ns[work]
+        if tax is None:
+            return lengths_ns
+        return np.rint(
+            lengths_ns / tax.runs.find_ratios(trace.lane[work].astype(np.int64), trace.start_ns[work])
+        ).astype(np.int64)
 
     def _find_before(self, time: DeviceTime) -> dict[str, int]:
         """Return by lane until when it worked for what was launched before the first step."""

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Final
 
@@ -14,11 +14,13 @@ from dtbench.replay.changes.hidden import Hidden
 from dtbench.replay.changes.host import HostTime
 from dtbench.replay.changes.link import Link
 from dtbench.replay.changes.link_parts import Bandwidth, Latency
+from dtbench.replay.changes.overlap_tax import NoOverlapTax
 from dtbench.replay.changes.straggler import NoStraggler
 from dtbench.replay.fit import WORST, Fit
 from dtbench.replay.graph import JobGraph
 from dtbench.replay.link_fit import LinkFit, LinkKey, fit_links
 from dtbench.replay.longest_way import LongestWay, find_longest_way
+from dtbench.replay.measured import AsMeasured, rescale_hosts
 from dtbench.replay.read import Recorded
 from dtbench.replay.run import replay
 
@@ -51,6 +53,8 @@ class WhatIf:
     Attributes:
         fits: of each launch, how well the unchanged graph gives its steps.
         step_ns: mean of all steps as the replay has them.
+        host_times: by launch, how many times as long hosts take as in its PROFILED steps, so that a step is as
+            MEASURED; empty: PROFILED steps stay as they were.
         answers: largest saving first.
         not_asked: what does not apply here, and why.
         way: what the longest way through the steps consists of, over all launches.
@@ -77,6 +81,7 @@ class WhatIf:
     is_device: bool
     waited_ns: float | None = None
     links: Mapping[LinkKey, LinkFit | None] = field(default_factory=dict)
+    host_times: tuple[float, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -121,8 +126,10 @@ def find_changes(graph: JobGraph, *, are_all_here: bool = True) -> list[Change]:
     every: list[Change] = [Hidden(), Link(2.0), Bandwidth(2.0), Latency(0.5)] if owners else []
     queued = _find_queued(graph)
     several = [NoStraggler()] if len(graph) > 1 and are_all_here else []
-    host = [HostTime(0.0)] if all(one.is_device for one in graph.values()) else []
-    return [*every, *(Hidden((owner,), owner.label) for owner in owners), *queued, *several, *host]
+    of_device: list[Change] = [HostTime(0.0)] if all(one.is_device for one in graph.values()) else []
+    if of_device and owners:
+        of_device.append(NoOverlapTax())
+    return [*every, *(Hidden((owner,), owner.label) for owner in owners), *queued, *several, *of_device]
 
 
 def _find_queued(graph: JobGraph) -> list[Change]:
@@ -139,12 +146,16 @@ def _find_queued(graph: JobGraph) -> list[Change]:
     return [Apart(tuple(owners[purpose]), str(purpose)) for purpose in others]
 
 
-def ask(launches: Sequence[Recorded], changes: Iterable[Change] | None = None) -> WhatIf:
+def ask(
+    launches: Sequence[Recorded], changes: Iterable[Change] | None = None, *, measured_ns: Sequence[float] = ()
+) -> WhatIf:
     """Replay launches of one job as they were, and with each change.
 
     Args:
         launches: at least one; of the same ranks.
         changes: what is changed, one at a time; None: what may apply.
+        measured_ns: by launch, the MEASURED step of the slowest rank: where hosts can take a time that makes every
+            launch's so long, they do; empty: it is not known of all.
 
     Raises:
         PredictionError: the replay of the unchanged graph does not give the steps of a launch; or a change that was
@@ -153,6 +164,10 @@ def ask(launches: Sequence[Recorded], changes: Iterable[Change] | None = None) -
     replays = [replay(one.graph) for one in launches]
     fits = [Fit.of(one, replayed) for one, replayed in zip(launches, replays, strict=True)]
     _refuse_misfits(fits)
+    rescaled = _rescale(launches, measured_ns)
+    if rescaled:
+        launches = [replace(one, graph=made.graph) for one, made in zip(launches, rescaled, strict=True)]
+        replays = [replay(one.graph) for one in launches]
     base_ns = [ns for replayed in replays for ns in replayed.rounds_ns]
     answers, not_asked = [], []
     every = find_changes(launches[0].graph, are_all_here=_count_missing(launches[0]) == 0)
@@ -166,7 +181,7 @@ def ask(launches: Sequence[Recorded], changes: Iterable[Change] | None = None) -
     graph = launches[0].graph
     return WhatIf(
         fits=tuple(fits),
-        step_ns=fmean(ns for fit in fits for ns in fit.replayed_ns),
+        step_ns=fmean(ns for replayed in replays for ns in replayed.steps_ns),
         answers=tuple(sorted(answers, key=lambda answer: -answer.saving_ns)),
         not_asked=tuple(not_asked),
         way=find_longest_way((one.graph, replayed) for one, replayed in zip(launches, replays, strict=True)),
@@ -177,7 +192,15 @@ def ask(launches: Sequence[Recorded], changes: Iterable[Change] | None = None) -
         is_device=all(one.is_device for one in graph.values()),
         waited_ns=_sum_waited(launches),
         links=fit_links(graph),
+        host_times=tuple(made.host_times for made in rescaled),
     )
+
+
+def _rescale(launches: Sequence[Recorded], measured_ns: Sequence[float]) -> list[AsMeasured]:
+    """Return the graph of every launch as it was MEASURED; empty: not all can be."""
+    pairs = zip(launches, measured_ns, strict=True) if measured_ns else ()
+    made = [rescale_hosts(launch.graph, step_ns) for launch, step_ns in pairs]
+    return [one for one in made if one is not None] if None not in made else []
 
 
 def _refuse_misfits(fits: Sequence[Fit]) -> None:

@@ -36,7 +36,7 @@ from dtbench.runs.run import summarize_run
 from dtbench.runs.settings.candidates import AND
 from dtbench.runs.settings.forecast import apply_change, forecast_cell, why_not_measured
 from dtbench.runs.summary import CellSummary
-from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.scenario.schema.network import Algorithm, EmulatedNetwork
 from dtbench.scenario.written import Words, sections_of, spell_scenario, write_scenario
 from dtbench.selftest.sections import SHARED, Blocks, Message, tier
 from dtbench.store.find_run import is_run
@@ -47,6 +47,7 @@ _STRATEGIES: Final = (
     *("ddp_tp", "fsdp2", "ddp", "fsdp1", "hsdp", "fsdp2_tp"),
 )
 """By seed, in turns."""
+_ALGORITHMS: Final[tuple[Algorithm, ...]] = ("direct", "ring", "tree")
 _QUEUES_FROM: Final = 108
 """The first seed whose links are slower than what they could hide behind."""
 
@@ -114,7 +115,7 @@ def draw(seed: int) -> Drawn:
     operation = Operation.ALL_REDUCE if strategy.startswith("ddp") else Operation.ALL_GATHER
     is_queue = seed >= _QUEUES_FROM
     share = numbers.uniform(*(1.0, 2.0) if is_queue else (0.3, 1.2))  # of a block's backward
-    algorithm = numbers.choice(("direct", "ring", "tree")) if is_queue else "ring"
+    algorithm = numbers.choice(_ALGORITHMS) if is_queue else "ring"
     costs = tier(
         round(share * blocks.backward_ms, 1),
         Message(operation, blocks.block_bytes),
@@ -296,6 +297,15 @@ def _read_seeds(text: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
+def _record(pairs: Sequence[Pair], path: Path) -> None:
+    """Write pairs beside those of other seeds that are there."""
+    there = msgspec.json.decode(path.read_bytes(), type=list[Pair]) if path.exists() else []
+    seeds = {pair.seed for pair in pairs}
+    kept = sorted([*(pair for pair in there if pair.seed not in seeds), *pairs], key=lambda pair: pair.seed)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1))
+    print("all that are recorded:", *describe(kept), sep="\n  ")
+
+
 def main() -> None:
     """Run, score, print and record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -322,7 +332,7 @@ def main() -> None:
             lied = [pair for seed, run in runs.items() for pair in make_pairs(run, seed)]
         print(f"with a lie, {name}:", *describe(lied), sep="\n  ")
     if arguments.record is not None:
-        arguments.record.write_bytes(msgspec.json.format(msgspec.json.encode(pairs), indent=1))
+        _record(pairs, arguments.record)
 
 
 if __name__ == "__main__":

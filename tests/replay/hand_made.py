@@ -48,6 +48,7 @@ class Written:
     begins_ns: int = 0
     points: list[tuple[Point, int, int]] = field(default_factory=list)
     items: list[tuple[str, int, int]] = field(default_factory=list)  # lane, busy, collective
+    alone_ns: dict[int, int] = field(default_factory=dict)
     collectives: list[Collective] = field(default_factory=list)
     services: dict[int, Service] = field(default_factory=dict)
     after: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -71,8 +72,12 @@ class Written:
         self.steps += 1
         return self
 
-    def launch(self, busy_ns: int, lane: str = "main", after: Sequence[int] = ()) -> "Written":
-        """Launch a kernel."""
+    def launch(
+        self, busy_ns: int, lane: str = "main", after: Sequence[int] = (), alone_ns: int | None = None
+    ) -> "Written":
+        """Launch a kernel, which may be known to take another time alone."""
+        if alone_ns is not None:
+            self.alone_ns[len(self.items)] = alone_ns
         self._give(lane, busy_ns, NO_COLLECTIVE, after)
         return self
 
@@ -107,6 +112,9 @@ class Written:
                 lanes=lanes,
                 lane=np.array([lanes.index(lane) for lane, _, _ in self.items], dtype=np.int64),
                 busy_ns=np.array([busy for _, busy, _ in self.items], dtype=np.int64),
+                alone_ns=np.array(
+                    [self.alone_ns.get(place, busy) for place, (_, busy, _) in enumerate(self.items)], dtype=np.int64
+                ),
                 next_ns=np.zeros(count, dtype=np.int64),
                 collective=np.array([of for _, _, of in self.items], dtype=np.int64),
                 name=np.array([0 if of == NO_COLLECTIVE else -1 for _, _, of in self.items], dtype=np.int64),

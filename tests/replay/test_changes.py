@@ -11,6 +11,7 @@ from dtbench.replay.changes.hidden import Hidden
 from dtbench.replay.changes.host import HostTime
 from dtbench.replay.changes.kernel import Kernel
 from dtbench.replay.changes.link import Link
+from dtbench.replay.changes.overlap_tax import NoOverlapTax
 from dtbench.replay.changes.parse import parse_change
 from dtbench.replay.changes.straggler import NoStraggler
 from dtbench.replay.graph import JobGraph
@@ -54,6 +55,22 @@ def test_a_row_of_kernels_is_as_its_kernels_one_by_one() -> None:
     assert replay(graph).steps_ns == (46 + 3 + 20 - 5,)
     assert take(HostTime(0.0).apply(graph)) == 43
     assert take(Kernel("gemm", 2.0).apply(graph)) == (46 - 5) + 1 + 1 + 10
+
+
+def test_without_the_overlap_tax_kernels_beside_communication_take_what_they_take_alone() -> None:
+    written = Written().begin().spend(5).launch(10).issue("a", 60, after=(0,)).launch(30, alone_ns=21).launch(8)
+    graph = {0: written.launch(4, after=(1,)).end().finish(is_device=True)}
+    assert take(graph) == 10 + 60 + 4
+    assert take(Hidden().apply(graph)) == 10 + 30 + 8 + 4
+    assert take(NoOverlapTax().apply(graph)) == 10 + 60 + 4, "behind a collective that takes as long, nothing is saved"
+    assert take(NoOverlapTax().apply(Hidden().apply(graph))) == 10 + 21 + 8 + 4
+
+
+def test_the_overlap_tax_needs_a_device_and_kernels_that_were_seen_both_ways() -> None:
+    with pytest.raises(PredictionError, match="what computes is the host"):
+        NoOverlapTax().apply(two_buckets())
+    with pytest.raises(PredictionError, match="no kernel of these steps was seen often enough both under"):
+        NoOverlapTax().apply({0: Written().begin().launch(10).issue("a", 5).end().finish(is_device=True)})
 
 
 def test_without_stragglers_each_does_what_the_rank_in_the_middle_does() -> None:
@@ -142,7 +159,16 @@ def test_the_longest_way_is_as_long_as_all_steps(block: int) -> None:
 
 def test_what_is_no_change_is_refused_with_what_there_is() -> None:
     graph = two_buckets()
-    for text in ("faster", "link: 2", "link: x0", "hidden:", "kernel: x2", "host: x-1", "no straggler: 3"):
+    for text in (
+        "faster",
+        "link: 2",
+        "link: x0",
+        "hidden:",
+        "kernel: x2",
+        "host: x-1",
+        "no straggler: 3",
+        "no overlap tax: 1",
+    ):
         with pytest.raises(PredictionError, match=r"is no change; there are `hidden: all`"):
             parse_change(text, graph)
     with pytest.raises(PredictionError, match=r"is of `c`; there are `a, grad_reduce`, `b, grad_reduce`"):
@@ -166,7 +192,9 @@ def test_an_owner_is_named_alone_or_with_its_purpose(text: str, expected_ns: int
     assert (change.name, take(change.apply(graph))) == (text, expected_ns)
 
 
-@pytest.mark.parametrize("text", ["link: x2", "link: x0.5", "no straggler", "host: x0", "kernel: gemm_64 x3"])
+@pytest.mark.parametrize(
+    "text", ["link: x2", "link: x0.5", "no straggler", "no overlap tax", "host: x0", "kernel: gemm_64 x3"]
+)
 def test_a_change_is_named_as_it_is_written(text: str) -> None:
     assert parse_change(text, two_buckets()).name == text
 

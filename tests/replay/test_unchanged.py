@@ -101,3 +101,14 @@ def test_steps_that_others_disturbed_are_left_out() -> None:
     assert measure_fit(kept).worst < 0.002
     with pytest.raises(PredictionError, match="others disturbed every step of which all is known"):
         read_graph(traces, range(100))
+
+
+@pytest.mark.parametrize(("name", "off"), [("compiled", 0.06), ("fsdp2", 0.16)])
+def test_what_kernels_would_take_alone_is_the_overlap_tax_of_the_analysis(name: str, off: float) -> None:
+    """Of each run its own length in place of the median, of all steps, which are all replayed."""
+    recorded = read(RECORDED / "two_ranks_one_gpu" / name)
+    for one in recorded.traces.analyses:
+        tax, items = one.accounts.overlap_tax, recorded.graph[one.rank].items
+        assert tax is not None
+        assert (items.busy_ns - items.alone_ns).sum() == pytest.approx(tax.tax_ns, rel=off)
+        assert (items.busy_ns != items.alone_ns).sum() == tax.compared_count

@@ -11,10 +11,13 @@ from matplotlib.colors import to_hex
 import dtbench
 from dtbench.base.errors import PredictionError, StoreError
 from dtbench.cli.main import main
+from dtbench.replay.read import Recorded
 from dtbench.report.notebook.what_if import ask_run
 from dtbench.report.page import looks
 from dtbench.report.plots.names import plot_what_if
 from dtbench.report.plots.what_if import MOST_CHANGES
+from dtbench.traces.job.trace_set import gather_ranks
+from tests.replay.hand_made import Written
 
 ROOT = Path(__file__).parents[2]
 DDP = ROOT / "tests" / "traces" / "recorded" / "two_ranks_one_gpu" / "fsdp2"
@@ -100,3 +103,32 @@ def test_steps_of_a_run_that_others_disturbed_are_not_replayed(monkeypatch: pyte
     with pytest.raises(PredictionError, match="seen"):
         ask_run(run, ["link: x2"], "ddp")
     assert asked == [frozenset({profiled[0]})]
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
+def test_steps_of_a_run_are_replayed_as_they_were_measured(
+    disturbed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A trace whose host took a tenth longer than in MEASURED steps; where these may not be gone by, it stays so."""
+    run = tmp_path / "example"
+    shutil.copytree(ROOT / "results" / "example", run)
+    (cell,) = (one for one in dtbench.load_run(run).summary.cells if one.name == "ddp")
+    (measured_ns,) = cell.launch_medians_ns
+    if disturbed:
+        steps = run / "cells" / "ddp" / "launch0" / "steps.parquet"
+        table = pd.read_parquet(steps)
+        table["stolen_fraction"] = 0.0
+        table.loc[table["phase"] == "MEASURED", "stolen_fraction"] = 0.5
+        table.to_parquet(steps)
+    (traces := run / "cells" / "ddp" / "launch0" / "traces").mkdir()
+    shutil.copy(DDP / "rank0.json.gz", traces / "rank0.1.pt.trace.json.gz")
+    host_ns, link_ns = round(0.6 * measured_ns * 1.1), round(0.4 * measured_ns)
+    graph = {0: Written().begin().spend(host_ns).issue("a", link_ns).sit(0).end().finish()}
+    recorded = Recorded(graph, (1,), {0: (host_ns + link_ns,)}, gather_ranks([]))
+    monkeypatch.setattr("dtbench.report.notebook.what_if.read_graph", lambda _traces, _without: recorded)
+    monkeypatch.setattr("dtbench.report.notebook.what_if.read_launch_traces", lambda _folder: None)
+    found = ask_run(run, ["link: x2"], "ddp").cells["ddp"]
+    (answer,) = found.answers
+    assert answer.saving_ns == pytest.approx(link_ns / 2, abs=1)
+    assert found.step_ns == pytest.approx(host_ns + link_ns if disturbed else measured_ns, rel=1e-3)
+    assert found.host_times == (() if disturbed else (pytest.approx(1 / 1.1, rel=2e-3),))

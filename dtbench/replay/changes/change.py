@@ -19,6 +19,7 @@ class ChangeKind(StrEnum):
     BANDWIDTH = "bandwidth"
     APART = "apart"
     STRAGGLER = "no straggler"
+    OVERLAP_TAX = "no overlap tax"
     HOST = "host"
     KERNEL = "kernel"
 

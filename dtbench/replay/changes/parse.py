@@ -12,12 +12,13 @@ from dtbench.replay.changes.host import HostTime
 from dtbench.replay.changes.kernel import Kernel
 from dtbench.replay.changes.link import Link
 from dtbench.replay.changes.link_parts import Bandwidth, Latency
+from dtbench.replay.changes.overlap_tax import NoOverlapTax
 from dtbench.replay.changes.straggler import NoStraggler
 from dtbench.replay.graph import JobGraph
 
 FORMS: Final = (
     *("hidden: all", "hidden: OWNER", "apart: OWNER", "link: x2", "latency: x0.5", "bandwidth: x2"),
-    *("no straggler", "host: x0", "kernel: NAME x2"),
+    *("no straggler", "no overlap tax", "host: x0", "kernel: NAME x2"),
 )
 """What may be written."""
 _TIMES: Final = r"x(?P<times>\d+(?:\.\d+)?)"
@@ -41,6 +42,8 @@ def parse_change(text: str, graph: JobGraph) -> Change:
     match kind:
         case ChangeKind.STRAGGLER if not what:
             change = NoStraggler()
+        case ChangeKind.OVERLAP_TAX if not what:
+            change = NoOverlapTax()
         case ChangeKind.HIDDEN if what:
             change = Hidden() if what == ALL else Hidden(_find_owners(what, graph), what)
         case ChangeKind.APART if what:

@@ -195,6 +195,13 @@ _CELL: Final = Shape[_Cell](
             "what each kind of collective was found to cost, of the first launch; none where sizes do not tell",
             lambda pair: [(key, fit) for key, fit in pair[1].links.items() if fit is not None and fit.holds],
         ),
+        Key(
+            "host_times",
+            Many(RATIO),
+            "by launch, how many times as long hosts take as in PROFILED steps, so that a step is as MEASURED; empty: "
+            "steps are PROFILED ones",
+            lambda pair: pair[1].host_times,
+        ),
         Key("fits", Many(_FIT), "of each launch", lambda pair: pair[1].fits),
         Key("answers", Many(_ANSWER), "largest saving first", lambda pair: pair[1].answers),
         Key("not_asked", Many(_LEFT_OUT), "changes that do not apply", lambda pair: pair[1].not_asked),

@@ -1,5 +1,6 @@
 """What would change the steps of a run or of traces: asked for a command line and for notebooks alike."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,7 +18,7 @@ from dtbench.report.words.trace_words import why_not_judged
 from dtbench.runs.reading.cell_data import LaunchData
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_data
-from dtbench.runs.settings.forecast import Forecast, SettingAnswer, forecast_cell, is_setting
+from dtbench.runs.settings.forecast import Forecast, SettingAnswer, forecast_cell, is_setting, why_not_measured
 from dtbench.runs.summary import RunSummary
 from dtbench.scenario.sweeps.sweep import point_to
 from dtbench.store.read import read_run
@@ -192,7 +193,8 @@ def ask_run(run: Path, changes: Sequence[str] = (), cell: str | None = None) -> 
     for name in (names if cell is None else [cell]) if others or not changes else ():
         try:
             recorded, disturbed = _read_launches(launches.get(name, ()))
-            found[name] = _ask(recorded, others)
+            measured_ns = _find_measured(summary, name, recorded)
+            found[name] = _ask([*recorded.values()], others, measured_ns)
             refused |= {f"{name}, launch {launch}": why for launch, why in disturbed.items()}
         except PredictionError as error:
             refused[name] = str(error)
@@ -224,7 +226,17 @@ def ask_settings(
     return found, refused
 
 
-def _read_launches(launches: Iterable[LaunchData]) -> tuple[list[Recorded], dict[int, str]]:
+def _find_measured(summary: RunSummary, name: str, launches: Iterable[int]) -> list[float]:
+    """Return the MEASURED step of each of some launches of a cell; empty: not all may be gone by."""
+    cell = next((one for one in summary.cells if one.name == name), None)
+    if cell is None or why_not_measured(cell) is not None:
+        return []
+    known_ns = dict(zip(cell.launches, cell.launch_medians_ns, strict=True))
+    found_ns = [known_ns.get(launch, math.nan) for launch in launches]
+    return [] if any(map(math.isnan, found_ns)) else found_ns
+
+
+def _read_launches(launches: Iterable[LaunchData]) -> tuple[dict[int, Recorded], dict[int, str]]:
     """Return the graphs of launches of a cell, without steps that others disturbed; by launch why there is none.
 
     Raises:
@@ -233,10 +245,11 @@ def _read_launches(launches: Iterable[LaunchData]) -> tuple[list[Recorded], dict
     with_traces = [launch for launch in launches if launch.folder.find_traces()]
     if not with_traces:
         raise PredictionError("no trace of it is there (deleted, or none was written): run its scenario again")
-    found, disturbed = list[Recorded](), dict[int, str]()
+    found, disturbed = dict[int, Recorded](), dict[int, str]()
     for launch in with_traces:
         try:
-            found.append(read_graph(read_launch_traces(launch.folder), launch.left_out.get(Phase.PROFILED, ())))
+            left_out = launch.left_out.get(Phase.PROFILED, ())
+            found[launch.place.launch] = read_graph(read_launch_traces(launch.folder), left_out)
         except DisturbedError as error:
             disturbed[launch.place.launch] = str(error)
     if not found:
@@ -244,5 +257,6 @@ def _read_launches(launches: Iterable[LaunchData]) -> tuple[list[Recorded], dict
     return found, disturbed
 
 
-def _ask(recorded: Sequence[Recorded], changes: Sequence[str]) -> WhatIf:
-    return ask(recorded, [parse_change(text, recorded[0].graph) for text in changes] if changes else None)
+def _ask(recorded: Sequence[Recorded], changes: Sequence[str], measured_ns: Sequence[float] = ()) -> WhatIf:
+    parsed = [parse_change(text, recorded[0].graph) for text in changes] if changes else None
+    return ask(recorded, parsed, measured_ns=measured_ns)

@@ -33,6 +33,7 @@ _STANDS_FOR: Final[Mapping[ChangeKind, str]] = {
     ChangeKind.LATENCY: "fewer or closer hops",
     ChangeKind.BANDWIDTH: "wider links, or fewer bytes",
     ChangeKind.STRAGGLER: "equal work on all ranks",
+    ChangeKind.OVERLAP_TAX: "copy engines, fewer SMs for it",
     ChangeKind.HOST: "bound of CUDA graphs, compiling",
     ChangeKind.KERNEL: "another kernel",
 }
@@ -99,6 +100,7 @@ _SPELLED: Final = {
     ChangeKind.LATENCY: "links have {times} times the latency",
     ChangeKind.BANDWIDTH: "links have {times} times the bandwidth",
     ChangeKind.STRAGGLER: "no rank is behind the others",
+    ChangeKind.OVERLAP_TAX: "kernels beside communication take what they take alone",
 }
 
 
@@ -240,7 +242,16 @@ def _facts(one: WhatIf) -> Facts:
             f"{f' of {len(one.fits)} launches' if len(one.fits) > 1 else ''}",
         )
     )
+    facts += _say_rescaled(one)
     return Facts(tuple(facts), key="way")
+
+
+def _say_rescaled(one: WhatIf) -> Iterator[Fact]:
+    """Say what hosts take, where steps are as MEASURED ones."""
+    if one.host_times:
+        low, high = (format_fraction(pick(one.host_times)) for pick in (min, max))
+        times = low if low == high else f"{low} to {high}"
+        yield Fact("as MEASURED", f"hosts take {times} of what they took in PROFILED steps, so that a step is as long")
 
 
 def _beside_skew(one: WhatIf) -> Iterator[Fact]:
@@ -282,7 +293,12 @@ def _spell_cost(fit: LinkFit) -> str:
 def _notes(cells: Mapping[str, WhatIf]) -> list[str]:
     if not cells:
         return []
-    notes = ["replayed, not run: none of these changes was made on this hardware, and PROFILED steps were replayed"]
+    profiled = [name for name, one in cells.items() if not one.host_times]
+    whose = ""
+    if profiled:
+        some = "" if len(profiled) == len(cells) else f" of {', '.join(profiled)}"
+        whose = f", and steps{some} are PROFILED ones"
+    notes = [f"replayed, not run: none of these changes was made on this hardware{whose}"]
     if any(len(one.answers) > 1 for one in cells.values()):
         notes.append("savings do not add up: one change may take away what another would")
     for ranks, missing in dict.fromkeys((one.ranks, one.missing) for one in cells.values()):

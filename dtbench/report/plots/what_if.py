@@ -13,7 +13,7 @@ MOST_CHANGES = 10
 _COLOURS = {
     str(ChangeKind.HIDDEN): looks.EXPOSED_COMM.colour,
     **dict.fromkeys(map(str, (ChangeKind.LINK, ChangeKind.LATENCY, ChangeKind.BANDWIDTH)), looks.HIDDEN_COMM.colour),
-    str(ChangeKind.KERNEL): looks.COMPUTE.colour,
+    **dict.fromkeys(map(str, (ChangeKind.KERNEL, ChangeKind.OVERLAP_TAX)), looks.COMPUTE.colour),
 }
 
 

@@ -12,13 +12,13 @@ Where no region is known, what ran alone may be forward's and what ran under com
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from dtbench.base.units import NS_PER_US
-from dtbench.traces.time.intervals import Bools, Intervals, Ints
+from dtbench.traces.time.intervals import Bools, Floats, Intervals, Ints
 from dtbench.traces.trace import Trace
 
 UNDER_FRACTION: Final = 0.9
@@ -81,6 +81,29 @@ class KernelTax:
 
 
 @dataclass(frozen=True)
+class SlowedRuns:
+    """Runs under communication of kernels that are compared; arrays have shape ``(k,)``.
+
+    Attributes:
+        lane: index into ``Trace.lanes``.
+        start_ns: when each began.
+        ratio: how many times longer its kernel takes under communication, in its region.
+    """
+
+    lane: Ints
+    start_ns: Ints
+    ratio: Floats
+
+    def find_ratios(self, lane: Ints, start_ns: Ints) -> Floats:
+        """Return by how many times each of some runs, in any order, is longer than it were alone; 1: not known."""
+        ratios = dict(zip(zip(self.lane.tolist(), self.start_ns.tolist(), strict=True), self.ratio, strict=True))
+        return np.array([ratios.get(one, 1.0) for one in zip(lane.tolist(), start_ns.tolist(), strict=True)])
+
+
+_NO_RUNS: Final = SlowedRuns(*(np.empty(0, dtype=np.int64),) * 2, np.empty(0))
+
+
+@dataclass(frozen=True)
 class OverlapTax:
     """What kernels of a trace paid for overlap.
 
@@ -93,6 +116,7 @@ class OverlapTax:
         regionless_count: those under communication of which it is not known in which region of the step they ran; no
             kernel of no known region is compared or in any other count.
         unlike_count: those under communication, of kernels whose runs alone are unlike each other; not compared.
+        runs: those under communication that are compared.
     """
 
     kernels: tuple[KernelTax, ...]
@@ -102,6 +126,7 @@ class OverlapTax:
     shapeless_count: int
     regionless_count: int = 0
     unlike_count: int = 0
+    runs: SlowedRuns = field(default=_NO_RUNS, repr=False, compare=False)
 
     @property
     def ratio(self) -> float:
@@ -153,8 +178,9 @@ def measure_overlap_tax(trace: Trace, compute: Bools, comm: Intervals, region: I
     kinds, kind = np.unique(np.ravel_multi_index(columns, bounds), return_inverse=True)
     alone_lengths, under_lengths = (_group(lengths[mask], kind[mask], len(kinds)) for mask in (alone, under))
     names, shapes, _ = np.unravel_index(kinds, bounds)
-    seen, unlike = dict[tuple[int, int], list[KernelTax]](), 0
-    for name, shape, bare, beside in zip(names.tolist(), shapes.tolist(), alone_lengths, under_lengths, strict=True):
+    seen, unlike, ratios = dict[tuple[int, int], list[KernelTax]](), 0, np.full(len(kinds), np.nan)
+    each = zip(names.tolist(), shapes.tolist(), alone_lengths, under_lengths, strict=True)
+    for place, (name, shape, bare, beside) in enumerate(each):
         if min(len(bare), len(beside)) < LEAST_SEEN:
             continue
         if not _are_alike(bare):
@@ -163,6 +189,7 @@ def measure_overlap_tax(trace: Trace, compute: Bools, comm: Intervals, region: I
         medians = float(np.median(bare)), float(np.median(beside))
         one = KernelTax(trace.names[name], trace.grids[shape], len(bare), len(beside), *medians)
         seen.setdefault((name, shape), []).append(one)
+        ratios[place] = one.ratio
     kernels = map(_sum_regions, seen.values())
     return OverlapTax(
         kernels=tuple(sorted(kernels, key=lambda kernel: (-kernel.tax_ns, kernel.name, kernel.grid))),
@@ -172,7 +199,14 @@ def measure_overlap_tax(trace: Trace, compute: Bools, comm: Intervals, region: I
         shapeless_count=shapeless,
         regionless_count=regionless,
         unlike_count=unlike,
+        runs=_list_runs(trace, events[under], ratios[kind[under]]),
     )
+
+
+def _list_runs(trace: Trace, events: Ints, ratio: Floats) -> SlowedRuns:
+    """Return those of some runs whose ratio is known."""
+    events, ratio = events[~np.isnan(ratio)], ratio[~np.isnan(ratio)]
+    return SlowedRuns(trace.lane[events].astype(np.int64), trace.start_ns[events], ratio)
 
 
 def _find_under(trace: Trace, events: Ints, comm: Intervals) -> tuple[Bools, Bools]:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
