@@ -67,6 +67,28 @@ def fit(name: str, path: Path, *, is_launch: bool) -> Fitted:
     return Fitted(name, list(found.misfits), "" if found.holds else f"off by {found.worst:.1%}", without)
 
 
+def _record(fits: Sequence[Fitted], path: Path) -> None:
+    """Write launches beside others that are there."""
+    there = msgspec.json.decode(path.read_bytes(), type=list[Fitted]) if path.exists() else []
+    names = {one.name for one in fits}
+    every = sorted([*(one for one in there if one.name not in names), *fits], key=lambda one: one.name)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(every), indent=1))
+    print("all that are recorded:", *_describe(every), sep="\n  ")
+
+
+def _describe(fits: Sequence[Fitted]) -> Iterator[str]:
+    kept = [one for one in fits if not one.refused]
+    worst = [one.worst for one in kept]
+    if not worst:
+        return
+    yield (
+        f"{len(fits)} launches, {len(fits) - len(kept)} refused; of the others the worst steps are off by "
+        f"{statistics.median(worst):.2%} in the middle, {max(worst):.2%} at most"
+    )
+    for edge in Edge:
+        yield f"without {edge.value}: up to {max(one.without[str(edge.value)] for one in kept):.1%}"
+
+
 def main() -> None:
     """Print and record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -79,17 +101,9 @@ def main() -> None:
         fits.append(one)
         said = one.refused if not one.misfits else f"{statistics.median(map(abs, one.misfits)):.2%}  {one.worst:.2%}"
         print(f"{name:70} {said}", flush=True)
-    kept = [one for one in fits if not one.refused]
-    worst = [one.worst for one in kept]
-    if worst:
-        print(
-            f"{len(fits)} launches, {len(fits) - len(kept)} refused; of the others the worst steps are off by "
-            f"{statistics.median(worst):.2%} in the middle, {max(worst):.2%} at most"
-        )
-        for edge in Edge:
-            print(f"without {edge.value}: up to {max(one.without[str(edge.value)] for one in kept):.1%}")
+    print(*_describe(fits), sep="\n")
     if arguments.record is not None:
-        arguments.record.write_bytes(msgspec.json.format(msgspec.json.encode(fits), indent=1))
+        _record(fits, arguments.record)
 
 
 if __name__ == "__main__":
