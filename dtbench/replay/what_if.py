@@ -118,11 +118,7 @@ def find_changes(graph: JobGraph, *, are_all_here: bool = True) -> list[Change]:
         graph: of the job.
         are_all_here: no rank is missing; else nothing is asked that needs the others.
     """
-    took_ns: dict[Owner, int] = defaultdict(int)
-    for one in graph.values():
-        for item, collective in list_collectives(one):
-            took_ns[Owner.of(collective)] += one.services[item].service_ns
-    owners = sorted(took_ns, key=lambda owner: -took_ns[owner])[:MOST_OWNERS]
+    owners = _find_owners(graph)[:MOST_OWNERS]
     every: list[Change] = [Hidden(), Link(2.0), Bandwidth(2.0), Latency(0.5)] if owners else []
     queued = _find_queued(graph)
     several = [NoStraggler()] if len(graph) > 1 and are_all_here else []
@@ -130,6 +126,20 @@ def find_changes(graph: JobGraph, *, are_all_here: bool = True) -> list[Change]:
     if of_device and owners:
         of_device.append(NoOverlapTax())
     return [*every, *(Hidden((owner,), owner.label) for owner in owners), *queued, *several, *of_device]
+
+
+def _find_owners(graph: JobGraph) -> list[Owner]:
+    """Return whose collectives there are, those that take most first; once where ranks call theirs by other names."""
+    took_ns, keys = Counter[Owner](), defaultdict[Owner, set[str]](set)
+    for one in graph.values():
+        for item, collective in list_collectives(one):
+            owner, service = Owner.of(collective), one.services[item]
+            took_ns[owner] += service.service_ns
+            keys[owner].add(service.key)
+    told = dict[frozenset[str], Owner]()
+    for owner, _ in took_ns.most_common():
+        told.setdefault(frozenset(keys[owner]), owner)
+    return list(told.values())
 
 
 def _find_queued(graph: JobGraph) -> list[Change]:

@@ -14,11 +14,11 @@ from dtbench.replay.changes.link import Link
 from dtbench.replay.changes.overlap_tax import NoOverlapTax
 from dtbench.replay.changes.parse import parse_change
 from dtbench.replay.changes.straggler import NoStraggler
-from dtbench.replay.graph import JobGraph
+from dtbench.replay.graph import JobGraph, RankGraph
 from dtbench.replay.longest_way import find_longest_way
 from dtbench.replay.read import Recorded
 from dtbench.replay.run import replay
-from dtbench.replay.what_if import ask
+from dtbench.replay.what_if import ask, find_changes
 from dtbench.traces.job.trace_set import gather_ranks
 from tests.replay.hand_made import Written, make_random
 
@@ -207,6 +207,7 @@ def test_units_that_reports_name_together_are_hidden_together() -> None:
     assert take(graph) == 50
     assert take(parse_change("hidden: layers.{0-2, 7}", graph).apply(graph)) == 10
     assert take(parse_change("hidden: layers.1", graph).apply(graph)) == 40
+    assert take(parse_change("hidden: layers.{1-999999999}", graph).apply(graph)) == 10, "as quick as a short range"
     with pytest.raises(PredictionError, match=r"is of `layers\.\{3-6\}`"):
         parse_change("hidden: layers.{3-6}", graph)
 
@@ -270,3 +271,38 @@ def test_all_ranks_change_queues_alike_and_programs_still_end(block: int) -> Non
             assert {rank: one.services for rank, one in changed.items()} == {
                 rank: one.services for rank, one in graph.items()
             }
+
+
+def test_what_ranks_do_together_is_one_whatever_each_calls_it() -> None:
+    """Rank 1 calls its units otherwise (compiled ones are `_orig_mod.layers.0`)."""
+
+    def rank(number: int, prefix: str) -> Written:
+        written = Written(number, (0, 1)).begin()
+        for unit in range(2):
+            written.issue(f"{prefix}layers.{unit}", 30, f"unit {unit}")
+        return written.sit(1).spend(5).end()
+
+    graph = {0: rank(0, "").finish(), 1: rank(1, "_orig_mod.").finish()}
+    assert take(graph) == 65
+    for text in ("hidden: layers.1", "hidden: _orig_mod.layers.1", "apart: layers.1", "apart: _orig_mod.layers.1"):
+        assert take(parse_change(text, graph).apply(graph)) == 35, text
+    owners = [change.label for change in find_changes(graph) if isinstance(change, Hidden) and change.owners]
+    assert owners == ["layers.0, grad_reduce", "layers.1, grad_reduce"], "each once"
+
+
+def test_a_rank_whose_host_runs_ahead_of_its_device_keeps_no_other_lane_busy() -> None:
+    """Rank 0's host gave long before the steps begin what its lane still works for, as does rank 1's, given late."""
+
+    def rank(number: int, begins_ns: int) -> RankGraph:
+        written = Written(number, (0, 1), begins_ns).begin().issue("a", 10, "one").sit(0).end()
+        return replace(written.finish(), busy_until_ns={"comm": 300})
+
+    graph = {0: rank(0, 0), 1: rank(1, 290)}
+    assert take(graph) == 310
+    assert take(NoStraggler().apply(graph)) == 310
+
+
+@pytest.mark.parametrize("text", ["host: x1000001", "link: x0.0001", "kernel: gemm x5000", "latency: x" + "9" * 30])
+def test_a_factor_beyond_all_machines_is_refused(text: str) -> None:
+    with pytest.raises(PredictionError, match=r"a change is of x0\.001 to x1000"):
+        parse_change(text, two_buckets())

@@ -98,8 +98,8 @@ def test_steps_of_a_run_that_others_disturbed_are_not_replayed(monkeypatch: pyte
         asked.append(without)
         raise PredictionError("seen")
 
-    monkeypatch.setattr("dtbench.report.notebook.what_if.read_graph", read)
-    monkeypatch.setattr("dtbench.report.notebook.what_if.read_launch_traces", lambda _folder: None)
+    monkeypatch.setattr("dtbench.runs.replayed.read_graph", read)
+    monkeypatch.setattr("dtbench.runs.replayed.read_launch_traces", lambda _folder: None)
     with pytest.raises(PredictionError, match="seen"):
         ask_run(run, ["link: x2"], "ddp")
     assert asked == [frozenset({profiled[0]})]
@@ -125,8 +125,8 @@ def test_steps_of_a_run_are_replayed_as_they_were_measured(
     host_ns, link_ns = round(0.6 * measured_ns * 1.1), round(0.4 * measured_ns)
     graph = {0: Written().begin().spend(host_ns).issue("a", link_ns).sit(0).end().finish()}
     recorded = Recorded(graph, (1,), {0: (host_ns + link_ns,)}, gather_ranks([]))
-    monkeypatch.setattr("dtbench.report.notebook.what_if.read_graph", lambda _traces, _without: recorded)
-    monkeypatch.setattr("dtbench.report.notebook.what_if.read_launch_traces", lambda _folder: None)
+    monkeypatch.setattr("dtbench.runs.replayed.read_graph", lambda _traces, _without: recorded)
+    monkeypatch.setattr("dtbench.runs.replayed.read_launch_traces", lambda _folder: None)
     found = ask_run(run, ["link: x2"], "ddp").cells["ddp"]
     (answer,) = found.answers
     assert answer.saving_ns == pytest.approx(link_ns / 2, abs=1)

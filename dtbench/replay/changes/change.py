@@ -1,7 +1,7 @@
 """What every change is."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -70,3 +70,14 @@ def list_collectives(graph: RankGraph) -> Iterator[tuple[int, Collective]]:
     """Yield each item that is a collective, and which."""
     for item in graph.services:
         yield item, graph.collectives[int(graph.items.collective[item])]
+
+
+def choose_items(graph: JobGraph, fits: Callable[[Collective], bool]) -> dict[int, list[int]]:
+    """Return by rank the items that are collectives that fit, or one with a collective of another rank that does.
+
+    What ranks do together is one, whatever each of them calls it.
+    """
+    keys = {one.services[item].key for one in graph.values() for item, each in list_collectives(one) if fits(each)}
+    return {
+        rank: [item for item, service in one.services.items() if service.key in keys] for rank, one in graph.items()
+    }

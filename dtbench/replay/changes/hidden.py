@@ -4,10 +4,11 @@ Ranks still wait for each other, and what depends on it still comes after it. Th
 not its exposed time: a collective that is hidden itself may keep others waiting.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dtbench.replay.changes.change import Change, ChangeKind, Owner, list_collectives
+from dtbench.replay.changes.change import Change, ChangeKind, Owner, choose_items
 from dtbench.replay.graph import JobGraph, RankGraph
 
 ALL: Final = "all"
@@ -33,12 +34,10 @@ class Hidden(Change):
 
     def apply(self, graph: JobGraph) -> JobGraph:
         """Return the changed graph."""
-        return {rank: self._hide(one) for rank, one in graph.items()}
+        chosen = choose_items(graph, lambda one: self.owners is None or Owner.of(one) in self.owners)
+        return {rank: _hide(one, chosen[rank]) for rank, one in graph.items()}
 
-    def _hide(self, graph: RankGraph) -> RankGraph:
-        hidden = {
-            item: replace(graph.services[item], service_ns=0, held_ns=0)
-            for item, one in list_collectives(graph)
-            if self.owners is None or Owner.of(one) in self.owners
-        }
-        return replace(graph, services={**graph.services, **hidden})
+
+def _hide(graph: RankGraph, items: Iterable[int]) -> RankGraph:
+    hidden = {item: replace(graph.services[item], service_ns=0, held_ns=0) for item in items}
+    return replace(graph, services={**graph.services, **hidden})

@@ -1,6 +1,7 @@
 """A link of another latency, or of another bandwidth: what is fitted of each changes, what is left stays as it was."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -8,7 +9,7 @@ from dtbench.base.errors import PredictionError
 from dtbench.base.units import format_fraction
 from dtbench.replay.changes.change import Change, ChangeKind, list_collectives
 from dtbench.replay.graph import JobGraph, RankGraph, Service
-from dtbench.replay.link_fit import LinkFit, LinkKey, find_key, fit_links, measure_share
+from dtbench.replay.link_fit import LinkFit, find_key, fit_links, measure_share
 
 _LEAST_HELD: Final = 0.8
 """Of what collectives take: of so much a fit must tell latency from bandwidth."""
@@ -36,15 +37,13 @@ class _LinkPart(Change):
                 f"of {format_fraction(1 - held)} of what collectives take it is not known what is latency and what is "
                 "bandwidth: their sizes are alike, not known, or do not explain it; `link: x2` changes both"
             )
-        return {rank: self._change(one, fits) for rank, one in graph.items()}
-
-    def _change(self, graph: RankGraph, fits: dict[LinkKey, LinkFit]) -> RankGraph:
-        changed = {
-            item: _shorten(graph.services[item], self._find_saved(fit, one.size_bytes or 0))
-            for item, one in list_collectives(graph)
-            if (fit := fits.get(find_key(one))) is not None
+        saved_ns = {
+            one.services[item].key: self._find_saved(fit, collective.size_bytes or 0)
+            for one in graph.values()
+            for item, collective in list_collectives(one)
+            if (fit := fits.get(find_key(collective))) is not None
         }
-        return replace(graph, services={**graph.services, **changed})
+        return {rank: _change(one, saved_ns) for rank, one in graph.items()}
 
     @abstractmethod
     def _find_saved(self, fit: LinkFit, _size_bytes: int) -> float:
@@ -69,6 +68,15 @@ class Bandwidth(_LinkPart):
 
     def _find_saved(self, fit: LinkFit, _size_bytes: int) -> float:
         return fit.ns_per_byte * _size_bytes * (1 - 1 / self.times)
+
+
+def _change(graph: RankGraph, saved_ns: Mapping[str, float]) -> RankGraph:
+    changed = {
+        item: _shorten(service, saved_ns[service.key])
+        for item, service in graph.services.items()
+        if service.key in saved_ns
+    }
+    return replace(graph, services={**graph.services, **changed})
 
 
 def _shorten(service: Service, saved_ns: float) -> Service:

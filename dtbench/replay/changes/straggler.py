@@ -5,8 +5,8 @@
     rank 0   ██████ c ████████ c            what lies between two collectives that all ranks have is a stretch; in each
     rank 1   ██████████ c ████ c            the host's time and the lanes' are scaled to the median over ranks
 
-Of an even number of ranks the faster of both in the middle counts. Ranks begin together, when the one in the middle
-begins. Collectives take what they took.
+Of an even number of ranks the faster of both in the middle counts. Hosts begin together, when the one in the middle
+begins, and so do lanes, when what was given before is done on the rank in the middle. Collectives take what they took.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,11 @@ class NoStraggler(Change):
         host_ns = _take_middle([one.host_ns for one in stretches.values()])
         busy_ns = _take_middle([one.busy_ns for one in stretches.values()])
         begins_ns = int(_take_middle([one.begins_ns for one in graph.values()]))
-        return {rank: _begin_at(stretches[rank].scale(one, host_ns, busy_ns), begins_ns) for rank, one in graph.items()}
+        free_ns = int(_take_middle([_find_free(one) for one in graph.values()]))
+        return {
+            rank: _begin_at(stretches[rank].scale(one, host_ns, busy_ns), begins_ns, free_ns)
+            for rank, one in graph.items()
+        }
 
 
 def _take_middle(of_ranks: Sequence[Ints] | Sequence[int]) -> Ints:
@@ -102,7 +106,12 @@ def _scale(lengths_ns: Ints, stretch: Ints, own_ns: Ints, wanted_ns: Ints) -> In
     return np.rint(lengths_ns * factors[stretch]).astype(np.int64)
 
 
-def _begin_at(graph: RankGraph, begins_ns: int) -> RankGraph:
-    shift_ns = begins_ns - graph.begins_ns
+def _find_free(graph: RankGraph) -> int:
+    """Return when the last lane has done what was given before."""
+    return max(graph.busy_until_ns.values(), default=graph.begins_ns)
+
+
+def _begin_at(graph: RankGraph, begins_ns: int, free_ns: int) -> RankGraph:
+    shift_ns = free_ns - _find_free(graph)
     busy_until_ns: Mapping[str, int] = {lane: until + shift_ns for lane, until in graph.busy_until_ns.items()}
     return replace(graph, begins_ns=begins_ns, busy_until_ns=busy_until_ns)

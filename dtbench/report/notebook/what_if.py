@@ -1,29 +1,26 @@
 """What would change the steps of a run or of traces: asked for a command line and for notebooks alike."""
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from dtbench.base.columns import ANY, Column, Table, Unit
 from dtbench.base.errors import PredictionError, StoreError
-from dtbench.base.vocabulary import Phase
 from dtbench.replay.changes.parse import parse_change
-from dtbench.replay.read import DisturbedError, Recorded, read_graph
+from dtbench.replay.read import Recorded, read_graph
 from dtbench.replay.what_if import Answer, WhatIf, ask
 from dtbench.report.documents.what_if import Asked
 from dtbench.report.page.what_if_page import name_change
 from dtbench.report.words.sentences import doubts_of_cells
 from dtbench.report.words.trace_words import why_not_judged
-from dtbench.runs.reading.cell_data import LaunchData
 from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.replayed import find_measured, read_launches
 from dtbench.runs.run import summarize_data
-from dtbench.runs.settings.forecast import Forecast, SettingAnswer, forecast_cell, is_setting, why_not_measured
+from dtbench.runs.settings.forecast import Forecast, SettingAnswer, forecast_cell, is_setting
 from dtbench.runs.summary import RunSummary
 from dtbench.scenario.sweeps.sweep import point_to
 from dtbench.store.read import read_run
 from dtbench.traces.job.trace_set import TraceSet
-from dtbench.traces.rows.launch_tables import read_launch_traces
 
 SETTING: Final = "setting"
 """Kind of a change that no replay knows, but a closed form."""
@@ -187,15 +184,16 @@ def ask_run(run: Path, changes: Sequence[str] = (), cell: str | None = None) -> 
     data = read_run_data(run)
     summary = summarize_data(data)
     launches = {of.cell.name: of.launches for of in data.cells}
+    cells = {one.name: one for one in summary.cells}
     settings = [change for change in changes if is_setting(change)]
     others = [change for change in changes if change not in settings]
     found, refused = dict[str, WhatIf](), dict[str, str]()
     for name in (names if cell is None else [cell]) if others or not changes else ():
         try:
-            recorded, disturbed = _read_launches(launches.get(name, ()))
-            measured_ns = _find_measured(summary, name, recorded)
+            recorded, left_out = read_launches(launches.get(name, ()))
+            measured_ns = find_measured(cells.get(name), recorded)
             found[name] = _ask([*recorded.values()], others, measured_ns)
-            refused |= {f"{name}, launch {launch}": why for launch, why in disturbed.items()}
+            refused |= {f"{name}, launch {launch}": why for launch, why in left_out.items()}
         except PredictionError as error:
             refused[name] = str(error)
     asks_settings = settings or not changes
@@ -224,37 +222,6 @@ def ask_settings(
             except PredictionError as error:
                 refused[one.name] = str(error)
     return found, refused
-
-
-def _find_measured(summary: RunSummary, name: str, launches: Iterable[int]) -> list[float]:
-    """Return the MEASURED step of each of some launches of a cell; empty: not all may be gone by."""
-    cell = next((one for one in summary.cells if one.name == name), None)
-    if cell is None or why_not_measured(cell) is not None:
-        return []
-    known_ns = dict(zip(cell.launches, cell.launch_medians_ns, strict=True))
-    found_ns = [known_ns.get(launch, math.nan) for launch in launches]
-    return [] if any(map(math.isnan, found_ns)) else found_ns
-
-
-def _read_launches(launches: Iterable[LaunchData]) -> tuple[dict[int, Recorded], dict[int, str]]:
-    """Return the graphs of launches of a cell, without steps that others disturbed; by launch why there is none.
-
-    Raises:
-        PredictionError: none has, or of none there is a graph.
-    """
-    with_traces = [launch for launch in launches if launch.folder.find_traces()]
-    if not with_traces:
-        raise PredictionError("no trace of it is there (deleted, or none was written): run its scenario again")
-    found, disturbed = dict[int, Recorded](), dict[int, str]()
-    for launch in with_traces:
-        try:
-            left_out = launch.left_out.get(Phase.PROFILED, ())
-            found[launch.place.launch] = read_graph(read_launch_traces(launch.folder), left_out)
-        except DisturbedError as error:
-            disturbed[launch.place.launch] = str(error)
-    if not found:
-        raise PredictionError("; ".join(dict.fromkeys(disturbed.values())))
-    return found, disturbed
 
 
 def _ask(recorded: Sequence[Recorded], changes: Sequence[str], measured_ns: Sequence[float] = ()) -> WhatIf:
