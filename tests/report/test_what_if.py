@@ -11,9 +11,13 @@ from matplotlib.colors import to_hex
 import dtbench
 from dtbench.base.errors import PredictionError, StoreError
 from dtbench.cli.main import main
+from dtbench.replay.changes.hidden import Hidden
+from dtbench.replay.changes.link import Link
 from dtbench.replay.read import Recorded
+from dtbench.replay.what_if import ask
 from dtbench.report.notebook.what_if import ask_run
 from dtbench.report.page import looks
+from dtbench.report.page.what_if_page import what_if_page
 from dtbench.report.plots.names import plot_what_if
 from dtbench.report.plots.what_if import MOST_CHANGES
 from dtbench.traces.job.trace_set import gather_ranks
@@ -132,3 +136,13 @@ def test_steps_of_a_run_are_replayed_as_they_were_measured(
     assert answer.saving_ns == pytest.approx(link_ns / 2, abs=1)
     assert found.step_ns == pytest.approx(host_ns + link_ns if disturbed else measured_ns, rel=1e-3)
     assert found.host_times == (() if disturbed else (pytest.approx(1 / 1.1, rel=2e-3),))
+
+
+@pytest.mark.parametrize(
+    ("recorded_ns", "said"), [(1_000, ""), (1_020, ", give or take the 19.6 ns by which the replay is off")]
+)
+def test_what_is_no_more_than_the_replay_is_off_is_no_clear_saving(recorded_ns: int, said: str) -> None:
+    graph = {0: Written().begin().spend(950).issue("a", 50).sit(0).end().finish()}
+    found = ask([Recorded(graph, (1,), {0: (recorded_ns,)}, gather_ranks([]))], [Hidden(), Link(2.0)])
+    (answer,) = what_if_page("made", {"": found}, {}, {}).answer
+    assert answer.words.removesuffix(".").endswith(f"takes no time: 50.0 ns (5.0 %) of a step of 1.00 us{said}")

@@ -26,6 +26,8 @@ from dtbench.report.words.causes import name_collective, name_operation
 _MOST_ROWS: Final = 8
 _FEWEST_ROWS: Final = 3
 _MOST_OWNERS: Final = 3
+_SMALL: Final = 0.1
+"""Part of a saving: by less a replay may be off without a word."""
 _STANDS_FOR: Final[Mapping[ChangeKind, str]] = {
     ChangeKind.HIDDEN: "the bound of any remedy",
     ChangeKind.LINK: "faster network, or fewer bytes",
@@ -142,7 +144,8 @@ def _answer_lines(one: WhatIf, lead: str, doubt: str | None) -> list[Line]:
         ]
     said = [
         Line(
-            f"{lead}most is saved where {name_change(best.change)}: {_saving(best, one)} of {_name_step(one)}.",
+            f"{lead}most is saved where {name_change(best.change)}: {_saving(best, one)} of {_name_step(one)}"
+            f"{_say_off(best, one)}.",
             Tone.STRONG,
         )
     ]
@@ -151,10 +154,16 @@ def _answer_lines(one: WhatIf, lead: str, doubt: str | None) -> list[Line]:
         said.append(
             Line(
                 f"{lead}no remedy for what communication itself takes saves more than {_saving(everything, one)}"
-                f"{_say_waiting(one)}."
+                f"{_say_off(everything, one)}{_say_waiting(one)}."
             )
         )
     return said
+
+
+def _say_off(answer: Answer, one: WhatIf) -> str:
+    """Say by how much the replay of the unchanged steps is off, where that is not small beside what is saved."""
+    off_ns = max(abs(misfit) for fit in one.fits for misfit in fit.misfits) * one.step_ns
+    return f", give or take the {format_ns(off_ns)} by which the replay is off" * (off_ns > _SMALL * answer.saving_ns)
 
 
 def _say_waiting(one: WhatIf) -> str:
