@@ -164,12 +164,21 @@ def _refuse_to_go_on(named: "Sequence[str]", changes: "Sequence[str]", further: 
 
 def _write(scenario: "Scenario", name: str, claim: "Claim", path: Path) -> None:
     from dtbench.runs.settings.forecast import apply_change
-    from dtbench.scenario.written import sections_of, spell_scenario
+    from dtbench.scenario.mistakes import join_words
+    from dtbench.scenario.written import leave_out_secrets, sections_of, spell_scenario
     from dtbench.store.write import write_text
 
-    changed = sections_of(apply_change(scenario, claim.change))
-    write_text(path, spell_scenario(f"What does {claim.change} do to {claim.cell} of {name}?", changed))
+    changed, secrets = leave_out_secrets(apply_change(scenario, claim.change))
+    comments = []
+    if secrets:
+        comments = [
+            f"{join_words(secrets, last='and')} of `env` left out, as secret: ranks have what is exported where this is run"
+        ]
+    question = f"What does {claim.change} do to {claim.cell} of {name}?"
+    write_text(path, spell_scenario(question, sections_of(changed), comments=comments))
     print_aside(f"{path}: {claim.cell} with {claim.change}; `{spell_command('dtbench', 'run', path)}`")
+    for words in comments:
+        print_aside(words)
 
 
 def _prove(file: "ScenarioFile", claims: "Sequence[Claim]", results: Path, further: Further) -> None:

@@ -7,7 +7,7 @@ import math
 from typing import Literal
 
 from dtbench.base.record import FloatOrNan, IntOrNan, Record
-from dtbench.base.vocabulary import Cause, Estimate, MissingInput, Operation, Phase, Purpose, Runtime
+from dtbench.base.vocabulary import Cause, Estimate, MissingInput, Operation, Phase, Purpose, Region, Runtime
 from dtbench.machine.disturbance import DISTURBED
 from dtbench.plan.plan import Plan
 from dtbench.runs.representative import Doubt
@@ -416,6 +416,8 @@ class CellSummary(Record):
         coordinates: its value on each axis of a matrix, as text.
         step_time: MEASURED steps, slowest rank per step, ns; median of launch medians, count of all steps.
         launch_medians_ns: median step time of each launch: the unit of statistics.
+        launch_regions_ns: of each launch, how long the host was in each region of a MEASURED step, mean over ranks of
+            their medians; none of a launch of which some rank did not tell.
         timed_part: the launches and steps that these have, where they have not all; None: they have.
         profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
         model_flops_utilization: NaN where the device's peak or the model's FLOPs are unknown.
@@ -462,6 +464,7 @@ class CellSummary(Record):
         idle: None without a device, or where it is not known.
         runtime: through which its devices were driven; None: it had none, or nobody wrote it down.
         ranks_per_host: the most that one machine had; None: not every rank of any launch wrote it down.
+        cores: of the machine that the run says; None: nobody wrote it down.
         unlike: in what its environment is unlike that of another cell, by that cell's name, so that no time of these
             two is held against the other; by its own name, those of its launches among themselves.
         silent_launches: those of ``launches`` of which it is not known on which machine and software they ran.
@@ -477,6 +480,7 @@ class CellSummary(Record):
     launches: tuple[int, ...]
     step_time: Interval
     launch_medians_ns: tuple[FloatOrNan, ...]
+    launch_regions_ns: tuple[dict[Region, float], ...] = ()
     timed_part: KnownPart | None = None
     records_part: KnownPart | None = None
     first_step_part: KnownPart | None = None
@@ -527,6 +531,7 @@ class CellSummary(Record):
     idle: DeviceIdle | None = None
     runtime: Runtime | None = None
     ranks_per_host: int | None = None
+    cores: int | None = None
     unlike: dict[str, str] = {}
     silent_launches: tuple[int, ...] = ()
     torch: str | None = None

@@ -17,15 +17,12 @@ from dtbench.report.words.trace_words import why_not_judged
 from dtbench.runs.reading.cell_data import LaunchData
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import summarize_data
-from dtbench.runs.settings.forecast import Forecast, SettingAnswer, forecast_cell, is_setting
+from dtbench.runs.settings.forecast import SETTING, Forecast, SettingAnswer, forecast_cell, is_setting
 from dtbench.runs.summary import RunSummary
 from dtbench.scenario.sweeps.sweep import point_to
 from dtbench.store.read import read_run
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rows.launch_tables import read_launch_traces
-
-SETTING: Final = "setting"
-"""Kind of a change that no replay knows, but a closed form."""
 
 
 class _Told(NamedTuple):

@@ -7,13 +7,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
 
 from dtbench.base.redaction import redact_variables
 from dtbench.base.units import NS_PER_S
-from dtbench.base.vocabulary import DeviceKind, Phase, Purpose, Runtime
+from dtbench.base.vocabulary import DeviceKind, Phase, Purpose, Region, Runtime
 from dtbench.plan.plan import Plan
 from dtbench.plan.traffic.formula import find_own_purposes
 from dtbench.runs.cell.between_steps import find_between_steps
@@ -101,6 +102,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         launches=cell.launches,
         step_time=step_time,
         launch_medians_ns=tuple(summarize(times).median for times in measured),
+        launch_regions_ns=tuple(_mean_regions(launch.ranks, ranks_planned) for launch in launches),
         timed_part=_find_timed(data, measured),
         records_part=_find_recorded(launches, ranks_planned, lambda _record: True),
         first_step_part=_find_recorded(launches, ranks_planned, lambda one: one.time_to_first_step_ns is not None),
@@ -147,6 +149,14 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         torch=None if environment is None else environment.torch,
         nccl=None if environment is None else environment.nccl,
     )
+
+
+def _mean_regions(records: Sequence[RankRecord], ranks: int) -> dict[Region, float]:
+    """Return how long ranks were in each region that all of them tell of, mean; none where some rank tells of none."""
+    if len(records) != ranks:
+        return {}
+    told = [region for region in Region if all(region in record.region_ns for record in records)]
+    return {region: fmean(record.region_ns[region] for record in records) for region in told}
 
 
 def _is_silent(launch: LaunchData) -> bool:
