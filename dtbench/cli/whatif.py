@@ -169,11 +169,8 @@ def _write(scenario: "Scenario", name: str, claim: "Claim", path: Path) -> None:
     from dtbench.store.write import write_text
 
     changed, secrets = leave_out_secrets(apply_change(scenario, claim.change))
-    comments = []
-    if secrets:
-        comments = [
-            f"{join_words(secrets, last='and')} of `env` left out, as secret: ranks have what is exported where this is run"
-        ]
+    names = join_words(secrets, last="and")
+    comments = [f"left out of `env`, as secret: {names}; ranks have what is exported where this is run"] * bool(secrets)
     question = f"What does {claim.change} do to {claim.cell} of {name}?"
     write_text(path, spell_scenario(question, sections_of(changed), comments=comments))
     print_aside(f"{path}: {claim.cell} with {claim.change}; `{spell_command('dtbench', 'run', path)}`")

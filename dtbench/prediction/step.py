@@ -5,7 +5,7 @@ What a strategy issues it issues in ``Hooks``, at the places at which torch's ow
     forward     enter  before  [before(0) block 0 after(0)]  [before(1) block 1 after(1)] ...  after  leave
     backward    enter  before  [... before(1) block 1 after(1)]  [before(0) block 0 after(0)]  after  leave
 
-Of a block of which it is known when in its backward each gradient is there, hooks are called at these shares of it, too.
+Where it is known when in a block's backward each gradient is there, hooks are called at these shares of it, too.
 """
 
 from dataclasses import dataclass

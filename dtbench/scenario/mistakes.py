@@ -44,7 +44,7 @@ class FilePlace:
 
 @dataclass(frozen=True)
 class OverridePlace:
-    """Anywhere in a ``--set``, or another ``option`` of its form; ``order`` is its position among the others, from 0."""
+    """Anywhere in a ``--set`` (or what ``option`` says); ``order`` is its position among the others, from 0."""
 
     typed: str
     order: int

@@ -111,7 +111,7 @@ def test_cells_of_which_nothing_is_known_are_refused(cell: Make) -> None:
     right = measured(cell, 284.0)
     for wrong, said in (
         (right.model_copy(update={"scenario": None}), "a loop of one's own"),
-        (right.model_copy(update={"prediction": None}), "has no known cost"),
+        (right.model_copy(update={"prediction": None}), "not held against its closed form"),
         (measured(cell, 330.0), "1 of 1 launches measured a step outside its closed form's bounds"),
         (
             right.model_copy(update={"rank_doubts": ("the record of rank 1 is missing",)}),

@@ -167,8 +167,8 @@ def _refuse_machine(cell: CellSummary, scenario: Scenario, plan: Plan) -> None:
     ranks = plan.ranks if cell.ranks_per_host is None else cell.ranks_per_host
     if cell.cores is not None and ranks > cell.cores:
         raise PredictionError(
-            f"{count_things(ranks, 'rank')} share {count_things(cell.cores, 'core')}: while one waits the others compute "
-            "faster, which no closed form knows"
+            f"{count_things(ranks, 'rank')} share {count_things(cell.cores, 'core')}: while one waits the others "
+            "compute faster, which no closed form knows"
         )
 
 
@@ -194,8 +194,8 @@ def _hold_exposed(cell: CellSummary, base: Base) -> None:
     if off and abs(off[worst]) > MOST_OFF:
         raise PredictionError(
             f"of {worst} its closed form leaves {format_fraction(told.get(worst, 0.0))} of a step exposed, and its "
-            f"PROFILED steps showed {format_fraction(seen.get(worst, 0.0))}: more than {format_fraction(MOST_OFF)} apart, "
-            "so that what hiding it saves is not known"
+            f"PROFILED steps showed {format_fraction(seen.get(worst, 0.0))}: more than {format_fraction(MOST_OFF)} "
+            "apart, so that what hiding it saves is not known"
         )
 
 
