@@ -349,6 +349,26 @@ class OtherSummary(Record):
     size_bytes: IntOrNan
 
 
+class RegionTimes(Record):
+    """How long the host was in each region of a MEASURED step of a launch, ns: means over ranks of their medians.
+
+    Attributes:
+        forward_ns: over all micro-batches, as the others; on a CPU with what was computed and waited for in it.
+        backward_ns: likewise.
+        optimizer_ns: clipping included.
+    """
+
+    forward_ns: float
+    backward_ns: float
+    optimizer_ns: float
+
+    @property
+    def by_region(self) -> dict[Region, float]:
+        """The same by region."""
+        times_ns = (self.forward_ns, self.backward_ns, self.optimizer_ns)
+        return dict(zip((Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER), times_ns, strict=True))
+
+
 class BetweenSteps(Record):
     """What lies between the MEASURED steps of a loop of one's own, and so in no step time: means over steps, ns.
 
@@ -416,8 +436,7 @@ class CellSummary(Record):
         coordinates: its value on each axis of a matrix, as text.
         step_time: MEASURED steps, slowest rank per step, ns; median of launch medians, count of all steps.
         launch_medians_ns: median step time of each launch: the unit of statistics.
-        launch_regions_ns: of each launch, how long the host was in each region of a MEASURED step, mean over ranks of
-            their medians; none of a launch of which some rank did not tell.
+        launch_regions: of each launch, how long MEASURED steps were in each region; None: some rank did not tell.
         timed_part: the launches and steps that these have, where they have not all; None: they have.
         profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
         model_flops_utilization: NaN where the device's peak or the model's FLOPs are unknown.
@@ -480,7 +499,7 @@ class CellSummary(Record):
     launches: tuple[int, ...]
     step_time: Interval
     launch_medians_ns: tuple[FloatOrNan, ...]
-    launch_regions_ns: tuple[dict[Region, float], ...] = ()
+    launch_regions: tuple[RegionTimes | None, ...] = ()
     timed_part: KnownPart | None = None
     records_part: KnownPart | None = None
     first_step_part: KnownPart | None = None

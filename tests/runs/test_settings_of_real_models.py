@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dtbench.base.errors import PredictionError
-from dtbench.base.vocabulary import Phase, Purpose, Region
+from dtbench.base.vocabulary import Phase, Purpose
 from dtbench.plan.plan import Plan
 from dtbench.prediction.compute import Compute, share_compute
 from dtbench.prediction.costs import same_costs
@@ -16,7 +16,7 @@ from dtbench.runs.representative import Doubt, DoubtKind
 from dtbench.runs.settings.base import MOST_OFF, CostSource
 from dtbench.runs.settings.candidates import find_candidates
 from dtbench.runs.settings.forecast import MODEL_ERROR_SHARED, forecast_cell
-from dtbench.runs.summary import CellSummary, Disturbed, PurposeSummary, RankBreakdown
+from dtbench.runs.summary import CellSummary, Disturbed, PurposeSummary, RankBreakdown, RegionTimes
 from dtbench.scenario.schema.model import Mlp, Transformer
 
 MS = 1_000_000
@@ -47,15 +47,11 @@ def computed(
     step = predict_step(scenario, plan, same_costs(costs, plan)).of(0)
     shares = {purpose: time_ns / step.step_ns for purpose, time_ns in step.exposed_by_purpose_ns.items()}
     purposes = {purpose: round(share * step.step_ns) for purpose, share in (exposed or shares).items()}
-    regions_ns = {
-        Region.FORWARD: float(step.forward_ns),
-        Region.BACKWARD: float(step.backward_ns),
-        Region.OPTIMIZER: float(step.optimizer_ns),
-    }
+    regions = RegionTimes(forward_ns=step.forward_ns, backward_ns=step.backward_ns, optimizer_ns=step.optimizer_ns)
     return cell.model_copy(
         update={
             "launch_medians_ns": (float(step.step_ns),),
-            "launch_regions_ns": (regions_ns,),
+            "launch_regions": (regions,),
             "cores": 2,
             "ranks": tuple(_make_rank(rank, step.step_ns, sum(purposes.values())) for rank in range(plan.ranks)),
             "purposes": tuple(_make_purpose(purpose, time_ns) for purpose, time_ns in purposes.items()),
@@ -97,12 +93,16 @@ def _make_purpose(purpose: Purpose, exposed_ns: int) -> PurposeSummary:
 
 def with_launches(cell: CellSummary, *times: float) -> CellSummary:
     """Return the cell with launches of which each took so many times as long."""
-    (step_ns,), (regions_ns,) = cell.launch_medians_ns, cell.launch_regions_ns
+    (step_ns,), (regions,) = cell.launch_medians_ns, cell.launch_regions
+    assert regions is not None
+    regions_ns = regions.model_dump()
     return cell.model_copy(
         update={
             "launches": tuple(range(len(times))),
             "launch_medians_ns": tuple(step_ns * one for one in times),
-            "launch_regions_ns": tuple({name: one * ns for name, ns in regions_ns.items()} for one in times),
+            "launch_regions": tuple(
+                RegionTimes(**{name: one * time_ns for name, time_ns in regions_ns.items()}) for one in times
+            ),
         }
     )
 
@@ -254,8 +254,8 @@ TAKEN = Disturbed(launch=0, phase=Phase.PROFILED, steps=8, of_launches=1, left_a
             "against: PROFILED steps took 3.00 x as long as MEASURED ones",
         ),
         ({"doubts": (Doubt(DoubtKind.UNSURE_MEASURED, (1.1,)),)}, None),
-        ({"launch_regions_ns": ()}, "not all ranks of launch 0 tell how long forward, backward and optimizer took"),
-        ({"launch_regions_ns": ({Region.FORWARD: 1.0},)}, "not all ranks of launch 0 tell how long"),
+        ({"launch_regions": ()}, "not all ranks of launch 0 tell how long forward, backward and optimizer took"),
+        ({"launch_regions": (None,)}, "not all ranks of launch 0 tell how long"),
         ({"launch_medians_ns": (400.0 * MS,)}, "of launch 0 take 288 ms together, and a measured step 400 ms"),
         ({"launch_medians_ns": (float("nan"),)}, "there is no MEASURED step"),
         ({"cores": 1}, "2 ranks share 1 core: while one waits the others compute faster"),

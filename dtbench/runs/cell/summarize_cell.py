@@ -52,7 +52,7 @@ from dtbench.runs.reading.lost_evidence import find_rank_doubts
 from dtbench.runs.reading.lost_steps import count_losses, count_lost, count_planned
 from dtbench.runs.reading.undisturbed import keep_finished
 from dtbench.runs.representative import Doubt, TracedSteps, doubt_launches, doubt_phases, doubt_steps, doubt_traffic
-from dtbench.runs.summary import CellSummary, Interval
+from dtbench.runs.summary import CellSummary, Interval, RegionTimes
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import CellRecord, Environment, OwnLoop, OwnLoopCell, RunStatus
@@ -102,7 +102,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         launches=cell.launches,
         step_time=step_time,
         launch_medians_ns=tuple(summarize(times).median for times in measured),
-        launch_regions_ns=tuple(_mean_regions(launch.ranks, ranks_planned) for launch in launches),
+        launch_regions=tuple(_mean_regions(launch.ranks, ranks_planned) for launch in launches),
         timed_part=_find_timed(data, measured),
         records_part=_find_recorded(launches, ranks_planned, lambda _record: True),
         first_step_part=_find_recorded(launches, ranks_planned, lambda one: one.time_to_first_step_ns is not None),
@@ -151,12 +151,15 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
     )
 
 
-def _mean_regions(records: Sequence[RankRecord], ranks: int) -> dict[Region, float]:
-    """Return how long ranks were in each region that all of them tell of, mean; none where some rank tells of none."""
-    if len(records) != ranks:
-        return {}
-    told = [region for region in Region if all(region in record.region_ns for record in records)]
-    return {region: fmean(record.region_ns[region] for record in records) for region in told}
+def _mean_regions(records: Sequence[RankRecord], ranks: int) -> RegionTimes | None:
+    """Return how long ranks were in each region, mean; None where some rank does not tell of each."""
+    regions = (Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER)
+    if len(records) != ranks or not all(region in record.region_ns for record in records for region in regions):
+        return None
+    forward_ns, backward_ns, optimizer_ns = (
+        fmean(record.region_ns[region] for record in records) for region in regions
+    )
+    return RegionTimes(forward_ns=forward_ns, backward_ns=backward_ns, optimizer_ns=optimizer_ns)
 
 
 def _is_silent(launch: LaunchData) -> bool:

@@ -8,7 +8,7 @@
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -16,17 +16,17 @@ from typing import Final
 
 from dtbench.base.errors import PredictionError
 from dtbench.base.units import count_things, format_fraction, format_ns
-from dtbench.base.vocabulary import Phase, Region
+from dtbench.base.vocabulary import Phase
 from dtbench.plan.plan import Plan
 from dtbench.prediction.calibrate import calibrate
-from dtbench.prediction.compute import OF_A_STEP, calibrate_compute
+from dtbench.prediction.compute import calibrate_compute
 from dtbench.prediction.costs import RankCosts
 from dtbench.prediction.obstacles import find_obstacles
 from dtbench.prediction.predict import predict_step
 from dtbench.runs.cell.cell_notes import say_taken
 from dtbench.runs.doubt_words import describe_doubt
 from dtbench.runs.representative import UNSURE
-from dtbench.runs.summary import CellSummary
+from dtbench.runs.summary import CellSummary, RegionTimes
 from dtbench.runs.wrong_results import find_wrong_results, say_unseen
 from dtbench.scenario.schema.model import Custom, Timed
 from dtbench.scenario.schema.network import EmulatedNetwork, Network
@@ -135,19 +135,19 @@ def _find_real(cell: CellSummary, scenario: Scenario, plan: Plan) -> Base:
         raise PredictionError(f"no closed form: {'; '.join(obstacles)}")
     _refuse_machine(cell, scenario, plan)
     measured_ns, costs = [], []
-    for launch, step_ns, regions_ns in _read_launches(cell):
-        if not all(region in regions_ns for region in OF_A_STEP):
+    for launch, step_ns, regions in _read_launches(cell):
+        if regions is None:
             raise PredictionError(
                 f"not all ranks of launch {launch} tell how long forward, backward and optimizer took"
             )
-        whole_ns = sum(regions_ns[region] for region in OF_A_STEP)
+        whole_ns = sum(regions.by_region.values())
         if abs(whole_ns - step_ns) > MOST_OUTSIDE * step_ns:
             raise PredictionError(
                 f"forward, backward and optimizer of launch {launch} take {format_ns(whole_ns)} together, and a "
                 f"measured step {format_ns(step_ns)}: these do not fit"
             )
         measured_ns.append(step_ns)
-        costs.append(calibrate_compute(scenario, plan, regions_ns))
+        costs.append(calibrate_compute(scenario, plan, regions.by_region))
     base = Base(scenario, plan, tuple(measured_ns), tuple(costs), CostSource.REGIONS)
     _hold_exposed(cell, base)
     return base
@@ -172,12 +172,12 @@ def _refuse_machine(cell: CellSummary, scenario: Scenario, plan: Plan) -> None:
         )
 
 
-def _read_launches(cell: CellSummary) -> Iterator[tuple[int, float, Mapping[Region, float]]]:
-    """Yield number, MEASURED step and regions of each launch that has such a step, ns; none where no record tells."""
-    told = cell.launch_regions_ns or ({},) * len(cell.launches)
-    for launch, step_ns, regions_ns in zip(cell.launches, cell.launch_medians_ns, told, strict=True):
+def _read_launches(cell: CellSummary) -> Iterator[tuple[int, float, RegionTimes | None]]:
+    """Yield number, MEASURED step, ns, and regions of each launch that has such a step."""
+    told = cell.launch_regions or (None,) * len(cell.launches)
+    for launch, step_ns, regions in zip(cell.launches, cell.launch_medians_ns, told, strict=True):
         if not math.isnan(step_ns):
-            yield launch, step_ns, regions_ns
+            yield launch, step_ns, regions
 
 
 def _hold_exposed(cell: CellSummary, base: Base) -> None:
