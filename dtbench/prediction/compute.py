@@ -125,8 +125,10 @@ def share_compute(products: Products, found: Compute, *, micro_batches: int) -> 
     backward_ns = _share(found.backward_ns // micro_batches, (*products.backward, products.backward_head))
     return Costs(
         units=tuple(
-            UnitCosts(*times_ns, ready=ready)
-            for *times_ns, ready in zip(forward_ns[:-1], backward_ns[:-1], products.ready, strict=True)
+            UnitCosts(of_forward_ns, of_backward_ns, ready=ready)
+            for of_forward_ns, of_backward_ns, ready in zip(
+                forward_ns[:-1], backward_ns[:-1], products.ready, strict=True
+            )
         ),
         forward_after_ns=forward_ns[-1],
         backward_before_ns=backward_ns[-1],

@@ -47,7 +47,7 @@ def test_real_models_can_be_planned_and_have_a_closed_form_with_each_change(seed
         assert plan.ranks == 2
         assert not list(find_obstacles(scenario, plan))
         assert plan.flops_per_step is not None
-        assert 4e9 < plan.flops_per_step / plan.ranks / scenario.model.layers < 12e9  # of a block: 20 ms and more
+        assert 4e9 < plan.flops_per_step / plan.ranks / base.model.layers < 12e9  # of a block: 20 ms and more
 
 
 def test_real_models_are_of_both_kinds_and_of_three_strategies() -> None:

@@ -44,6 +44,12 @@ def test_two_ranks_are_told_what_saves_most_and_what_no_remedy_can(capsys: pytes
         assert expected in said
 
 
+def test_changes_that_cannot_be_asked_for_one_reason_are_one_note(capsys: pytest.CaptureFixture[str]) -> None:
+    _, said = call(capsys, str(DDP))
+    assert said.count("not asked") == 1
+    assert "Note: `bandwidth: x2` and `latency: x0.5` are not asked: of 100.0 % of what collectives take" in said
+
+
 def test_json_holds_every_change_and_the_fit(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["whatif", str(DDP), "--json"])

@@ -27,15 +27,15 @@ CAP = "parallel.bucket_cap_mb=2"
 
 
 def computed(
-    make: Make, found: Compute, exposed: Mapping[Purpose, float] | None = None, **sections: Any
+    make: Make, found: Compute, sections: Mapping[str, Any] = {}, exposed: Mapping[Purpose, float] | None = None
 ) -> CellSummary:
     """Return a cell whose regions and PROFILED steps are those of its closed form with such compute.
 
     Args:
         make: makes a cell.
         found: what each rank computes.
-        exposed: shares of a step that PROFILED steps show in place of the closed form's.
         sections: of its scenario.
+        exposed: shares of a step that PROFILED steps show in place of the closed form's.
     """
     cell = make(0.0, **{"model": MLP, **sections})
     scenario, plan = cell.scenario, cell.plan
@@ -165,7 +165,7 @@ def test_what_is_offered_can_be_asked_and_is_what_its_closed_form_says(
 ) -> None:
     """The changed cell, made with the same compute, takes what was said of it."""
     found, sections = Compute(80 * MS, 160 * MS, 6 * MS), {"model": model, "parallel": parallel}
-    one = computed(cell, found, **sections)
+    one = computed(cell, found, sections)
     assert one.scenario is not None
     told = forecast_cell(one)
     assert not told.not_asked
@@ -176,7 +176,7 @@ def test_what_is_offered_can_be_asked_and_is_what_its_closed_form_says(
         fields = dict(one.partition("=")[::2] for one in answer.change.split(" + ") if "{" not in one)
         values = {name.removeprefix("parallel."): _read(text) for name, text in fields.items()}
         if values:
-            after = computed(cell, found, **{**sections, "parallel": {**parallel, **values}})
+            after = computed(cell, found, {**sections, "parallel": {**parallel, **values}})
             assert answer.step_ns == pytest.approx(after.launch_medians_ns[0], abs=0.2 * MS)
 
 
@@ -187,9 +187,9 @@ def _read(text: str) -> Any:
 
 
 def test_a_rank_that_holds_all_parameters_updates_all(cell: Make) -> None:
-    one = computed(cell, Compute(80 * MS, 160 * MS, 30 * MS), parallel={"kind": "fsdp1", "shards": 2})
+    one = computed(cell, Compute(80 * MS, 160 * MS, 30 * MS), {"parallel": {"kind": "fsdp1", "shards": 2}})
     whole, kept = (
-        computed(cell, Compute(80 * MS, 160 * MS, ms * MS), parallel={"kind": "fsdp1", "shards": 2, **more})
+        computed(cell, Compute(80 * MS, 160 * MS, ms * MS), {"parallel": {"kind": "fsdp1", "shards": 2, **more}})
         for ms, more in ((60, {"sharding_strategy": "NO_SHARD"}), (30, {"sharding_strategy": "SHARD_GRAD_OP"}))
     )
     changes = ["parallel.sharding_strategy=NO_SHARD", "parallel.sharding_strategy=SHARD_GRAD_OP"]
@@ -199,7 +199,7 @@ def test_a_rank_that_holds_all_parameters_updates_all(cell: Make) -> None:
 
 
 def test_what_a_real_model_computes_otherwise_is_not_said(cell: Make) -> None:
-    one = computed(cell, Compute(80 * MS, 160 * MS, 30 * MS), parallel={"kind": "fsdp2", "shards": 2})
+    one = computed(cell, Compute(80 * MS, 160 * MS, 30 * MS), {"parallel": {"kind": "fsdp2", "shards": 2}})
     with pytest.raises(PredictionError, match=r"with another parallel\.mixed_precision\.param_dtype was not measured"):
         forecast_cell(one, ["parallel.mixed_precision.param_dtype=bfloat16"])
 
@@ -222,7 +222,7 @@ def test_what_profiled_steps_show_otherwise_is_refused(cell: Make, share: float,
     """Of 288 ms 49 are exposed: all that is after the last block."""
     right = computed(cell, ALIKE)
     exposed = {Purpose.GRAD_REDUCE: right.ranks[0].exposed_comm_ns / right.ranks[0].step_ns - share}
-    one = computed(cell, ALIKE, exposed)
+    one = computed(cell, ALIKE, exposed=exposed)
     if said is None:
         assert forecast_cell(one, [CAP]).answers
     else:
@@ -232,12 +232,12 @@ def test_what_profiled_steps_show_otherwise_is_refused(cell: Make, share: float,
 
 def test_purposes_that_are_off_by_less_are_off_together(cell: Make) -> None:
     sections = {"model": {**MLP, "layers": 3}, "parallel": {"kind": "fsdp2", "shards": 2}}
-    right = computed(cell, Compute(80 * MS, 160 * MS, 6 * MS), **sections)
+    right = computed(cell, Compute(80 * MS, 160 * MS, 6 * MS), sections)
     step_ns = right.ranks[0].step_ns
     exposed = {one.purpose: (one.exposed_ns or 0) / step_ns - 0.05 for one in right.purposes}
     assert len(exposed) == 2
     with pytest.raises(PredictionError, match="of all purposes its closed form leaves"):
-        forecast_cell(computed(cell, Compute(80 * MS, 160 * MS, 6 * MS), exposed, **sections))
+        forecast_cell(computed(cell, Compute(80 * MS, 160 * MS, 6 * MS), sections, exposed))
 
 
 TAKEN = Disturbed(launch=0, phase=Phase.PROFILED, steps=8, of_launches=1, left_alone=1, stolen_fraction=0.4, takers=())
