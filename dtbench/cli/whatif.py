@@ -64,8 +64,8 @@ def whatif(
     """Replay the profiled steps with something changed: what would make them shorter, and by how much at most.
 
     A replay knows how long everything took, and what had to wait for what. It must give the unchanged steps first:
-    where it is off by more than 3 %, nothing is said. Of a timed model over an emulated link other settings are told,
-    too, by its closed form. What is said was not run; `--prove` runs settings.
+    where it is off by more than 3 %, nothing is said. Over an emulated link other settings are told, too, by the closed
+    form of the step, with what its blocks were found to compute. What is said was not run; `--prove` runs settings.
     """
     refuse_page_place(html)
     if prove is not None or write is not None:
