@@ -64,8 +64,8 @@ def whatif(
     """Replay the profiled steps with something changed: what would make them shorter, and by how much at most.
 
     A replay knows how long everything took, and what had to wait for what. It must give the unchanged steps first:
-    where it is off by more than 3 %, nothing is said. Of a timed model over an emulated link other settings are told,
-    too, by its closed form. What is said was not run; `--prove` runs settings.
+    where it is off by more than 3 %, nothing is said. Over an emulated link other settings are told, too, by the closed
+    form of the step, with what its blocks were found to compute. What is said was not run; `--prove` runs settings.
     """
     refuse_page_place(html)
     if prove is not None or write is not None:
@@ -164,12 +164,18 @@ def _refuse_to_go_on(named: "Sequence[str]", changes: "Sequence[str]", further: 
 
 def _write(scenario: "Scenario", name: str, claim: "Claim", path: Path) -> None:
     from dtbench.runs.settings.forecast import apply_change
-    from dtbench.scenario.written import sections_of, spell_scenario
+    from dtbench.scenario.mistakes import join_words
+    from dtbench.scenario.written import leave_out_secrets, sections_of, spell_scenario
     from dtbench.store.write import write_text
 
-    changed = sections_of(apply_change(scenario, claim.change))
-    write_text(path, spell_scenario(f"What does {claim.change} do to {claim.cell} of {name}?", changed))
+    changed, secrets = leave_out_secrets(apply_change(scenario, claim.change))
+    names = join_words(secrets, last="and")
+    comments = [f"left out of `env`, as secret: {names}; ranks have what is exported where this is run"] * bool(secrets)
+    question = f"What does {claim.change} do to {claim.cell} of {name}?"
+    write_text(path, spell_scenario(question, sections_of(changed), comments=comments))
     print_aside(f"{path}: {claim.cell} with {claim.change}; `{spell_command('dtbench', 'run', path)}`")
+    for words in comments:
+        print_aside(words)
 
 
 def _prove(file: "ScenarioFile", claims: "Sequence[Claim]", results: Path, further: Further) -> None:

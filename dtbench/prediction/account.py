@@ -109,16 +109,17 @@ def account_step(rank: int, execution: Execution) -> PredictedStep:
         compute_ns=sum(end_ns - start_ns for start_ns, end_ns in compute),
         comm_ns=comm_ns,
         exposed_comm_ns=sum(shares),
-        forward_ns=_time_in(execution, Region.FORWARD),
-        backward_ns=_time_in(execution, Region.BACKWARD),
-        optimizer_ns=_time_in(execution, Region.OPTIMIZER),
+        forward_ns=time_in(execution, Region.FORWARD),
+        backward_ns=time_in(execution, Region.BACKWARD),
+        optimizer_ns=time_in(execution, Region.OPTIMIZER),
         collectives=tuple(
             _describe(execution, one, part, ledger) for one, part in zip(execution.served, parts, strict=True)
         ),
     )
 
 
-def _time_in(execution: Execution, region: Region) -> int:
+def time_in(execution: Execution, region: Region) -> int:
+    """Return how long a rank was in a region, ns, over all micro-batches."""
     return sum(visit.end_ns - visit.start_ns for visit in execution.visited if visit.region is region)
 
 

@@ -5,6 +5,7 @@
     measured  |████████ blocks and link ████████|▒▒ host ▒▒|      the closed form with a host of that length is the step
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from dtbench.base.errors import PredictionError
@@ -14,11 +15,11 @@ from dtbench.prediction.costs import RankCosts, known_costs, spread_host
 from dtbench.prediction.predict import MEAN_JITTER, time_step
 from dtbench.scenario.schema.scenario import Scenario
 
-_PRECISION: Final = 1e-5
-"""Of a step, to which the host's time is found."""
+PRECISION: Final = 1e-5
+"""Of a step, to which what is not known of it is found."""
 _BELOW: Final = 0.005
-"""By which part of itself a measured step may be shorter than one whose host takes no time: medians of ranks that
-begin a step apart."""
+"""By which part of itself a measured time may be shorter than one in which nothing is to be found: medians of ranks
+that begin a step apart."""
 
 
 def calibrate(scenario: Scenario, plan: Plan, step_ns: float, *, most_ns: float) -> RankCosts:
@@ -44,19 +45,36 @@ def calibrate(scenario: Scenario, plan: Plan, step_ns: float, *, most_ns: float)
     def time(host_ns: int) -> int:
         return time_step(scenario, plan, spread(host_ns), jitter_share=MEAN_JITTER)
 
-    least_ns = time(0)
-    if step_ns < least_ns * (1 - _BELOW):
+    if is_below(step_ns, least_ns := time(0)):
         raise PredictionError(
             f"a measured step takes {format_ns(step_ns)}, less than the {format_ns(least_ns)} that blocks and link "
             "alone take by its closed form: these do not fit"
         )
-    low_ns, high_ns = 0, round(most_ns)
-    if time(high_ns) < step_ns:
+    longest_ns = round(most_ns)
+    if time(longest_ns) < step_ns:
         raise PredictionError(
             f"a measured step takes {format_ns(step_ns)}, more than blocks and link do with the longest host that "
-            f"there may be, by its closed form ({format_ns(time(high_ns))}): these do not fit"
+            f"there may be, by its closed form ({format_ns(time(longest_ns))}): these do not fit"
         )
-    while high_ns - low_ns > max(1.0, _PRECISION * step_ns):
+    return spread(find_length(time, step_ns, most_ns=longest_ns, precision_ns=PRECISION * step_ns))
+
+
+def is_below(measured_ns: float, least_ns: float) -> bool:
+    """Whether a time was measured that cannot be: shorter than if what is to be found of it took none."""
+    return measured_ns < least_ns * (1 - _BELOW)
+
+
+def find_length(time: Callable[[int], float], wanted_ns: float, *, most_ns: int, precision_ns: float) -> int:
+    """Return the length, ns, with which a time that rises with it is as wanted, by bisection.
+
+    Args:
+        time: of a length.
+        wanted_ns: time that is wanted.
+        most_ns: a length that is enough.
+        precision_ns: to which it is found; to 1 ns at best.
+    """
+    low_ns, high_ns = 0, most_ns
+    while high_ns - low_ns > max(1.0, precision_ns):
         middle_ns = (low_ns + high_ns) // 2
-        low_ns, high_ns = (middle_ns, high_ns) if time(middle_ns) < step_ns else (low_ns, middle_ns)
-    return spread(low_ns)
+        low_ns, high_ns = (middle_ns, high_ns) if time(middle_ns) < wanted_ns else (low_ns, middle_ns)
+    return low_ns

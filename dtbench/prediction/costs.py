@@ -25,12 +25,15 @@ class UnitCosts:
         forward_ns: compute of its forward.
         backward_ns: compute of its backward, before its gradients are ready.
         forward_host_ns, backward_host_ns: time of the host on top of that, which is no compute.
+        ready: for each of its parameters in their order, the share of ``backward_ns`` after which its gradient is
+            there, in ``(0, 1]``; empty: all are only after the whole block, host included.
     """
 
     forward_ns: int
     backward_ns: int
     forward_host_ns: int = 0
     backward_host_ns: int = 0
+    ready: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

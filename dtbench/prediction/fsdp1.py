@@ -84,6 +84,9 @@ class _Handles:
     def before_backward(self, place: int) -> None:
         self._pre_backward(self._blocks[place])
 
+    def within_backward(self, place: int, share: float) -> None:
+        pass
+
     def after_backward(self, place: int) -> None:
         self._post_backward(self._blocks[place])
 

@@ -103,6 +103,9 @@ class _ParamGroups:
     def before_backward(self, place: int) -> None:
         self._pre_backward(self._blocks[place], self._explicit(place))
 
+    def within_backward(self, place: int, share: float) -> None:
+        pass
+
     def after_backward(self, place: int) -> None:
         self._post_backward(self._blocks[place])
 

@@ -1,15 +1,17 @@
 """A step's closed form: programs of all ranks that differ, run against the link, accounted for."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import assert_never
 
 from dtbench.base.errors import PredictionError
-from dtbench.base.vocabulary import Arm, Purpose
+from dtbench.base.vocabulary import Arm, Purpose, Region
 from dtbench.plan.plan import Plan
 from dtbench.plan.rules.newer_knobs import spell_defaults
 from dtbench.plan.traffic.parameters import Parameter, known_parameters
-from dtbench.prediction.account import PredictedStep, account_step
+from dtbench.prediction.account import PredictedStep, account_step, time_in
 from dtbench.prediction.costs import Costs, RankCosts
 from dtbench.prediction.ddp import make_ddp, make_first_ddp
 from dtbench.prediction.fsdp1 import make_fsdp1
@@ -24,7 +26,7 @@ from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
 
 MEAN_JITTER = 0.5
 
-_MakeHooks = Callable[[Scenario, tuple[Parameter, ...], ProgramWriter], Hooks]
+_MakeHooks = Callable[[Scenario, tuple[Parameter, ...], Costs, ProgramWriter], Hooks]
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,17 @@ def time_step(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share:
     """
     executions = simulate(_write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, jitter_share)))
     return max(execution.step_ns for execution in executions.values())
+
+
+def time_regions(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share: float) -> dict[Region, float]:
+    """Return how long ranks are in each region of the step that ``predict_step`` predicts, ns, mean over them.
+
+    Raises:
+        PredictionError: there is no closed form for this; names all reasons at once.
+    """
+    executions = simulate(_write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, jitter_share)))
+    regions = (Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER)
+    return {region: fmean(time_in(execution, region) for execution in executions.values()) for region in regions}
 
 
 def time_ranks_alone(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share: float) -> int:
@@ -127,7 +140,7 @@ def _write_programs(scenario: Scenario, plan: Plan, way: _Way) -> dict[int, Prog
     for rank in range(1 if is_same else plan.ranks):
         wire, costs = Wire(network, plan.mesh, rank, way.jitter_share), way.costs[rank]
         writer = ProgramWriter(wire.resolve, costs.issue_ns, costs.finish_ns)
-        hooks = way.make_hooks(spell_defaults(scenario, plan.torch), parameters, writer)
+        hooks = way.make_hooks(spell_defaults(scenario, plan.torch), parameters, costs, writer)
         programs[rank] = _in_arm(write_step(_make_frame(scenario, plan, costs), hooks, writer), way.arm)
     return programs
 
@@ -138,6 +151,10 @@ def _check_costs(costs: RankCosts, plan: Plan, parameters: tuple[Parameter, ...]
         raise PredictionError(f"costs are needed of each of {plan.ranks} ranks")
     if any(len(one.units) != blocks for one in costs.values()):
         raise PredictionError(f"costs are needed of each of {blocks} blocks")
+    sizes = list(Counter(one.unit for one in parameters if one.unit).values())
+    counts = [zip(one.units, sizes, strict=True) for one in costs.values()]
+    if any(len(unit.ready) not in (0, size) for of_rank in counts for unit, size in of_rank):
+        raise PredictionError("when gradients are ready is needed of each parameter of a block, or of none")
 
 
 def _in_arm(program: Program, arm: Arm) -> Program:
@@ -152,11 +169,11 @@ def _in_arm(program: Program, arm: Arm) -> Program:
             assert_never(arm)
 
 
-def _make_hooks(scenario: Scenario, parameters: tuple[Parameter, ...], writer: ProgramWriter) -> Hooks:
+def _make_hooks(scenario: Scenario, parameters: tuple[Parameter, ...], costs: Costs, writer: ProgramWriter) -> Hooks:
     parallel = scenario.parallel
     match parallel:
         case Ddp():
-            return make_ddp(scenario, parallel, parameters, writer)
+            return make_ddp(scenario, parallel, parameters, costs, writer)
         case Fsdp1():
             return make_fsdp1(scenario, parallel, parameters, writer)
         case Fsdp2():
@@ -165,10 +182,12 @@ def _make_hooks(scenario: Scenario, parameters: tuple[Parameter, ...], writer: P
             assert_never(parallel)
 
 
-def _make_first_hooks(scenario: Scenario, parameters: tuple[Parameter, ...], writer: ProgramWriter) -> Hooks:
+def _make_first_hooks(
+    scenario: Scenario, parameters: tuple[Parameter, ...], costs: Costs, writer: ProgramWriter
+) -> Hooks:
     if isinstance(scenario.parallel, Ddp):
-        return make_first_ddp(scenario, scenario.parallel, parameters, writer)
-    return _make_hooks(scenario, parameters, writer)
+        return make_first_ddp(scenario, scenario.parallel, parameters, costs, writer)
+    return _make_hooks(scenario, parameters, costs, writer)
 
 
 def _make_frame(scenario: Scenario, plan: Plan, costs: Costs) -> Frame:

@@ -4,13 +4,15 @@ What a strategy issues it issues in ``Hooks``, at the places at which torch's ow
 
     forward     enter  before  [before(0) block 0 after(0)]  [before(1) block 1 after(1)] ...  after  leave
     backward    enter  before  [... before(1) block 1 after(1)]  [before(0) block 0 after(0)]  after  leave
+
+Where it is known when in a block's backward each gradient is there, hooks are called at these shares of it, too.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
 
 from dtbench.base.vocabulary import Region
-from dtbench.prediction.costs import Costs
+from dtbench.prediction.costs import Costs, UnitCosts
 from dtbench.prediction.program import Program, ProgramWriter, Request
 
 
@@ -37,6 +39,9 @@ class Hooks(Protocol):
 
     def before_backward(self, place: int) -> None:
         """A block's backward begins."""
+
+    def within_backward(self, place: int, share: float) -> None:
+        """This share of a block's backward is done, below 1: some of its gradients are ready."""
 
     def after_backward(self, place: int) -> None:
         """A block's gradients are ready."""
@@ -94,13 +99,23 @@ def _write_backward(frame: Frame, hooks: Hooks, writer: ProgramWriter, *, is_las
     hooks.reach_blocks()
     for place, unit in reversed(list(enumerate(frame.costs.units))):
         hooks.before_backward(place)
-        writer.compute(unit.backward_ns)
+        _compute_backward(place, unit, hooks, writer)
         writer.host(unit.backward_host_ns)
         if place:
             _cross(frame, writer)
         hooks.after_backward(place)
     writer.compute(frame.costs.backward_after_ns)
     hooks.leave_backward()
+
+
+def _compute_backward(place: int, unit: UnitCosts, hooks: Hooks, writer: ProgramWriter) -> None:
+    done_ns = 0
+    for share in sorted({one for one in unit.ready if one < 1}):
+        until_ns = round(share * unit.backward_ns)
+        writer.compute(until_ns - done_ns)
+        hooks.within_backward(place, share)
+        done_ns = until_ns
+    writer.compute(unit.backward_ns - done_ns)
 
 
 def _cross(frame: Frame, writer: ProgramWriter) -> None:

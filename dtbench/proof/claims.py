@@ -2,12 +2,10 @@
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
 from typing import Final
 
 from dtbench.base.errors import PredictionError
-from dtbench.plan.plan import plan_mesh
 from dtbench.runs.settings.forecast import Forecast, SettingAnswer, apply_change
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.schema.scenario import Scenario
@@ -58,7 +56,7 @@ def choose_claims(
         if not asked and shares[name, change] <= 0:
             continue
         try:
-            _refuse_other_job(scenarios[name], apply_change(scenarios[name], change), change)
+            apply_change(scenarios[name], change)
         except PredictionError as error:
             left_out.append(f"{name}: {error}")
         else:
@@ -78,12 +76,6 @@ def _name_changed(number: int, taken: Container[str]) -> str:
     while name in taken:
         name += "x"
     return name
-
-
-def _refuse_other_job(base: Scenario, changed: Scenario, change: str) -> None:
-    before, after = (prod(axis.size for axis in plan_mesh(one)) for one in (base, changed))
-    if before != after:
-        raise PredictionError(f"`{change}` has {after} ranks in place of {before}: that is another job")
 
 
 def write_proof(run: Path, name: str, scenarios: Scenarios, claims: Sequence[Claim], launches: int) -> ScenarioFile:

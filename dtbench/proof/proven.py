@@ -8,7 +8,7 @@ from typing import Final
 from dtbench.comparison.statistics import compare_samples
 from dtbench.proof.claims import Claim
 from dtbench.runs.cell.shift import LEVEL
-from dtbench.runs.settings.forecast import why_not_measured
+from dtbench.runs.settings.base import why_not_measured
 from dtbench.runs.summary import CellSummary, RunSummary
 
 WIDEST: Final = 0.05

@@ -8,7 +8,7 @@ from dtbench.base.units import name_ranks
 from dtbench.base.vocabulary import Phase
 from dtbench.replay.read import DisturbedError, Recorded, read_graph
 from dtbench.runs.reading.cell_data import LaunchData
-from dtbench.runs.settings.forecast import why_not_measured
+from dtbench.runs.settings.base import why_not_measured
 from dtbench.runs.summary import CellSummary
 from dtbench.traces.rows.launch_tables import read_launch_traces
 

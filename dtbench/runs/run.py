@@ -86,10 +86,11 @@ def summarize_only_cell(data: RunData) -> CellSummary:
 def _summarize(data: CellData, device: str, environment: Environment | None) -> CellSummary:
     """Return the numbers of a cell, and what depends on the machine that it ran on."""
     cell = summarize_cell(data, device)
-    prediction = leave_unjudged_prediction(cell, bound_cell(cell, None if environment is None else environment.cores))
+    cores = None if environment is None else environment.cores
+    prediction = leave_unjudged_prediction(cell, bound_cell(cell, cores))
     notes = (*cell.notes, *_name_elsewhere(data, environment))
     exposure = leave_unjudged(cell)
-    return cell.model_copy(update={"prediction": prediction, "notes": notes, "exposure": exposure})
+    return cell.model_copy(update={"prediction": prediction, "notes": notes, "exposure": exposure, "cores": cores})
 
 
 def _name_elsewhere(data: CellData, environment: Environment | None) -> Iterator[str]:

@@ -7,7 +7,7 @@ import math
 from typing import Literal
 
 from dtbench.base.record import FloatOrNan, IntOrNan, Record
-from dtbench.base.vocabulary import Cause, Estimate, MissingInput, Operation, Phase, Purpose, Runtime
+from dtbench.base.vocabulary import Cause, Estimate, MissingInput, Operation, Phase, Purpose, Region, Runtime
 from dtbench.machine.disturbance import DISTURBED
 from dtbench.plan.plan import Plan
 from dtbench.runs.representative import Doubt
@@ -349,6 +349,26 @@ class OtherSummary(Record):
     size_bytes: IntOrNan
 
 
+class RegionTimes(Record):
+    """How long the host was in each region of a MEASURED step of a launch, ns: means over ranks of their medians.
+
+    Attributes:
+        forward_ns: over all micro-batches, as the others; on a CPU with what was computed and waited for in it.
+        backward_ns: likewise.
+        optimizer_ns: clipping included.
+    """
+
+    forward_ns: float
+    backward_ns: float
+    optimizer_ns: float
+
+    @property
+    def by_region(self) -> dict[Region, float]:
+        """The same by region."""
+        times_ns = (self.forward_ns, self.backward_ns, self.optimizer_ns)
+        return dict(zip((Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER), times_ns, strict=True))
+
+
 class BetweenSteps(Record):
     """What lies between the MEASURED steps of a loop of one's own, and so in no step time: means over steps, ns.
 
@@ -416,6 +436,7 @@ class CellSummary(Record):
         coordinates: its value on each axis of a matrix, as text.
         step_time: MEASURED steps, slowest rank per step, ns; median of launch medians, count of all steps.
         launch_medians_ns: median step time of each launch: the unit of statistics.
+        launch_regions: of each launch, how long MEASURED steps were in each region; None: some rank did not tell.
         timed_part: the launches and steps that these have, where they have not all; None: they have.
         profiler_cost: PROFILED over MEASURED median step time, a ratio (1.0: free).
         model_flops_utilization: NaN where the device's peak or the model's FLOPs are unknown.
@@ -462,6 +483,7 @@ class CellSummary(Record):
         idle: None without a device, or where it is not known.
         runtime: through which its devices were driven; None: it had none, or nobody wrote it down.
         ranks_per_host: the most that one machine had; None: not every rank of any launch wrote it down.
+        cores: of the machine that the run says; None: nobody wrote it down.
         unlike: in what its environment is unlike that of another cell, by that cell's name, so that no time of these
             two is held against the other; by its own name, those of its launches among themselves.
         silent_launches: those of ``launches`` of which it is not known on which machine and software they ran.
@@ -477,6 +499,7 @@ class CellSummary(Record):
     launches: tuple[int, ...]
     step_time: Interval
     launch_medians_ns: tuple[FloatOrNan, ...]
+    launch_regions: tuple[RegionTimes | None, ...] = ()
     timed_part: KnownPart | None = None
     records_part: KnownPart | None = None
     first_step_part: KnownPart | None = None
@@ -527,6 +550,7 @@ class CellSummary(Record):
     idle: DeviceIdle | None = None
     runtime: Runtime | None = None
     ranks_per_host: int | None = None
+    cores: int | None = None
     unlike: dict[str, str] = {}
     silent_launches: tuple[int, ...] = ()
     torch: str | None = None

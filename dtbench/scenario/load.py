@@ -15,6 +15,7 @@ from dtbench.scenario.checks.checklist import Checklist
 from dtbench.scenario.checks.read_checklist import find_cell_mistakes, find_unmeasured, read_checklist
 from dtbench.scenario.explain import explain_errors
 from dtbench.scenario.mistakes import (
+    SET,
     FilePlace,
     Mistake,
     OverridePlace,
@@ -28,7 +29,7 @@ from dtbench.scenario.mistakes import (
 from dtbench.scenario.schema.scenario import SCHEMA_VERSION, Scenario
 from dtbench.scenario.sweeps.sweep import Sweep, add_axes, expand_cells, name_some, point_to
 from dtbench.scenario.yaml.document import Entry, Leaf, Section, locate_in, read_document, to_plain
-from dtbench.scenario.yaml.override import MATRIX, find_misplaced, read_overrides
+from dtbench.scenario.yaml.override import MATRIX, OverrideReading, find_misplaced, read_overrides
 from dtbench.seeds.functions import choose
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -107,7 +108,9 @@ def load_scenario_file(path: Path, overrides: Sequence[str] = (), only: Sequence
     return replace(load_scenario(read_text(path), str(path), overrides, only), folder=path.resolve().parent)
 
 
-def load_scenario(text: str, source_name: str, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> ScenarioFile:
+def load_scenario(
+    text: str, source_name: str, overrides: Sequence[str] = (), only: Sequence[str] = (), *, option: str = SET
+) -> ScenarioFile:
     """Read a scenario from its text.
 
     Args:
@@ -115,15 +118,18 @@ def load_scenario(text: str, source_name: str, overrides: Sequence[str] = (), on
         source_name: what mistakes call the file.
         overrides: each ``--set``; of ``matrix.<section>.<field>`` an axis.
         only: cells that are to run; with axes those that are crossed with them. Empty: all.
+        option: with which overrides were given, as mistakes name it.
 
     Raises:
         ScenarioError: with every mistake of the text and of the overrides; there is no such cell.
     """
-    file = _load_all(text, source_name, overrides, only)
+    file = _load_all(text, source_name, read_overrides(overrides, option), overrides, only)
     return replace(file, only=tuple(only)) if file.is_swept else choose_cells(file, only)
 
 
-def _load_all(text: str, source_name: str, overrides: Sequence[str], only: Sequence[str]) -> ScenarioFile:
+def _load_all(
+    text: str, source_name: str, typed: OverrideReading, overrides: Sequence[str], only: Sequence[str]
+) -> ScenarioFile:
     document = read_document(text, locate_in(text, source_name))
     mistakes = [*_find_question_mistakes(text, source_name), *document.mistakes]
     if document.root is None and not document.mistakes:
@@ -135,7 +141,6 @@ def _load_all(text: str, source_name: str, overrides: Sequence[str], only: Seque
             mistakes.append(Mistake(document.root.place, "a scenario is a mapping: lines of `name: value`"))
         raise as_error(mistakes)
     mistakes += _find_version_mistakes(document.root, _line_1(text, source_name))
-    typed = read_overrides(overrides)
     checklist = read_checklist(document.root, mistakes)
     misplaced = find_misplaced(document.root, typed.overrides, Scenario.model_fields)
     axes = [one for one in typed.overrides if one.path[0] == MATRIX]

@@ -17,6 +17,9 @@ from typing import Final
 from dtbench.base.errors import ScenarioError
 from dtbench.base.units import count_things
 
+SET: Final = "--set"
+"""The option that changes a field."""
+
 AXIS_PREFIX: Final = "matrix."
 """Begins a ``--set`` that makes an axis, as ``--sweep`` does."""
 
@@ -41,10 +44,11 @@ class FilePlace:
 
 @dataclass(frozen=True)
 class OverridePlace:
-    """Anywhere in a ``--set``; ``order`` is its position among the others, from 0."""
+    """Anywhere in a ``--set`` (or what ``option`` says); ``order`` is its position among the others, from 0."""
 
     typed: str
     order: int
+    option: str = SET
 
     @property
     def path(self) -> str:
@@ -149,8 +153,8 @@ def _render(mistake: Mistake) -> str:
         case FilePlace() as place:
             heading = f"{to_printable(place.source_name)}:{place.line}:{place.column}: {sentence}"
             return "\n".join([heading, *_excerpt(place)])
-        case OverridePlace(typed=typed):
-            option = "--sweep" if typed.startswith(AXIS_PREFIX) else "--set"  # `matrix.` of a --set is the same
+        case OverridePlace(typed=typed, option=option):
+            option = "--sweep" if typed.startswith(AXIS_PREFIX) else option  # `matrix.` of a --set is the same
             return f"{option} {shorten(typed.removeprefix(AXIS_PREFIX))}: {sentence}"
 
 

@@ -7,7 +7,9 @@ from typing import TypeAlias
 import yaml
 
 from dtbench.base.errors import ScenarioError
+from dtbench.base.redaction import redact_variables
 from dtbench.scenario.load import ScenarioFile, load_scenario
+from dtbench.scenario.mistakes import SET
 from dtbench.scenario.schema.scenario import SCHEMA_VERSION, Scenario
 
 Value: TypeAlias = "str | int | float | bool | Mapping[str, Value] | Sequence[Value] | None"
@@ -32,9 +34,11 @@ def write_scenario(name: str, question: str, shared: Words, cells: Mapping[str, 
     return load_scenario(spell_scenario(question, shared, cells), f"{name}.yaml")
 
 
-def spell_scenario(question: str, shared: Words, cells: Mapping[str, Words] = _NO_CELLS) -> str:
-    """Return the text of such a file."""
-    lines = [f"# {question}", f"schema_version: {SCHEMA_VERSION}"]
+def spell_scenario(
+    question: str, shared: Words, cells: Mapping[str, Words] = _NO_CELLS, comments: Sequence[str] = ()
+) -> str:
+    """Return the text of such a file, with further comments below its question."""
+    lines = [f"# {question}", *(f"# {comment}" for comment in comments), f"schema_version: {SCHEMA_VERSION}"]
     lines += [f"{name}: {spell(section)}" for name, section in shared.items()]
     lines += ["cells:"] * bool(cells) + [f"  {spell(name)}: {spell(words)}" for name, words in cells.items()]
     return "\n".join([*lines, ""])
@@ -46,19 +50,31 @@ def sections_of(scenario: Scenario) -> dict[str, Value]:
     return {name: section for name, section in dumped.items() if name != "schema_version"}
 
 
-def change_field(scenario: Scenario, override: str) -> Scenario:
+def leave_out_secrets(scenario: Scenario) -> tuple[Scenario, tuple[str, ...]]:
+    """Return a cell that may be given to anybody, and the variables of ``env`` that it lacks for that.
+
+    It still runs: ranks have what is set where it is started, and no value in the place of a secret one.
+    """
+    shown = redact_variables(scenario.env)
+    kept = {name: value for name, value in scenario.env.items() if shown[name] == value}
+    return scenario.model_copy(update={"env": kept}), tuple(sorted(scenario.env.keys() - kept.keys()))
+
+
+def change_field(scenario: Scenario, override: str, option: str = SET) -> Scenario:
     """Return a cell with one field changed, checked as strictly as a file.
 
     Args:
         scenario: that is changed.
         override: as ``--set`` has it, ``parallel.bucket_cap_mb=1``.
+        option: with which a person gave it.
 
     Raises:
         ScenarioError: there is no such field, or it cannot have that value.
     """
-    (cell,) = load_scenario(spell_scenario("What if?", sections_of(scenario)), "base.yaml", [override]).cells
+    text = spell_scenario("What if?", sections_of(scenario))
+    (cell,) = load_scenario(text, "base.yaml", [override], option=option).cells
     if cell.scenario == scenario:
-        raise ScenarioError(f"--set {override}: it is so already")
+        raise ScenarioError(f"{option} {override}: it is so already")
     return cell.scenario
 
 

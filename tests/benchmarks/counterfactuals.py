@@ -1,4 +1,4 @@
-"""How well forecasts of other settings hold: timed models that were run with them, beside what was said before.
+"""How well forecasts of other settings hold: models that were run with them, beside what was said before.
 
 ``python -m tests.benchmarks.counterfactuals RESULTS --seeds 100-111 [--launches 3] [--record FILE]`` draws a cell for
 each seed, five changes of it, runs all six in turns, and holds what ``forecast_cell`` says from the unchanged cell
@@ -6,8 +6,9 @@ against what the others took. Runs that are there already are not run again. It 
 of the step forecasts are off, how many intervals hold the measured step, and how wide they are; the same with three
 planted lies, which must come out worse: links without queues, a link off by a fifth, nobody waiting for anybody.
 
-Seeds below 100 were looked at while the forecasts were made; from 100 on they are held out. From 108 on a block's
-collective takes longer than the block, so that queues decide, and links are of all algorithms.
+Seeds are of timed models below 1000, of real ones (transformer, mlp) from 1000 on. Below 100, and from 1000 to 1099,
+they may be looked at while the forecasts are made; from 100 on, and from 1100 on, they are held out. From 108 to 999 a
+block's collective takes longer than the block, so that queues decide, and links are of all algorithms.
 """
 
 import argparse
@@ -24,18 +25,23 @@ from typing import Any, Final
 from unittest import mock
 
 import msgspec
+from pydantic import TypeAdapter
 
 from dtbench.base.errors import PredictionError
+from dtbench.base.units import MIB, NS_PER_MS
 from dtbench.base.vocabulary import Operation
 from dtbench.plan.traffic.link import service_ns
+from dtbench.plan.traffic.parameters import list_parameters
 from dtbench.prediction import predict
 from dtbench.prediction.program import Collective, Program, Request, Wait
 from dtbench.prediction.step import write_step
 from dtbench.prediction.wire import Wire
 from dtbench.runs.run import summarize_run
+from dtbench.runs.settings.base import why_not_measured
 from dtbench.runs.settings.candidates import AND
-from dtbench.runs.settings.forecast import apply_change, forecast_cell, why_not_measured
+from dtbench.runs.settings.forecast import apply_change, forecast_cell
 from dtbench.runs.summary import CellSummary
+from dtbench.scenario.schema.model import Mlp, Transformer
 from dtbench.scenario.schema.network import Algorithm, EmulatedNetwork
 from dtbench.scenario.written import Words, sections_of, spell_scenario, write_scenario
 from dtbench.selftest.sections import SHARED, Blocks, Message, tier
@@ -51,12 +57,26 @@ _ALGORITHMS: Final[tuple[Algorithm, ...]] = ("direct", "ring", "tree")
 _QUEUES_FROM: Final = 108
 """The first seed whose links are slower than what they could hide behind."""
 
+FIRST_REAL: Final = 1000
+"""Seeds from here on are of real models."""
+
+_REAL_STRATEGIES: Final = ("ddp", "fsdp2", "fsdp1")
+_FLOPS_PER_NS: Final = 50
+"""What one core is taken to do where a link's cost is to be a share of a block's backward: a faster one has a link that
+is slower beside it."""
+_TOKENS: Final = 256
+"""Of a row of a real model's batch."""
+
 _MEASURE: Final[Words] = {
     "warmup": {"min_steps": 8, "max_steps": 8},
     "measured_steps": 8,
     "profiled_steps": 1,
     "exposure": ("trace",),
 }
+
+
+_MEASURE_REAL: Final[Words] = {**_MEASURE, "profiled_steps": 3}
+"""What is exposed in these is held against the closed form before it says anything."""
 
 
 class Pair(msgspec.Struct):
@@ -103,6 +123,10 @@ class Drawn:
 def draw(seed: int) -> Drawn:
     """Draw a cell and five changes of it."""
     numbers = random.Random(f"dtbench counterfactuals {seed}")
+    return _draw_real(seed, numbers) if seed >= FIRST_REAL else _draw_timed(seed, numbers)
+
+
+def _draw_timed(seed: int, numbers: random.Random) -> Drawn:
     strategy = _STRATEGIES[seed % len(_STRATEGIES)]
     four = strategy in ("hsdp", "ddp_tp", "fsdp2_tp")
     unit = (40, 50) if four else (20, 30)  # of four ranks on two cores each has half of one
@@ -123,7 +147,7 @@ def draw(seed: int) -> Drawn:
         algorithm=algorithm,
     )
     network: dict[str, Any] = {"kind": "emulated", **costs, "algorithm": algorithm}
-    parallel, changes = _strategy(strategy, blocks, numbers)
+    parallel, changes = _strategy(strategy, blocks.mib, numbers)
     changes = (
         *changes,
         f"network.bandwidth_gb_per_s={network['bandwidth_gb_per_s'] * numbers.choice((0.5, 2, 4)):.9f}",
@@ -134,8 +158,42 @@ def draw(seed: int) -> Drawn:
     return Drawn(strategy, words, changes)
 
 
-def _strategy(strategy: str, blocks: Blocks, numbers: random.Random) -> tuple[Words, tuple[str, ...]]:
-    mib = blocks.mib
+def _draw_real(seed: int, numbers: random.Random) -> Drawn:
+    """Draw a model whose blocks compute for 20 ms or more on one core, in forward and in backward; 2 ranks."""
+    strategy = _REAL_STRATEGIES[seed % len(_REAL_STRATEGIES)]
+    dim, rows = numbers.choice(((256, 4), (384, 2)))
+    model: dict[str, Any] = {"layers": numbers.randint(3, 4), "dim": dim}
+    if seed // len(_REAL_STRATEGIES) % 2:
+        model |= {"kind": "mlp", "hidden_dim": 8 * dim}
+    else:
+        model |= {"kind": "transformer", "heads": 4, "ffn_dim": 4 * dim, "vocab_size": numbers.choice((256, 1024))}
+    sizes: Transformer | Mlp = TypeAdapter(Transformer | Mlp).validate_python(model)
+    elements = sum(one.numel for one in list_parameters(sizes) if one.unit == "layers.0")
+    block_bytes = 4 * elements
+    backward_ms = 4 * elements * rows * _TOKENS / _FLOPS_PER_NS / NS_PER_MS
+    operation = Operation.ALL_REDUCE if strategy == "ddp" else Operation.ALL_GATHER
+    costs = tier(
+        round(numbers.uniform(0.3, 1.2) * backward_ms, 1),
+        Message(operation, block_bytes),
+        latency_share=numbers.choice((0.1, 0.3, 0.6)),
+        algorithm="ring",
+    )
+    network: dict[str, Any] = {"kind": "emulated", **costs, "algorithm": "ring"}
+    parallel, changes = _strategy(strategy, round(block_bytes / MIB, 3), numbers)
+    times = numbers.choice((0.5, 2, 4))
+    changes = (*changes, f"network.bandwidth_gb_per_s={network['bandwidth_gb_per_s'] * times:.9f}")
+    words: Words = {
+        "model": model,
+        "parallel": parallel,
+        "network": network,
+        "data": {"global_batch": 2 * rows, "sequence_length": _TOKENS},
+        "measure": _MEASURE_REAL,
+        "env": {"OMP_NUM_THREADS": "1"},
+    }
+    return Drawn(f"{strategy} {model['kind']}", words, changes)
+
+
+def _strategy(strategy: str, mib: float, numbers: random.Random) -> tuple[Words, tuple[str, ...]]:
     tensor: Words = {"tensor": 2} if strategy.endswith("_tp") else {}
     latency = f"network.latency_us={numbers.choice((50, 2000, 8000)):.1f}"
     match strategy.removesuffix("_tp"):
@@ -321,7 +379,7 @@ def main() -> None:
         for pair in make_pairs(runs[seed], seed):
             said = pair.doubt or pair.refused or f"{pair.error:+.2%}"
             print(
-                f"{seed:4} {pair.strategy:9} {pair.change:75} {pair.base_ns / 1e6:7.1f} "
+                f"{seed:4} {pair.strategy:17} {pair.change:75} {pair.base_ns / 1e6:7.1f} "
                 f"{pair.measured_ns / 1e6:7.1f} {said}",
                 flush=True,
             )

@@ -44,6 +44,12 @@ def test_two_ranks_are_told_what_saves_most_and_what_no_remedy_can(capsys: pytes
         assert expected in said
 
 
+def test_changes_that_cannot_be_asked_for_one_reason_are_one_note(capsys: pytest.CaptureFixture[str]) -> None:
+    _, said = call(capsys, str(DDP))
+    assert said.count("not asked") == 1
+    assert "Note: `bandwidth: x2` and `latency: x0.5` are not asked: of 100.0 % of what collectives take" in said
+
+
 def test_json_holds_every_change_and_the_fit(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["whatif", str(DDP), "--json"])
@@ -130,7 +136,7 @@ def test_ranks_that_wait_in_a_circle_are_a_sentence(capsys: pytest.CaptureFixtur
 
 def test_a_run_without_traces_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
-    code, said = call(capsys, "example", "--results", "results")
+    code, said = call(capsys, "example", "--results", "results", "--cell", "fsdp2_tp")
     assert code == 1
     assert "no trace of it is there" in said
     code, said = call(capsys, "example", "--results", "results", "--cell", "ddpp")
@@ -189,6 +195,43 @@ def test_the_changed_scenario_is_left_where_it_is_wanted(capsys: pytest.CaptureF
     (cell,) = load_scenario_file(path).cells
     assert cell.scenario.parallel.model_dump()["bucket_cap_mb"] == 1
     assert cell.scenario.model.kind == "transformer"
+
+
+def test_settings_of_a_real_model_are_told_with_where_its_compute_comes_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    example = str(Path(__file__).parents[2] / "results" / "example")
+    code, said = call(capsys, example, "--change", "parallel.bucket_cap_mb=16")
+    assert not code
+    assert "compute of blocks was found from how long forward, backward and optimizer of these steps were" in said
+    assert "settings of `fsdp2_tp` are not asked: no closed form: parallel.tensor over model.kind=transformer" in said
+    with pytest.raises(SystemExit):
+        main(["whatif", example, "--cell", "ddp", "--json"])
+    (settings,) = json.loads(capsys.readouterr().out)["settings"]
+    assert (settings["costs_from"], settings["model_error"]) == ("regions", 0.08)
+    savings = {one["change"]: one["saving_ns"] for one in settings["answers"]}
+    assert savings["parallel.bucket_cap_mb=16"] < savings["parallel.bucket_cap_mb=8"] < 0  # one bucket hides nothing
+
+
+def test_a_secret_of_the_run_is_not_written_for_others_to_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run, path = tmp_path / "example", tmp_path / "changed.yaml"
+    shutil.copytree(Path(__file__).parents[2] / "results" / "example", run)
+    record = json.loads((run / "run.json").read_text())
+    for one in record["cells"]:
+        one["scenario"]["env"] = {"NCCL_TOKEN": "abc", "NCCL_ALGO": "Ring"}
+    (run / "run.json").write_text(json.dumps(record))
+    change = ("--cell", "ddp", "--change", "parallel.bucket_cap_mb=1")
+    code, said = call(capsys, str(run), *change, "--write", str(path))
+    assert not code
+    left_out = "left out of `env`, as secret: NCCL_TOKEN; ranks have what is exported where this is run"
+    assert left_out in said
+    text = path.read_text()
+    assert text.splitlines()[1] == f"# {left_out}"
+    assert "abc" not in text
+    (cell,) = load_scenario_file(path).cells
+    assert cell.scenario.env == {"NCCL_ALGO": "Ring"}
 
 
 def test_a_proof_by_which_nothing_can_be_judged_is_shown_and_ends_as_such(

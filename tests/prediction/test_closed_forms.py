@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from dtbench.base.units import NS_PER_MS
 from dtbench.base.vocabulary import Arm, Cause, Operation, Purpose
-from dtbench.prediction.costs import known_costs
+from dtbench.prediction.costs import Costs, UnitCosts, known_costs, same_costs
 from dtbench.prediction.predict import predict_first_step, predict_step
 from dtbench.scenario.schema.scenario import Scenario
 from tests.prediction.situations import in_ms, link, plan_of, predict_rank, timed
@@ -314,3 +315,20 @@ def test_every_rank_of_a_uniform_job_is_rank_zero(scenario: Make) -> None:
     assert (len(alone.ranks), len(several.ranks)) == (1, 4)
     assert abs(several.step_ns - alone.step_ns) <= 100
     assert alone.of(3) is alone.of(0)
+
+
+@pytest.mark.parametrize(
+    ("ready", "issued_ms", "step_ms"), [((), [20, 20, 40, 40], 48), ((1.0, 0.5), [10, 20, 30, 40], 44)]
+)
+def test_a_bucket_is_reduced_when_its_gradients_are_there_though_their_block_goes_on(
+    scenario: Make, ready: tuple[float, ...], issued_ms: list[int], step_ms: int
+) -> None:
+    """Two blocks of 20 ms, a bucket for each of their matrices, of which the last is there after half of its block."""
+    parallel = {"kind": "ddp", "replicas": 2, "bucket_cap_mb": 0.5}
+    asked = scenario(model=timed(2, 0, 20), parallel=parallel, network=link(4, 0))
+    plan = plan_of(asked)
+    costs = same_costs(Costs((UnitCosts(0, 20 * NS_PER_MS, ready=ready),) * 2), plan)
+    step = predict_step(asked, plan, costs).of(0)
+    assert [in_ms(one.issue_ns) for one in step.collectives] == issued_ms
+    assert in_ms(step.step_ns) == step_ms
+    assert in_ms(step.compute_ns) == 40

@@ -67,6 +67,10 @@ def test_spreading_the_host_keeps_its_time(host_ns: int, micro_batches: int) -> 
     [
         (lambda plan: {0: KNOWN}, "each of 2 ranks"),
         (lambda plan: same_costs(Costs(KNOWN.units[:2]), plan), "each of 3 blocks"),
+        (
+            lambda plan: same_costs(Costs((UnitCosts(1, 1, ready=(1.0,)),) * 3), plan),
+            "each parameter of a block, or of none",
+        ),
     ],
 )
 def test_costs_that_do_not_fit_are_refused(scenario: Make, wrong: Callable[..., Any], sentence: str) -> None:

@@ -1,10 +1,20 @@
 """What is said of other settings: no help is claimed, and none denied, that an interval does not bear."""
 
+from dataclasses import replace
+
 import pytest
 
 from dtbench.report.page.page import Table, words_of
-from dtbench.report.page.settings_part import NO_SETTINGS, Settings, settings_lines, settings_notes, settings_part
+from dtbench.report.page.settings_part import (
+    NO_SETTINGS,
+    Settings,
+    say_not_asked,
+    settings_lines,
+    settings_notes,
+    settings_part,
+)
 from dtbench.report.page.what_if_page import what_if_page
+from dtbench.runs.settings.base import CostSource
 from dtbench.runs.settings.forecast import Forecast, SettingAnswer
 
 MS = 1e6
@@ -61,4 +71,31 @@ def test_a_page_says_what_they_are_of_and_of_which_cells_nothing_is_known() -> N
     assert "ddp: `c.d=2` is not asked: there is none" in notes
     assert "settings of `one` and `two` are not asked: no cost is known" in notes
     assert not list(settings_notes(NO_SETTINGS))
+    assert not [words for words in notes if "compute of blocks" in words or "`ddp` are not run" in words]
     assert not what_if_page("run", {}, {}, {}).parts
+
+
+def test_a_page_says_of_which_cells_compute_was_found_and_how_far_such_closed_forms_may_be_off() -> None:
+    found = replace(forecast(answer(20, 15, 25)), source=CostSource.REGIONS)
+    notes = list(settings_notes(Settings({"timed": forecast(answer(20, 15, 25)), "real": found}, {})))
+    assert notes[0].startswith("settings of `timed` are not run either")
+    assert notes[1].startswith("intervals of `timed` hold the spread of launches and 2.0 % of a step, by which such")
+    assert notes[2].startswith("settings of `real` are not run either")
+    assert "compute of blocks was found from how long forward, backward and optimizer of these steps were" in notes[2]
+    assert notes[3].startswith("intervals of `real` hold the spread of launches and 8.0 % of a step, by which such")
+    (line,) = settings_lines(replace(forecast(answer(5)), source=CostSource.REGIONS), "")
+    assert line.words.startswith("no other setting is sure to help")  # of one launch: 5 % is within 8
+    (line,) = settings_lines(forecast(answer(5)), "")
+    assert line.words.startswith("of settings `a.b=1` saves most")
+
+
+def test_changes_that_are_not_asked_for_one_reason_are_one_note() -> None:
+    refused = [
+        ("latency: x0.5", "sizes do not tell"),
+        ("no straggler", "one alone"),
+        ("bandwidth: x2", "sizes do not tell"),
+    ]
+    assert list(say_not_asked(refused)) == [
+        "`latency: x0.5` and `bandwidth: x2` are not asked: sizes do not tell",
+        "`no straggler` is not asked: one alone",
+    ]

@@ -78,9 +78,19 @@ def test_a_run_without_traces_and_a_cell_that_is_not_there(monkeypatch: pytest.M
     monkeypatch.chdir(ROOT)
     run = dtbench.load_run("example")
     with pytest.raises(PredictionError, match="no trace of it is there"):
-        run.what_if()
+        run.what_if(cell="fsdp2_tp")
     with pytest.raises(StoreError, match="there is no cell `ddpp`"):
         run.what_if(cell="ddpp")
+
+
+def test_settings_of_one_launch_have_no_interval_and_the_picture_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    table = dtbench.load_run("example").what_if(cell="ddp")
+    assert set(table["kind"]) == {"setting"}
+    assert table["low_ns"].isna().all()
+    assert plot_what_if(table).axes[0].get_title(loc="left").endswith("no interval: one launch")
+    several = table.assign(low_ns=table["saving_ns"] - 1e6, high_ns=table["saving_ns"] + 1e6)
+    assert "no interval" not in plot_what_if(several).axes[0].get_title(loc="left")
 
 
 def test_steps_of_a_run_that_others_disturbed_are_not_replayed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from dtbench.runs.cell import summarize_cell
 from dtbench.runs.cell_numbers import find_number
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.run import analyze_run, summarize_run
-from dtbench.runs.summary import BetweenSteps
+from dtbench.runs.summary import BetweenSteps, RegionTimes
 from dtbench.scenario.checks.values import read_value
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.finish import STEPS
@@ -193,6 +193,26 @@ def test_throughput_comes_from_measured_steps_of_the_slowest_rank(made: MadeRun)
     assert cell.memory.rss_peak_bytes == 101
     assert cell.losses[:3] == (1.5, 0.5, 0.25)
     assert cell.status is RunStatus.COMPLETE
+
+
+def test_regions_are_means_over_ranks_and_not_known_where_some_rank_does_not_tell(made: MadeRun) -> None:
+    (untold,) = summarize_run(made.folder.path).cells
+    assert untold.launch_regions == (None,)
+    told = {Region.FORWARD: 4 * MS, Region.BACKWARD: 9 * MS, Region.OPTIMIZER: 1 * MS}
+    for rank in (0, 1):
+        record = rank_record(rank, (1.0 + rank, 0.5))
+        longer = {region: time_ns + rank * MS for region, time_ns in told.items()}
+        write_record(made.launch.rank_record(rank), record.model_copy(update={"region_ns": longer}))
+    (cell,) = summarize_run(made.folder.path).cells
+    assert cell.launch_regions == (RegionTimes(forward_ns=4.5 * MS, backward_ns=9.5 * MS, optimizer_ns=1.5 * MS),)
+    assert cell.cores is None  # nobody wrote down on which machine it ran
+    without = rank_record(1, (2.0, 0.5)).model_copy(update={"region_ns": {Region.FORWARD: MS}})
+    write_record(made.launch.rank_record(1), without)
+    assert summarize_run(made.folder.path).cells[0].launch_regions == (None,)
+
+
+def test_the_cores_of_the_machine_are_those_that_the_run_says() -> None:
+    assert {cell.cores for cell in summarize_run(EXAMPLE).cells} == {2}
 
 
 def test_utilization_is_of_the_peak_of_all_ranks_in_the_time_of_the_slowest(

@@ -92,9 +92,9 @@ def test_an_interval_holds_the_spread_of_launches_and_what_closed_forms_are_off_
     [
         ("model.layers=4", "what else a scenario says is the work itself"),
         ("measure.measured_steps=4", "how it is measured"),
-        ("parallel.bucket_cap=4", "did you mean `parallel.bucket_cap_mb`"),
+        ("parallel.bucket_cap=4", "^--change parallel.bucket_cap=4: .*did you mean `parallel.bucket_cap_mb`"),
         ("parallel.bucket_cap_mb=none at all", "parallel.bucket_cap_mb"),
-        ("parallel.bucket_cap_mb=1", "it is so already"),
+        ("parallel.bucket_cap_mb=1", "^--change parallel.bucket_cap_mb=1: it is so already"),
         ("parallel.find_unused_parameters=true", "adds an all-reduce that nobody may wait for"),
         ("parallel.replicas=4", "4 ranks in place of 2"),
         ("parallel={kind: fsdp2, shards: 2}", "what else a scenario says is the work itself"),
@@ -111,7 +111,7 @@ def test_cells_of_which_nothing_is_known_are_refused(cell: Make) -> None:
     right = measured(cell, 284.0)
     for wrong, said in (
         (right.model_copy(update={"scenario": None}), "a loop of one's own"),
-        (right.model_copy(update={"prediction": None}), "has no known cost"),
+        (right.model_copy(update={"prediction": None}), "not held against its closed form"),
         (measured(cell, 330.0), "1 of 1 launches measured a step outside its closed form's bounds"),
         (
             right.model_copy(update={"rank_doubts": ("the record of rank 1 is missing",)}),
@@ -156,6 +156,13 @@ def test_settings_are_changed_together(cell: Make) -> None:
     assert isinstance(changed, Fsdp2)
     assert (changed.unshard_async_op, changed.forward_prefetch) == (True, 2)
     assert not isinstance(changed, Fsdp1)
+
+
+def test_another_number_of_ranks_is_another_job_whoever_applies_it(cell: Make) -> None:
+    made = cell(0.0).scenario
+    assert made is not None
+    with pytest.raises(PredictionError, match=r"`parallel\.replicas=4` has 4 ranks in place of 2: that is another job"):
+        apply_change(made, "parallel.replicas=4")
 
 
 def test_settings_are_told_from_changes_of_a_graph() -> None:

@@ -29,6 +29,7 @@ from dtbench.replay.changes.change import ChangeKind, Owner
 from dtbench.replay.fit import Fit
 from dtbench.replay.link_fit import LinkFit, LinkKey
 from dtbench.replay.what_if import Answer, WhatIf
+from dtbench.runs.settings.base import CostSource
 from dtbench.runs.settings.forecast import Forecast, SettingAnswer
 
 FORMAT_VERSION: Final = 1
@@ -238,6 +239,19 @@ _SETTINGS: Final = Shape[tuple[str, Forecast]](
         Key("step_ns", FLOAT_NS, "MEASURED step, mean over launches", lambda pair: pair[1].step_ns),
         Key("launches", COUNT, "that measured it", lambda pair: pair[1].launches),
         Key("missing_launches", COUNT, "that have no MEASURED step", lambda pair: pair[1].missing),
+        Key(
+            "costs_from",
+            OneOf(CostSource),
+            "how it is known what blocks compute: `known`, the scenario says it; `regions`, it was found from how long "
+            "forward, backward and optimizer were",
+            lambda pair: pair[1].source,
+        ),
+        Key(
+            "model_error",
+            FRACTION,
+            "of a step, by which such closed forms may be off in 9 of 10 cases; intervals hold it",
+            lambda pair: pair[1].model_error,
+        ),
         Key("answers", Many(_SETTING), "largest saving first", lambda pair: pair[1].answers),
         Key("not_asked", Many(_LEFT_OUT), "changes that do not apply", lambda pair: pair[1].not_asked),
     ),

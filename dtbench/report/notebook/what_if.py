@@ -16,14 +16,11 @@ from dtbench.report.words.trace_words import why_not_judged
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.replayed import find_measured, read_launches
 from dtbench.runs.run import summarize_data
-from dtbench.runs.settings.forecast import Forecast, SettingAnswer, forecast_cell, is_setting
+from dtbench.runs.settings.forecast import SETTING, Forecast, SettingAnswer, forecast_cell, is_setting
 from dtbench.runs.summary import RunSummary
 from dtbench.scenario.sweeps.sweep import point_to
 from dtbench.store.read import read_run
 from dtbench.traces.job.trace_set import TraceSet
-
-SETTING: Final = "setting"
-"""Kind of a change that no replay knows, but a closed form."""
 
 
 class _Told(NamedTuple):

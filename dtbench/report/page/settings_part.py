@@ -1,12 +1,14 @@
 """What other settings would do to a cell, as lines and a table: by its closed form, of its MEASURED steps."""
 
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, assert_never
 
 from dtbench.base.columns import Unit
 from dtbench.base.units import format_fraction, format_ns, is_or_are
 from dtbench.report.page.page import Cell, Column, Line, Part, Row, Table, Tone, numbers
-from dtbench.runs.settings.forecast import LEVEL, MODEL_ERROR, Forecast, SettingAnswer
+from dtbench.runs.settings.base import MOST_OFF, CostSource
+from dtbench.runs.settings.forecast import LEVEL, Forecast, SettingAnswer, find_model_error
+from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.sweeps.sweep import name_some
 
 LEAST: Final = 0.01
@@ -33,7 +35,7 @@ def settings_lines(one: Forecast, lead: str) -> Iterator[Line]:
     if not one.answers:
         return
     step, best = f"a measured step of {format_ns(one.step_ns)}", one.answers[0]
-    saves = best.saving_ns >= (LEAST if best.low_ns is not None else MODEL_ERROR) * one.step_ns
+    saves = best.saving_ns >= (LEAST if best.low_ns is not None else one.model_error) * one.step_ns
     if saves and (best.low_ns is None or best.low_ns > 0):
         yield Line(
             f"{lead}of settings `{best.change}` saves most: {format_ns(best.saving_ns)} "
@@ -89,23 +91,50 @@ def _row(answer: SettingAnswer, one: Forecast) -> Row:
 
 def settings_notes(settings: Settings) -> Iterator[str]:
     """Say what savings by settings are, and of which cells none is known."""
-    if settings.cells:
-        yield (
-            "settings are not run either: their savings are of MEASURED steps, by the closed form of blocks and link "
-            "with the host's time that these steps had"
-        )
-        if any(one.launches > 1 for one in settings.cells.values()):
-            yield (
-                f"intervals hold the spread of launches and {format_fraction(MODEL_ERROR)} of a step, by which such "
-                "closed forms were seen to be off"
-            )
-        for name, one in settings.cells.items():
-            if one.missing:
-                which = f"{one.missing} of {one.missing + one.launches} launches"
-                yield f"{name}: {which} without a MEASURED step {is_or_are(one.missing)} left out"
-            yield from (f"{name}: `{change}` is not asked: {why}" for change, why in one.not_asked)
-    alike: dict[str, list[str]] = {}
-    for name, why in settings.refused.items():
-        alike.setdefault(why, []).append(name)
-    for why, names in alike.items():
+    for source in CostSource:
+        cells = {name: one for name, one in settings.cells.items() if one.source is source}
+        if cells:
+            whose = f"of {name_some(list(cells))} " if len(cells) < len(settings.cells) else ""
+            yield from _say_source(source, whose, has_intervals=any(one.launches > 1 for one in cells.values()))
+    for name, one in settings.cells.items():
+        if one.missing:
+            which = f"{one.missing} of {one.missing + one.launches} launches"
+            yield f"{name}: {which} without a MEASURED step {is_or_are(one.missing)} left out"
+        yield from (f"{name}: {words}" for words in say_not_asked(one.not_asked))
+    for why, names in _join_alike(settings.refused.items()).items():
         yield f"settings of {name_some(names)} are not asked: {why}"
+
+
+def _say_source(source: CostSource, whose: str, *, has_intervals: bool) -> Iterator[str]:
+    """Say by what savings of some cells are told, and what their intervals hold."""
+    lead = f"settings {whose}are not run either: their savings are of MEASURED steps, by the closed form of"
+    error = format_fraction(find_model_error(source))
+    match source:
+        case CostSource.KNOWN:
+            yield f"{lead} blocks and link with the host's time that these steps had"
+            off = f"{error} of a step, by which such closed forms were seen to be off"
+        case CostSource.REGIONS:
+            yield (
+                f"{lead} a link of known cost; compute of blocks was found from how long forward, backward and "
+                "optimizer of these steps were, and what that leaves exposed is at most "
+                f"{format_fraction(MOST_OFF)} of a step from what PROFILED steps showed"
+            )
+            off = f"{error} of a step, by which such closed forms may be off where compute shares cores with copies"
+        case _:
+            assert_never(source)
+    if has_intervals:
+        yield f"intervals {whose}hold the spread of launches and {off}"
+
+
+def say_not_asked(refused: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Say which changes are not asked and why, each reason once with all to which it applies."""
+    for why, names in _join_alike(refused).items():
+        yield f"{join_words([f'`{name}`' for name in names], last='and')} {is_or_are(len(names))} not asked: {why}"
+
+
+def _join_alike(refused: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return by reason what is refused for it."""
+    alike: dict[str, list[str]] = {}
+    for name, why in refused:
+        alike.setdefault(why, []).append(name)
+    return alike

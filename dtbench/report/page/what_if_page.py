@@ -17,6 +17,7 @@ from dtbench.report.page.settings_part import (
     LEAST,
     NO_SETTINGS,
     Settings,
+    say_not_asked,
     settings_lines,
     settings_notes,
     settings_part,
@@ -322,7 +323,7 @@ def _notes(cells: Mapping[str, WhatIf]) -> list[str]:
         notes.append("collectives in queues of their own share the links then, which is not replayed: it saves no more")
     if any(one.steps == 1 for one in cells.values()):
         notes.append("there is one step alone: how much a saving differs from step to step is not known")
-    notes += dict.fromkeys(f"`{name}` is not asked: {why}" for one in cells.values() for name, why in one.not_asked)
+    notes += say_not_asked(dict.fromkeys(refused for one in cells.values() for refused in one.not_asked))
     return notes
 
 

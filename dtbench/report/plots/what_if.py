@@ -7,6 +7,7 @@ from dtbench.base.units import NS_PER_MS, count_things, format_fraction, format_
 from dtbench.replay.changes.change import ChangeKind
 from dtbench.report.page import looks
 from dtbench.report.plots.drawing import EDGE, add_axes, literal, new_figure, say, set_finding, shorten_middle
+from dtbench.runs.settings.forecast import SETTING
 
 MOST_CHANGES = 10
 """Bars of one cell; the others are one more, as long as the longest of them."""
@@ -69,4 +70,5 @@ def _find_words(shown: pd.DataFrame, cell: str, *, several: bool) -> str:
     if first["doubt"]:
         return f"{lead}{first['doubt']}"
     saving = f"saves {format_ns(float(first['saving_ns']))} ({format_fraction(float(first['saving_fraction']))})"
-    return f"{lead}it {saving} of a step of {format_ns(float(first['step_ns']))} where {first['what']}"
+    unsure = "; no interval: one launch" if first["kind"] == SETTING and pd.isna(first["low_ns"]) else ""
+    return f"{lead}it {saving} of a step of {format_ns(float(first['step_ns']))} where {first['what']}{unsure}"

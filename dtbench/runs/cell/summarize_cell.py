@@ -7,13 +7,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
 
 from dtbench.base.redaction import redact_variables
 from dtbench.base.units import NS_PER_S
-from dtbench.base.vocabulary import DeviceKind, Phase, Purpose, Runtime
+from dtbench.base.vocabulary import DeviceKind, Phase, Purpose, Region, Runtime
 from dtbench.plan.plan import Plan
 from dtbench.plan.traffic.formula import find_own_purposes
 from dtbench.runs.cell.between_steps import find_between_steps
@@ -51,7 +52,7 @@ from dtbench.runs.reading.lost_evidence import find_rank_doubts
 from dtbench.runs.reading.lost_steps import count_losses, count_lost, count_planned
 from dtbench.runs.reading.undisturbed import keep_finished
 from dtbench.runs.representative import Doubt, TracedSteps, doubt_launches, doubt_phases, doubt_steps, doubt_traffic
-from dtbench.runs.summary import CellSummary, Interval
+from dtbench.runs.summary import CellSummary, Interval, RegionTimes
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.store.records.rank import RankRecord
 from dtbench.store.records.run import CellRecord, Environment, OwnLoop, OwnLoopCell, RunStatus
@@ -101,6 +102,7 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         launches=cell.launches,
         step_time=step_time,
         launch_medians_ns=tuple(summarize(times).median for times in measured),
+        launch_regions=tuple(_mean_regions(launch.ranks, ranks_planned) for launch in launches),
         timed_part=_find_timed(data, measured),
         records_part=_find_recorded(launches, ranks_planned, lambda _record: True),
         first_step_part=_find_recorded(launches, ranks_planned, lambda one: one.time_to_first_step_ns is not None),
@@ -147,6 +149,17 @@ def summarize_cell(data: CellData, device: str) -> CellSummary:
         torch=None if environment is None else environment.torch,
         nccl=None if environment is None else environment.nccl,
     )
+
+
+def _mean_regions(records: Sequence[RankRecord], ranks: int) -> RegionTimes | None:
+    """Return how long ranks were in each region, mean; None where some rank does not tell of each."""
+    regions = (Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER)
+    if len(records) != ranks or not all(region in record.region_ns for record in records for region in regions):
+        return None
+    forward_ns, backward_ns, optimizer_ns = (
+        fmean(record.region_ns[region] for record in records) for region in regions
+    )
+    return RegionTimes(forward_ns=forward_ns, backward_ns=backward_ns, optimizer_ns=optimizer_ns)
 
 
 def _is_silent(launch: LaunchData) -> bool:

@@ -1,4 +1,4 @@
-"""By how much other settings would change a cell's MEASURED step: its closed form, with the host that its steps had.
+"""By how much other settings would change a cell's MEASURED step: its closed form, with what its steps had cost.
 
 ::
 
@@ -6,37 +6,45 @@
     launch 1   measured 309 ms   ->  host 18 ms  ->                                                     287 ms
     ...                                              saving 22 ms, with what launches and closed forms are off by
 
-Nothing of it was run. Only where all but the host is known: a timed model over an emulated link.
+Nothing of it was run. Of a timed model over an emulated link all but the host is known; of a real one compute is found,
+see ``base.py``.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from statistics import fmean, stdev
-from typing import Final
+from typing import Final, assert_never
 
 from scipy import special
 
 from dtbench.base.errors import PlanError, PredictionError, ScenarioError
-from dtbench.base.units import format_ns
-from dtbench.base.vocabulary import Phase
-from dtbench.plan.plan import Machine, Plan, make_plan
-from dtbench.prediction.calibrate import calibrate
+from dtbench.plan.plan import Machine, Plan, make_plan, plan_mesh
 from dtbench.prediction.costs import RankCosts
 from dtbench.prediction.predict import MEAN_JITTER, time_step
-from dtbench.runs.cell.cell_notes import say_taken
+from dtbench.prediction.same_compute import find_other_compute, held_share
+from dtbench.runs.settings.base import Base, CostSource, find_base, refuse_jitter
 from dtbench.runs.settings.candidates import AND, Candidate, find_candidates
 from dtbench.runs.summary import CellSummary
-from dtbench.runs.wrong_results import find_wrong_results
-from dtbench.scenario.schema.network import EmulatedNetwork, Network
+from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.scenario.written import change_field
+
+SETTING: Final = "setting"
+"""Kind of a change that no replay knows, but a closed form."""
 
 LEVEL: Final = 0.9
 """Of intervals."""
 
 MODEL_ERROR: Final = 0.02
 """By which part of a step closed forms of changed settings are off in 9 of 10 pairs, beside the spread of launches."""
+
+MODEL_ERROR_SHARED: Final = 0.08
+"""The same where compute was found, and shares its cores with what moves the data: the aim, not scored yet."""
+
+OPTION: Final = "--change"
+"""With which a person gives a change."""
 
 _CHANGEABLE: Final = ("parallel", "network")
 """Sections of which a closed form knows what another value does to the same work."""
@@ -72,6 +80,7 @@ class Forecast:
         missing: how many more have no MEASURED step.
         answers: largest saving first.
         not_asked: changes that do not apply, and why.
+        source: how the closed form knows what the cell cost.
     """
 
     step_ns: float
@@ -79,6 +88,23 @@ class Forecast:
     missing: int
     answers: tuple[SettingAnswer, ...]
     not_asked: tuple[tuple[str, str], ...]
+    source: CostSource = CostSource.KNOWN
+
+    @property
+    def model_error(self) -> float:
+        """By which part of a step the closed form may be off."""
+        return find_model_error(self.source)
+
+
+def find_model_error(source: CostSource) -> float:
+    """Return by which part of a step closed forms with such costs are off in 9 of 10 pairs."""
+    match source:
+        case CostSource.KNOWN:
+            return MODEL_ERROR
+        case CostSource.REGIONS:
+            return MODEL_ERROR_SHARED
+        case _:
+            assert_never(source)
 
 
 def forecast_cell(cell: CellSummary, changes: Sequence[str] | None = None) -> Forecast:
@@ -91,30 +117,29 @@ def forecast_cell(cell: CellSummary, changes: Sequence[str] | None = None) -> Fo
     Raises:
         PredictionError: nothing can be said of this cell, or of a change that was asked for.
     """
-    scenario, plan, high_ns = _check(cell)
-    measured_ns = [time_ns for time_ns in cell.launch_medians_ns if not math.isnan(time_ns)]
-    base = [calibrate(scenario, plan, time_ns, most_ns=high_ns) for time_ns in measured_ns]
+    base = find_base(cell)
     answers, not_asked = [], []
-    offered = {one.change: one for one in find_candidates(scenario.parallel)}
+    offered = {one.change: one for one in find_candidates(base.scenario.parallel)}
     every = offered.values() if changes is None else [offered.get(one, Candidate(one)) for one in changes]
     for candidate in every:
         try:
-            answers.append(_answer(candidate, (scenario, plan), measured_ns, base))
+            answers.append(_answer(candidate, base))
         except PredictionError as error:
             not_asked.append((candidate.change, str(error)))
     if changes is not None and not answers:
         raise PredictionError("; ".join(why for _, why in not_asked))
     return Forecast(
-        step_ns=fmean(measured_ns),
-        launches=len(measured_ns),
-        missing=len(cell.launch_medians_ns) - len(measured_ns),
+        step_ns=fmean(base.measured_ns),
+        launches=len(base.measured_ns),
+        missing=len(cell.launch_medians_ns) - len(base.measured_ns),
         answers=tuple(sorted(answers, key=lambda answer: -answer.saving_ns)),
         not_asked=tuple(not_asked),
+        source=base.source,
     )
 
 
 def apply_change(scenario: Scenario, change: str) -> Scenario:
-    """Return the changed cell.
+    """Return the changed cell; it has as many ranks as before.
 
     Raises:
         PredictionError: there is no such setting, or it changes the work itself.
@@ -129,72 +154,53 @@ def apply_change(scenario: Scenario, change: str) -> Scenario:
                 "says is the work itself, how it is measured, or where"
             )
         try:
-            changed = change_field(changed, override.strip())
+            changed = change_field(changed, override.strip(), OPTION)
         except ScenarioError as error:
             raise PredictionError("; ".join(str(error).splitlines())) from error
+    before, after = (prod(axis.size for axis in plan_mesh(one)) for one in (scenario, changed))
+    if before != after:
+        raise PredictionError(f"`{change}` has {after} ranks in place of {before}: that is another job")
     return changed
 
 
-def _check(cell: CellSummary) -> tuple[Scenario, Plan, float]:
-    """Return what is needed of a cell: what ran, its plan, and how long a step can take at most.
-
-    Raises:
-        PredictionError: something is missing, or speaks against its steps.
-    """
-    scenario, plan, held = cell.scenario, cell.plan, cell.prediction
-    if scenario is None or not isinstance(plan, Plan):
-        raise PredictionError("it is a loop of one's own, of which no closed form is known")
-    if held is None:
-        raise PredictionError(
-            "what its model computes, or its network carries, has no known cost: a timed model over an emulated link "
-            "has"
-        )
-    if (why := why_not_measured(cell)) is not None:
-        raise PredictionError(f"its steps are not gone by: {why}")
-    known_ns = [time_ns for time_ns in cell.launch_medians_ns if not math.isnan(time_ns)]
-    if not known_ns or math.isnan(held.low_ns):
-        raise PredictionError(held.sentence if known_ns else "there is no MEASURED step")
-    if outside := [time_ns for time_ns in known_ns if not held.low_ns <= time_ns <= held.high_ns]:
-        raise PredictionError(
-            f"{len(outside)} of {len(known_ns)} launches measured a step outside its closed "
-            f"form's bounds, {format_ns(held.low_ns)} to {format_ns(held.high_ns)}: {format_ns(outside[0])}"
-        )
-    _refuse_jitter(scenario.network)
-    return scenario, plan, held.high_ns
-
-
-def _refuse_jitter(network: Network) -> None:
-    if isinstance(network, EmulatedNetwork) and network.jitter is not None:
-        raise PredictionError("network.jitter: which collective takes how much longer is not known beforehand")
-
-
-def why_not_measured(cell: CellSummary) -> str | None:
-    """Say, as a clause, why no MEASURED step of a cell may be gone by; None: they may."""
-    taken = [one for one in cell.disturbed if one.phase is Phase.MEASURED]
-    if taken:
-        return say_taken(taken)
-    return find_wrong_results(cell) or next(iter(cell.rank_doubts), None) or cell.reason
-
-
-def _answer(
-    candidate: Candidate, ran: tuple[Scenario, Plan], measured_ns: Sequence[float], base: Sequence[RankCosts]
-) -> SettingAnswer:
-    scenario, plan = ran
+def _answer(candidate: Candidate, base: Base) -> SettingAnswer:
+    scenario, plan = base.scenario, base.plan
     changed = apply_change(scenario, candidate.change)
     if type(changed.parallel) is not type(scenario.parallel):
         raise PredictionError(
             f"`{candidate.change}` is another strategy, whose host takes a time that was not measured"
         )
-    _refuse_jitter(changed.network)
-    changed_plan = _plan_alike(changed, plan)
+    refuse_jitter(changed.network)
+    changed_plan, change_costs = _plan_alike(changed, plan), _find_change_of_costs(candidate, base, changed)
     savings_ns = [
         time_step(scenario, plan, costs, jitter_share=MEAN_JITTER)
-        - time_step(changed, changed_plan, costs, jitter_share=MEAN_JITTER)
-        for costs in base
+        - time_step(changed, changed_plan, change_costs(costs), jitter_share=MEAN_JITTER)
+        for costs in base.costs
     ]
-    steps_ns = [before - saved for before, saved in zip(measured_ns, savings_ns, strict=True)]
-    low_ns, high_ns = _bound(savings_ns, measured_ns)
+    steps_ns = [before - saved for before, saved in zip(base.measured_ns, savings_ns, strict=True)]
+    low_ns, high_ns = _bound(savings_ns, base)
     return SettingAnswer(candidate.change, candidate.costs, fmean(steps_ns), fmean(savings_ns), low_ns, high_ns)
+
+
+def _find_change_of_costs(candidate: Candidate, base: Base, changed: Scenario) -> Callable[[RankCosts], RankCosts]:
+    """Return what a change does to what ranks compute: nothing, but that each may update another share of parameters.
+
+    Raises:
+        PredictionError: of a real model it may do more.
+    """
+    if base.source is CostSource.KNOWN:
+        return lambda costs: costs
+    if others := list(find_other_compute(base.scenario.parallel, changed.parallel)):
+        raise PredictionError(
+            f"`{candidate.change}`: how long a real model computes with another {join_words(others, last='and')} was "
+            "not measured"
+        )
+    ratio = held_share(changed.parallel) / held_share(base.scenario.parallel)
+
+    def scale(costs: RankCosts) -> RankCosts:
+        return {rank: replace(one, optimizer_ns=round(ratio * one.optimizer_ns)) for rank, one in costs.items()}
+
+    return scale
 
 
 def _plan_alike(scenario: Scenario, plan: Plan) -> Plan:
@@ -205,25 +211,23 @@ def _plan_alike(scenario: Scenario, plan: Plan) -> Plan:
     """
     cores = plan.ranks * plan.threads_per_rank
     try:
-        made = make_plan(scenario, Machine(cpu_cores=cores, cuda_devices=0, torch=plan.torch))
+        return make_plan(scenario, Machine(cpu_cores=cores, cuda_devices=0, torch=plan.torch))
     except PlanError as error:
         raise PredictionError("; ".join(str(error).splitlines())) from error
-    if made.ranks != plan.ranks:
-        raise PredictionError(f"it has {made.ranks} ranks in place of {plan.ranks}: that is another job")
-    return made
 
 
-def _bound(savings_ns: Sequence[float], measured_ns: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
+def _bound(savings_ns: Sequence[float], base: Base) -> tuple[float, float] | tuple[None, None]:
     """Return the interval of a saving: launches of both sides vary, and the closed form is off.
 
-    Student's t over launches, twice, since a run of the changed cell would vary as much; ``MODEL_ERROR`` in squares.
+    Student's t over launches, twice, since a run of the changed cell would vary as much; what closed forms are off by
+    in squares.
     """
-    count = len(savings_ns)
+    count, step_ns = len(savings_ns), fmean(base.measured_ns)
     if count == 1:
         return None, None
     quantile = float(special.stdtrit(count - 1, (1 + LEVEL) / 2))
-    of_launches_ns = math.sqrt(2 / count) * quantile * stdev(measured_ns)
-    half_ns = math.hypot(of_launches_ns, MODEL_ERROR * fmean(measured_ns))
+    of_launches_ns = math.sqrt(2 / count) * quantile * stdev(base.measured_ns)
+    half_ns = math.hypot(of_launches_ns, find_model_error(base.source) * step_ns)
     return fmean(savings_ns) - half_ns, fmean(savings_ns) + half_ns
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from dtbench.scenario.mistakes import Mistake, OverridePlace
+from dtbench.scenario.mistakes import SET, Mistake, OverridePlace
 from dtbench.scenario.yaml.document import Node, Section, read_document
 
 MATRIX = "matrix"
@@ -35,12 +35,12 @@ class OverrideReading:
     mistakes: tuple[Mistake, ...]
 
 
-def read_overrides(typed: Sequence[str]) -> OverrideReading:
-    """Read every ``path=value``."""
+def read_overrides(typed: Sequence[str], option: str = SET) -> OverrideReading:
+    """Read every ``path=value``; mistakes name the option that it was given with."""
     overrides: list[Override] = []
     mistakes: list[Mistake] = []
     for order, text in enumerate(typed):
-        override = _read_override(OverridePlace(text, order), mistakes)
+        override = _read_override(OverridePlace(text, order, option), mistakes)
         if override is not None:
             overrides.append(override)
     return OverrideReading(tuple(overrides), tuple(mistakes))
