@@ -22,6 +22,10 @@ OTHER_PALETTE: Final = 4.0
 READABLE: Final = 4.5
 """Contrast of text that WCAG 2.2 asks for."""
 
+GROUND: Final = "#2A2B2F"
+VISIBLE: Final = 3.0
+"""Contrast of a mark with the ground of a dark page, which WCAG 2.2 asks for; darker ones need an edge there."""
+
 
 def find_free(palette: str, step: int = 24) -> Iterator[str]:
     """Yield colours that a palette has room for, the one that is farthest from its own first.
@@ -38,6 +42,7 @@ def find_free(palette: str, step: int = 24) -> Iterator[str]:
         if (apart := _find_nearest(colour, PALETTES[palette])) >= APART
         and all(distance(colour, other) >= OTHER_PALETTE for other in others)
         and contrast(colour, "#FFFFFF" if Look(colour).is_dark else "#000000") >= READABLE
+        and contrast(colour, GROUND) >= VISIBLE
     }
     named: set[str] = set()
     for colour in sorted(found, key=lambda one: -found[one]):

@@ -18,7 +18,7 @@ from dtbench.traces.job.trace_set import TraceSet
 
 RECORDED = Path(__file__).parent / "recorded" / "two_ranks_one_gpu"
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-OF_STREAMS = {Cause.SYNC_OP, Cause.SERIALIZED, Cause.BANDWIDTH, Cause.TAIL, Cause.LATE_ISSUE, Cause.NEEDED_AT_ONCE}
+OF_STREAMS = {*Cause} - {Cause.SKEW, Cause.BUBBLE, Cause.UNKNOWN}
 
 
 def read_events(path: Path) -> dict[str, Any]:

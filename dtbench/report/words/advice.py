@@ -96,6 +96,9 @@ _FEW_BYTES: Final = 4096
 _BY_SIZE: Final = (Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH)
 """Causes whose advice is to send less or to compute more."""
 
+_OF_TRANSFER: Final = _BY_SIZE
+"""Causes of time after the last rank was there: nobody waits less by their advice, so transfer bounds what it gains."""
+
 _OF_BARRIER: Final = (Cause.LATE_ISSUE, Cause.LATE_READY, Cause.SYNC_OP, *_BY_SIZE)
 """Causes of a barrier that no other issue changes: it has no input, carries nothing, and nothing uses its result."""
 
@@ -305,21 +308,21 @@ def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> Bound | Non
     """Return what the group's owners can gain at most; None where a cause is only to be told, or no time is known."""
     cause = group[0].cause
     owners = _key_owners(group)
-    is_skew, is_by_size = cause in (Cause.SKEW, Cause.BUBBLE), cause in _BY_SIZE
+    is_skew, is_of_transfer = cause in (Cause.SKEW, Cause.BUBBLE), cause in _OF_TRANSFER
     times_ns = [
-        one.waited_at_most_ns if is_skew else one.at_most_ns if is_by_size else one.taken_at_most_ns
+        one.waited_at_most_ns if is_skew else one.at_most_ns if is_of_transfer else one.taken_at_most_ns
         for one in owners.values()
     ]
     if cause is Cause.UNKNOWN or math.isnan(step_ns) or None in times_ns:
         return None
     took_ns = sum(time_ns or 0 for time_ns in times_ns)
-    bounds_ns = (took_ns, step_ns, *([comm_ns] if is_by_size and not math.isnan(comm_ns) else []))
+    bounds_ns = (took_ns, step_ns, *([comm_ns] if is_of_transfer and not math.isnan(comm_ns) else []))
     most_ns = min(bounds_ns)
     its = "its" if len(owners) == 1 else "their"
     whose = (
         f"all that {its} collectives waited for other ranks"
         if is_skew
-        else _what_it_took([*owners.values()], its, is_by_size=is_by_size)
+        else _what_it_took([*owners.values()], its, is_of_transfer=is_of_transfer)
     )
     whose += f", each on the rank where it {'waited' if is_skew else 'took'} longest" if len(owners) > 1 else ""
     if most_ns < took_ns:
@@ -332,11 +335,11 @@ def _key_owners(group: Sequence[Loss]) -> dict[tuple[str, Purpose, Operation | N
     return {(row.owner, row.purpose, row.operation): row.carried for row in group}
 
 
-def _what_it_took(owners: Sequence[Carried], its: str, *, is_by_size: bool) -> str:
+def _what_it_took(owners: Sequence[Carried], its: str, *, is_of_transfer: bool) -> str:
     """Say what the time is that owners' collectives can gain: of size, transfer, as far as that is known apart."""
-    if is_by_size and all(one.transfer_ns is not None for one in owners):
+    if is_of_transfer and all(one.transfer_ns is not None for one in owners):
         return f"all the transfer of {its} collectives, hidden or not"
-    if is_by_size and all(one.skew_wait_ns is not None for one in owners):
+    if is_of_transfer and all(one.skew_wait_ns is not None for one in owners):
         return f"all that {its} collectives took after the last rank began, hidden or not"
     return f"all that {its} collectives took, hidden or not, waiting for other ranks included"
 

@@ -1,6 +1,7 @@
 """Each collective's exposed time, split into causes that add up to it in integers.
 
-A cause takes at most its bound from what the earlier ones left::
+A cause takes at most its bound from what the earlier ones left; those of the collective's own length (``bandwidth``)
+only where nothing is missing that could have told an earlier one, and without the time in which the host was late::
 
     host             issue i                       |            device streams and gloo's threads
     last rank                    |s                |
@@ -232,24 +233,29 @@ class _Splitter:
         return CauseSplit((*parts, *self._split_rest(left_ns, lacking_ns)))
 
     def _split_rest(self, left_ns: int, lacking_ns: Counter[MissingInput]) -> Iterator[CausePart]:
-        """Yield what no rule took: bandwidth, less the time in which the host was late with what could hide it.
+        """Yield what no rule took, by its length, less the time in which the host was late with what could hide it.
 
         Where it may have queued, that time is nobody's, and so is then all of it for which something else is missing.
         """
         unknown_ns = lacking_ns.total()
         missing = self._find_missing() if left_ns else ()
         late_ns = [min(left_ns, way.host_late_ns) for way in self.ways]
-        rest_ns = 0 if missing else left_ns - max(late_ns)
-        if rest_ns > 0:
-            yield CausePart(Cause.BANDWIDTH, rest_ns)
+        rest_ns, known_ns = 0 if missing else left_ns - max(late_ns), 0
+        for cause, bound in _OF_REST:
+            bounds_ns = [min(rest_ns, bound(way)) for way in self.ways]
+            rest_ns -= max(bounds_ns)
+            lacking_ns[MissingInput.LAUNCHES] += max(bounds_ns) - min(bounds_ns)
+            known_ns += min(bounds_ns)
+            if min(bounds_ns) > 0:
+                yield CausePart(cause, min(bounds_ns))
         if missing:
             for one in missing:
                 lacking_ns[one] += left_ns
         else:
             lacking_ns[MissingInput.HOST] += min(late_ns)
             lacking_ns[MissingInput.LAUNCHES] += max(late_ns) - min(late_ns)
-        if unknown_ns + left_ns - rest_ns > 0:
-            yield leave_unknown(unknown_ns + left_ns - rest_ns, {one: ns for one, ns in lacking_ns.items() if ns})
+        if unknown_ns + left_ns - known_ns > 0:
+            yield leave_unknown(unknown_ns + left_ns - known_ns, {one: ns for one, ns in lacking_ns.items() if ns})
 
     def _find_missing(self) -> tuple[MissingInput, ...]:
         """Return what the rest lacks either way; where that is nothing, but something one way, the launches."""
@@ -523,6 +529,10 @@ class _Claims:
             return False
         return self.surroundings.launched_after_ns(one, region) >= one.span.length_ns
 
+    def bandwidth_ns(self) -> int:
+        """Everything that is left: it was long, and had nothing beside it."""
+        return self.exposed_ns
+
     def find_missing(self) -> tuple[MissingInput, ...]:
         """Return what is missing of the rest, in the order of the causes that it would decide."""
         one = self.collective
@@ -569,6 +579,9 @@ _BOUNDS: Final[_Bounds] = (
     (Cause.TAIL, _Claims.tail_ns),
     (Cause.NEEDED_AT_ONCE, _Claims.needed_at_once_ns),
 )
+
+_OF_REST: Final[_Bounds] = ((Cause.BANDWIDTH, _Claims.bandwidth_ns),)
+"""What speaks of a collective's own length: asked where nothing is missing, of what is left without the host's part."""
 
 _OF_DEVICE_ALONE: Final = tuple(rule for rule in _BOUNDS if rule[0] in (Cause.SKEW, Cause.BUBBLE, Cause.SYNC_OP))
 """What holds wherever the host was meanwhile."""
