@@ -127,6 +127,7 @@ def test_larger_buckets_save_of_a_real_model_what_they_save_of_blocks_that_take_
         "parallel.bucket_cap_mb=12": pytest.approx(367 + 4, abs=0.1),
     }
     assert found.source is CostSource.REGIONS
+    assert found.off == pytest.approx(0, abs=1e-4)
     assert all(answer.low_ns is None for answer in found.answers)  # of one launch
 
 
@@ -224,7 +225,7 @@ def test_what_profiled_steps_show_otherwise_is_refused(cell: Make, share: float,
     exposed = {Purpose.GRAD_REDUCE: right.ranks[0].exposed_comm_ns / right.ranks[0].step_ns - share}
     one = computed(cell, ALIKE, exposed=exposed)
     if said is None:
-        assert forecast_cell(one, [CAP]).answers
+        assert forecast_cell(one, [CAP]).off == pytest.approx(abs(share), abs=1e-3)
     else:
         with pytest.raises(PredictionError, match=said):
             forecast_cell(one, [CAP])

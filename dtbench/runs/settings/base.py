@@ -9,7 +9,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean
 from typing import Final
@@ -60,6 +60,8 @@ class Base:
         measured_ns: MEASURED step of each launch that has one, median of the slowest rank.
         costs: with which the closed form gives each.
         source: how these are known.
+        off: of what was found, the most by which its exposed communication and that of PROFILED steps are apart, of a
+            step; None: it was not found.
     """
 
     scenario: Scenario
@@ -67,6 +69,7 @@ class Base:
     measured_ns: tuple[float, ...]
     costs: tuple[RankCosts, ...]
     source: CostSource
+    off: float | None = None
 
 
 def find_base(cell: CellSummary) -> Base:
@@ -149,8 +152,7 @@ def _find_real(cell: CellSummary, scenario: Scenario, plan: Plan) -> Base:
         measured_ns.append(step_ns)
         costs.append(calibrate_compute(scenario, plan, regions.by_region))
     base = Base(scenario, plan, tuple(measured_ns), tuple(costs), CostSource.REGIONS)
-    _hold_exposed(cell, base)
-    return base
+    return replace(base, off=_hold_exposed(cell, base))
 
 
 def _refuse_machine(cell: CellSummary, scenario: Scenario, plan: Plan) -> None:
@@ -180,8 +182,10 @@ def _read_launches(cell: CellSummary) -> Iterator[tuple[int, float, RegionTimes 
             yield launch, step_ns, regions
 
 
-def _hold_exposed(cell: CellSummary, base: Base) -> None:
-    """Hold what the closed form leaves exposed against what PROFILED steps showed, as shares of their steps.
+def _hold_exposed(cell: CellSummary, base: Base) -> float:
+    """Return how far what the closed form leaves exposed is from what PROFILED steps showed, as shares of their steps.
+
+    The most of any purpose, and of all together.
 
     Raises:
         PredictionError: they are further apart than ``MOST_OFF``, or it is not known what was exposed.
@@ -189,14 +193,15 @@ def _hold_exposed(cell: CellSummary, base: Base) -> None:
     if (why := _why_nothing_seen(cell)) is not None:
         raise PredictionError(f"there is nothing to hold its closed form against: {why}")
     told, seen = _tell_exposed(base), _see_exposed(cell)
-    off = {what: told.get(what, 0.0) - seen.get(what, 0.0) for what in dict.fromkeys((*told, *seen))}
-    worst = max(off, key=lambda what: abs(off[what]), default="")
-    if off and abs(off[worst]) > MOST_OFF:
+    off = {what: abs(told.get(what, 0.0) - seen.get(what, 0.0)) for what in dict.fromkeys((*told, *seen))}
+    worst = max(off, key=lambda what: off[what])
+    if off[worst] > MOST_OFF:
         raise PredictionError(
             f"of {worst} its closed form leaves {format_fraction(told.get(worst, 0.0))} of a step exposed, and its "
             f"PROFILED steps showed {format_fraction(seen.get(worst, 0.0))}: more than {format_fraction(MOST_OFF)} "
             "apart, so that what hiding it saves is not known"
         )
+    return off[worst]
 
 
 def _why_nothing_seen(cell: CellSummary) -> str | None:
