@@ -117,8 +117,8 @@ def _say_source(source: CostSource, whose: str, cells: Sequence[Forecast]) -> It
             apart = f"{'at most ' * (len(cells) > 1)}{format_fraction(max(one.off or 0.0 for one in cells))} of a step"
             yield (
                 f"{lead} a link of known cost; compute of blocks was found from how long forward, backward and "
-                f"optimizer of these steps were, and what that leaves exposed is {apart} from what PROFILED steps showed "
-                f"(above {format_fraction(MOST_OFF)} nothing is said)"
+                f"optimizer of these steps were, and what that leaves exposed is {apart} from what PROFILED steps "
+                f"showed (above {format_fraction(MOST_OFF)} nothing is said)"
             )
             off = f"{error} of a step, by which such closed forms may be off where compute shares cores with copies"
         case _:
