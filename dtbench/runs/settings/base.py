@@ -16,7 +16,7 @@ from typing import Final
 
 from dtbench.base.errors import PredictionError
 from dtbench.base.units import count_things, format_fraction, format_ns
-from dtbench.base.vocabulary import Phase
+from dtbench.base.vocabulary import Cause, Phase
 from dtbench.plan.plan import Plan
 from dtbench.prediction.calibrate import calibrate
 from dtbench.prediction.compute import calibrate_compute
@@ -218,9 +218,17 @@ def _why_nothing_seen(cell: CellSummary) -> str | None:
 
 
 def _see_exposed(cell: CellSummary) -> dict[str, float]:
-    """Return which share of a PROFILED step was exposed, by purpose and in all."""
+    """Return which share of a PROFILED step was exposed, by purpose and in all.
+
+    Without what ranks waited for each other: ranks that are alike do not, and what real ones did is in the compute that
+    was found for all.
+    """
     step_ns = fmean(one.step_ns for one in cell.ranks)
-    shares = {str(one.purpose): one.exposed_ns / step_ns for one in cell.purposes if one.exposed_ns is not None}
+    exposed_ns = {str(one.purpose): one.exposed_ns for one in cell.purposes if one.exposed_ns is not None}
+    for one in cell.owners:
+        if one.cause is Cause.SKEW and one.purpose in exposed_ns:
+            exposed_ns[one.purpose] -= one.exposed_ns
+    shares = {purpose: max(0, time_ns) / step_ns for purpose, time_ns in exposed_ns.items()}
     return {**shares, _ALL: sum(shares.values())}
 
 
@@ -230,7 +238,8 @@ def _tell_exposed(base: Base) -> dict[str, float]:
     for costs in base.costs:
         ranks = predict_step(base.scenario, base.plan, costs).ranks
         for one in ranks:
-            for purpose, exposed_ns in one.exposed_by_purpose_ns.items():
-                share = exposed_ns / one.step_ns / len(ranks) / len(base.costs)
-                shares[str(purpose)] = shares.get(str(purpose), 0.0) + share
+            for collective in one.collectives:
+                skew_ns = sum(time_ns for cause, time_ns in collective.causes if cause is Cause.SKEW)
+                share = (collective.exposed_ns - skew_ns) / one.step_ns / len(ranks) / len(base.costs)
+                shares[collective.purpose] = shares.get(collective.purpose, 0.0) + share
     return {**shares, _ALL: sum(shares.values())}
