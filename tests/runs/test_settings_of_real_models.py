@@ -216,8 +216,8 @@ def test_what_a_real_model_computes_otherwise_is_not_said(cell: Make) -> None:
         (
             MOST_OFF + 0.01,
             (
-                "of grad_reduce its closed form leaves 17.0 % of a step exposed, and its PROFILED steps showed 8.0 %: "
-                "more than 8.0 % apart, so that what hiding it saves is not known"
+                "of grad_reduce its closed form leaves 17.0 % of a measured step exposed, and PROFILED steps showed "
+                "8.0 % of it: more than 8.0 % apart, so that what hiding it saves is not known"
             ),
         ),
         (-MOST_OFF - 0.01, "more than 8.0 % apart"),
@@ -265,6 +265,13 @@ def test_what_ranks_waited_for_each_other_is_in_their_compute_and_not_held_again
         else:
             with pytest.raises(PredictionError, match=r"more than 8\.0 % apart"):
                 forecast_cell(owned, [CAP])
+
+
+def test_a_profiler_that_makes_steps_longer_makes_no_link_slower(cell: Make) -> None:
+    """What is exposed is held against it in ms: of a step that is 1.2 times as long it is a smaller share."""
+    one = computed(cell, ALIKE)
+    ranks = tuple(rank.model_copy(update={"step_ns": round(1.2 * rank.step_ns)}) for rank in one.ranks)
+    assert forecast_cell(one.model_copy(update={"ranks": ranks}), [CAP]).off == pytest.approx(0, abs=1e-3)
 
 
 TAKEN = Disturbed(launch=0, phase=Phase.PROFILED, steps=8, of_launches=1, left_alone=1, stolen_fraction=0.4, takers=())
@@ -335,4 +342,4 @@ def test_buckets_of_the_shipped_run_are_issued_when_products_say() -> None:
     seen_ns = issued[[one.owner for one in told.collectives]].diff(axis=1).iloc[:, 1:].mean()
     assert [*seen_ns] == pytest.approx(told_ns, rel=0.15)
     assert base.off is not None
-    assert base.off < 0.02
+    assert base.off < 0.03

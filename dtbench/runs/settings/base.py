@@ -33,8 +33,8 @@ from dtbench.scenario.schema.network import EmulatedNetwork, Network
 from dtbench.scenario.schema.scenario import Scenario
 
 MOST_OFF: Final = 0.08
-"""Of a step: where exposed communication of the closed form and of PROFILED steps are further apart, by purpose or in
-all, what hiding it saves is not known."""
+"""Of a MEASURED step: where exposed communication of the closed form and of PROFILED steps are further apart, by purpose
+or in all, what hiding it saves is not known."""
 MOST_OUTSIDE: Final = 0.05
 """Of a step: its regions must add up to it but for so much."""
 
@@ -183,7 +183,7 @@ def _read_launches(cell: CellSummary) -> Iterator[tuple[int, float, RegionTimes 
 
 
 def _hold_exposed(cell: CellSummary, base: Base) -> float:
-    """Return how far what the closed form leaves exposed is from what PROFILED steps showed, as shares of their steps.
+    """Return how far what the closed form leaves exposed is from what PROFILED steps showed, of a MEASURED step.
 
     The most of any purpose, and of all together.
 
@@ -192,14 +192,14 @@ def _hold_exposed(cell: CellSummary, base: Base) -> float:
     """
     if (why := _why_nothing_seen(cell)) is not None:
         raise PredictionError(f"there is nothing to hold its closed form against: {why}")
-    told, seen = _tell_exposed(base), _see_exposed(cell)
+    told, seen = _tell_exposed(base), _see_exposed(cell, fmean(base.measured_ns))
     off = {what: abs(told.get(what, 0.0) - seen.get(what, 0.0)) for what in dict.fromkeys((*told, *seen))}
     worst = max(off, key=lambda what: off[what])
     if off[worst] > MOST_OFF:
         raise PredictionError(
-            f"of {worst} its closed form leaves {format_fraction(told.get(worst, 0.0))} of a step exposed, and its "
-            f"PROFILED steps showed {format_fraction(seen.get(worst, 0.0))}: more than {format_fraction(MOST_OFF)} "
-            "apart, so that what hiding it saves is not known"
+            f"of {worst} its closed form leaves {format_fraction(told.get(worst, 0.0))} of a measured step exposed, "
+            f"and PROFILED steps showed {format_fraction(seen.get(worst, 0.0))} of it: more than "
+            f"{format_fraction(MOST_OFF)} apart, so that what hiding it saves is not known"
         )
     return off[worst]
 
@@ -217,13 +217,12 @@ def _why_nothing_seen(cell: CellSummary) -> str | None:
     return next((describe_doubt(one) for one in cell.doubts if one.kind not in UNSURE), None)
 
 
-def _see_exposed(cell: CellSummary) -> dict[str, float]:
-    """Return which share of a PROFILED step was exposed, by purpose and in all.
+def _see_exposed(cell: CellSummary, step_ns: float) -> dict[str, float]:
+    """Return what was exposed in a PROFILED step, by purpose and in all, as shares of a MEASURED one.
 
-    Without what ranks waited for each other: ranks that are alike do not, and what real ones did is in the compute that
-    was found for all.
+    Not of its own: the profiler makes steps longer, and a link takes what it takes. Without what ranks waited for each
+    other: ranks that are alike do not, and what real ones did is in the compute that was found for all.
     """
-    step_ns = fmean(one.step_ns for one in cell.ranks)
     exposed_ns = {str(one.purpose): one.exposed_ns for one in cell.purposes if one.exposed_ns is not None}
     for one in cell.owners:
         if one.cause is Cause.SKEW and one.purpose in exposed_ns:
