@@ -33,8 +33,8 @@ from dtbench.scenario.schema.network import EmulatedNetwork, Network
 from dtbench.scenario.schema.scenario import Scenario
 
 MOST_OFF: Final = 0.08
-"""Of a MEASURED step: where exposed communication of the closed form and of PROFILED steps are further apart, by purpose
-or in all, what hiding it saves is not known."""
+"""Of a MEASURED step: where exposed communication of the closed form and of PROFILED steps are further apart, by
+purpose or in all, what hiding it saves is not known."""
 MOST_OUTSIDE: Final = 0.05
 """Of a step: its regions must add up to it but for so much."""
 
