@@ -7,7 +7,7 @@ import pytest
 from dtbench.base.errors import ScenarioError
 from dtbench.scenario.load import load_scenario, load_scenario_file
 from dtbench.scenario.written import (
-    Value,
+    Words,
     change_field,
     leave_out_secrets,
     sections_of,
@@ -50,7 +50,7 @@ def test_only_what_differs_is_written() -> None:
 
 
 def test_what_is_secret_is_left_out_for_those_who_run_it_to_set() -> None:
-    words: dict[str, Value] = {
+    words: Words = {
         "model": {"kind": "mlp", "layers": 2, "dim": 8, "hidden_dim": 8},
         "data": {"global_batch": 2, "sequence_length": 4},
         "parallel": {"kind": "ddp", "replicas": 2},

@@ -247,6 +247,13 @@ _SETTINGS: Final = Shape[tuple[str, Forecast]](
             lambda pair: pair[1].source,
         ),
         Key(
+            "exposed_off",
+            OrNan(FRACTION),
+            "of a step, how far what the closed form leaves exposed is from what PROFILED steps showed, of the purpose "
+            'where it is most; "NaN" where costs are known',
+            lambda pair: pair[1].off,
+        ),
+        Key(
             "model_error",
             FRACTION,
             "of a step, by which such closed forms may be off in 9 of 10 cases; intervals hold it",

@@ -1,6 +1,6 @@
 """What other settings would do to a cell, as lines and a table: by its closed form, of its MEASURED steps."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, assert_never
 
 from dtbench.base.columns import Unit
@@ -95,7 +95,7 @@ def settings_notes(settings: Settings) -> Iterator[str]:
         cells = {name: one for name, one in settings.cells.items() if one.source is source}
         if cells:
             whose = f"of {name_some(list(cells))} " if len(cells) < len(settings.cells) else ""
-            yield from _say_source(source, whose, has_intervals=any(one.launches > 1 for one in cells.values()))
+            yield from _say_source(source, whose, list(cells.values()))
     for name, one in settings.cells.items():
         if one.missing:
             which = f"{one.missing} of {one.missing + one.launches} launches"
@@ -105,8 +105,8 @@ def settings_notes(settings: Settings) -> Iterator[str]:
         yield f"settings of {name_some(names)} are not asked: {why}"
 
 
-def _say_source(source: CostSource, whose: str, *, has_intervals: bool) -> Iterator[str]:
-    """Say by what savings of some cells are told, and what their intervals hold."""
+def _say_source(source: CostSource, whose: str, cells: Sequence[Forecast]) -> Iterator[str]:
+    """Say by what savings of some cells, which it is of, are told, and what their intervals hold."""
     lead = f"settings {whose}are not run either: their savings are of MEASURED steps, by the closed form of"
     error = format_fraction(find_model_error(source))
     match source:
@@ -114,15 +114,16 @@ def _say_source(source: CostSource, whose: str, *, has_intervals: bool) -> Itera
             yield f"{lead} blocks and link with the host's time that these steps had"
             off = f"{error} of a step, by which such closed forms were seen to be off"
         case CostSource.REGIONS:
+            apart = f"{'at most ' * (len(cells) > 1)}{format_fraction(max(one.off or 0.0 for one in cells))} of a step"
             yield (
                 f"{lead} a link of known cost; compute of blocks was found from how long forward, backward and "
-                "optimizer of these steps were, and what that leaves exposed is at most "
-                f"{format_fraction(MOST_OFF)} of a step from what PROFILED steps showed"
+                f"optimizer of these steps were, and what that leaves exposed is {apart} from what PROFILED steps "
+                f"showed (above {format_fraction(MOST_OFF)} nothing is said)"
             )
             off = f"{error} of a step, by which such closed forms may be off where compute shares cores with copies"
         case _:
             assert_never(source)
-    if has_intervals:
+    if any(one.launches > 1 for one in cells):
         yield f"intervals {whose}hold the spread of launches and {off}"
 
 

@@ -81,6 +81,7 @@ class Forecast:
         answers: largest saving first.
         not_asked: changes that do not apply, and why.
         source: how the closed form knows what the cell cost.
+        off: of a step, how far what it leaves exposed is from what PROFILED steps showed; None: these were not asked.
     """
 
     step_ns: float
@@ -89,6 +90,7 @@ class Forecast:
     answers: tuple[SettingAnswer, ...]
     not_asked: tuple[tuple[str, str], ...]
     source: CostSource = CostSource.KNOWN
+    off: float | None = None
 
     @property
     def model_error(self) -> float:
@@ -135,6 +137,7 @@ def forecast_cell(cell: CellSummary, changes: Sequence[str] | None = None) -> Fo
         answers=tuple(sorted(answers, key=lambda answer: -answer.saving_ns)),
         not_asked=tuple(not_asked),
         source=base.source,
+        off=base.off,
     )
 
 
