@@ -78,7 +78,7 @@ def whatif(
 
     asked = _ask(targets or ["latest"], changes or (), cell, results, steps, step_range)
     settings = Settings(asked.settings, asked.settings_refused)
-    page = what_if_page(asked.source, asked.cells, asked.refused, asked.doubts, settings)
+    page = what_if_page(asked.source, asked.cells, asked.refused, asked.doubts, settings, asked.remarks)
     write_answer(html, page)
     print_json(document(asked)) if as_json else print_answer(page)
 

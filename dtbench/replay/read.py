@@ -35,6 +35,8 @@ class Recorded:
             others disturbed, or that do not follow these.
         rank_steps_ns: by rank, how long each step took.
         traces: from which it was read.
+        are_in_step: it is known how far the clocks of its ranks are apart; else they begin together in the graph, and
+            wait for nobody that is not in what their collectives take.
     """
 
     graph: JobGraph
@@ -42,6 +44,7 @@ class Recorded:
     rank_steps_ns: Mapping[int, tuple[int, ...]]
     traces: TraceSet
     left_out: tuple[int, ...] = ()
+    are_in_step: bool = True
 
     @property
     def steps_ns(self) -> tuple[int, ...]:
@@ -60,6 +63,7 @@ def read_graph(traces: TraceSet, without: Collection[int] = ()) -> Recorded:
         PredictionError: they do not tell enough; with the reason.
         TraceError: a trace is gone.
     """
+    _refuse_strangers(traces)
     numbers = _choose_steps(traces, without)
     with without_collection():
         drafts = _read(traces, numbers)
@@ -68,8 +72,11 @@ def read_graph(traces: TraceSet, without: Collection[int] = ()) -> Recorded:
             drafts = _read(traces, [number for number in numbers if number in common])
     clocks = {rank: traces.over_ranks.clocks.by_rank.get(rank, Clock()) for rank in drafts}
     services = _find_services(traces, drafts, clocks)
+    are_in_step = traces.over_ranks.clocks.can_compare(*drafts)
     begins_ns = {
         rank: int(clocks[rank].to_common(np.array([draft.steps[0].host.start_ns], dtype=np.int64))[0])
+        if are_in_step
+        else 0
         for rank, draft in drafts.items()
     }
     origin_ns = min(begins_ns.values())
@@ -81,7 +88,18 @@ def read_graph(traces: TraceSet, without: Collection[int] = ()) -> Recorded:
         {rank: tuple(step.window.length_ns for step in draft.steps) for rank, draft in drafts.items()},
         traces,
         tuple(sorted(every - set(kept))),
+        are_in_step=are_in_step,
     )
+
+
+def _refuse_strangers(traces: TraceSet) -> None:
+    """Refuse traces of several jobs.
+
+    Raises:
+        PredictionError: they may be such.
+    """
+    if len(traces.analyses) > 1 and not traces.over_ranks.is_one_job:
+        raise PredictionError("these are not surely ranks of one job: ask the traces of one, or of one rank alone")
 
 
 def _choose_steps(traces: TraceSet, without: Collection[int]) -> list[int]:

@@ -55,6 +55,7 @@ class WhatIf:
         step_ns: mean of all steps as the replay has them.
         host_times: by launch, how many times as long hosts take as in its PROFILED steps, so that a step is as
             MEASURED; empty: PROFILED steps stay as they were.
+        are_in_step: it is known how far the clocks of ranks are apart; else ranks begin together.
         answers: largest saving first.
         not_asked: what does not apply here, and why.
         way: what the longest way through the steps consists of, over all launches.
@@ -82,6 +83,7 @@ class WhatIf:
     waited_ns: float | None = None
     links: Mapping[LinkKey, LinkFit | None] = field(default_factory=dict)
     host_times: tuple[float, ...] = ()
+    are_in_step: bool = True
 
     @property
     def steps(self) -> int:
@@ -203,6 +205,7 @@ def ask(
         waited_ns=_sum_waited(launches),
         links=fit_links(graph),
         host_times=tuple(made.host_times for made in rescaled),
+        are_in_step=all(one.are_in_step for one in launches),
     )
 
 

@@ -1,5 +1,6 @@
 """What notebooks get of ``what_if``: the table, the picture, and the same numbers as the command."""
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -156,3 +157,47 @@ def test_what_is_no_more_than_the_replay_is_off_is_no_clear_saving(recorded_ns: 
     found = ask([Recorded(graph, (1,), {0: (recorded_ns,)}, gather_ranks([]))], [Hidden(), Link(2.0)])
     (answer,) = what_if_page("made", {"": found}, {}, {}).answer
     assert answer.words.removesuffix(".").endswith(f"takes no time: 50.0 ns (5.0 %) of a step of 1.00 us{said}")
+
+
+def test_what_traces_leave_out_is_said_wherever_changes_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """One rank's trace is there twice, and an event of the other has no duration."""
+    for rank in (0, 1):
+        shutil.copy(DDP / f"rank{rank}.json.gz", tmp_path / f"rank{rank}.json.gz")
+    shutil.copy(DDP / "rank0.json.gz", tmp_path / "rank0_again.json.gz")
+    report = dtbench.read_trace([str(tmp_path)], workers=1)
+    table = report.what_if("link: x2")
+    twice = next(line for line in table.attrs["left_out"] if line.startswith("rank 0 comes twice"))
+    assert "is left out" in twice
+    assert "left out: rank 0 comes twice" in report.plot_what_if("link: x2").get_supxlabel()
+    with pytest.raises(SystemExit):
+        main(["whatif", str(tmp_path), "--change", "link: x2"])
+    assert "".join(twice.split()) in "".join(capsys.readouterr().out.split())
+    with pytest.raises(SystemExit):
+        main(["whatif", str(tmp_path), "--change", "link: x2", "--json"])
+    (cell,) = json.loads(capsys.readouterr().out)["cells"]
+    assert twice in cell["remarks"]
+
+
+def test_ranks_whose_clocks_are_not_known_to_each_other_begin_together(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Whichever rank's clock is ahead by minutes: what is saved is the same, of the one whose steps take longest."""
+    answers = []
+    for ahead in (0, 1):
+        (folder := tmp_path / str(ahead)).mkdir()
+        for rank in (0, 1):
+            document = json.loads(gzip.decompress((DDP.parent / "sendrecv" / f"rank{rank}.json.gz").read_bytes()))
+            for event in document["traceEvents"]:
+                if "ts" in event and rank == ahead:
+                    event["ts"] = float(event["ts"]) + 1e8
+            (folder / f"rank{rank}.json").write_text(json.dumps(document))
+        with pytest.raises(SystemExit):
+            main(["whatif", str(folder), "--json"])
+        (cell,) = json.loads(capsys.readouterr().out)["cells"]
+        assert not cell["is_in_step"]
+        answers.append({one["change"]: one["saving_ns"] for one in cell["answers"]})
+    assert answers[0] == pytest.approx(answers[1], rel=1e-4)
+    assert answers[0]["hidden: all"] > 1e6
+    with pytest.raises(SystemExit):
+        main(["whatif", str(folder)])
+    assert "ranks are replayed as if they began together" in " ".join(capsys.readouterr().out.split())

@@ -1,6 +1,6 @@
 """What would change a job's steps, as one JSON document."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -131,6 +131,7 @@ class Asked(NamedTuple):
         doubts: by name of a cell, what speaks against its steps.
         settings: of a run, what other settings would do to cells, by name.
         settings_refused: by name, why nothing is said of the settings of others.
+        remarks: by name, what the traces that are replayed leave out, or may count wrongly.
     """
 
     source: str
@@ -139,6 +140,7 @@ class Asked(NamedTuple):
     doubts: Mapping[str, str]
     settings: Mapping[str, Forecast] = MappingProxyType({})
     settings_refused: Mapping[str, str] = MappingProxyType({})
+    remarks: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 class _Cell(NamedTuple):
@@ -147,6 +149,7 @@ class _Cell(NamedTuple):
     name: str
     one: WhatIf
     doubt: str | None
+    remarks: Sequence[str]
 
 
 _CELL: Final = Shape[_Cell](
@@ -160,6 +163,18 @@ _CELL: Final = Shape[_Cell](
             OrNull(TEXT),
             "what speaks against these steps, so that nothing follows from them; null: nothing does",
             lambda pair: pair[2],
+        ),
+        Key(
+            "remarks",
+            Many(TEXT),
+            "what its traces leave out, or may count wrongly, each a sentence",
+            lambda pair: pair.remarks,
+        ),
+        Key(
+            "is_in_step",
+            FLAG,
+            "it is known how far the clocks of its ranks are apart; else they are replayed as if they began together",
+            lambda pair: pair.one.are_in_step,
         ),
         Key("steps", COUNT, "how many there are, over launches", lambda pair: pair[1].steps),
         Key("ranks", COUNT, "how many are here", lambda pair: pair[1].ranks),
@@ -275,7 +290,10 @@ _DOCUMENT: Final = Shape[Asked](
             "cells",
             Many(_CELL),
             "each cell; of traces one",
-            lambda asked: (_Cell(name, one, asked.doubts.get(name)) for name, one in asked.cells.items()),
+            lambda asked: (
+                _Cell(name, one, asked.doubts.get(name), asked.remarks.get(name, ()))
+                for name, one in asked.cells.items()
+            ),
         ),
         Key(
             "refused",

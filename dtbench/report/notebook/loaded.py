@@ -172,15 +172,16 @@ class RunReport:
             cell: of the run; None: all of which something can be said.
 
         Returns:
-            The table ``what_if``, over the launches that have traces.
+            The table ``what_if``, over the launches that have traces; its ``attrs["left_out"]`` says of what it has no
+            row, and why.
 
         Raises:
             PredictionError: of no cell can anything be said, or a change does not apply.
             StoreError: there is no such cell.
         """
-        from dtbench.report.notebook.what_if import WHAT_IF, ask_run
+        from dtbench.report.notebook.what_if import ask_run, tabulate
 
-        return WHAT_IF.tabulate(ask_run(Path(self.summary.path), changes, cell))
+        return tabulate(ask_run(Path(self.summary.path), changes, cell))
 
     def plot_what_if(self, *changes: str, cell: str | None = None) -> "Figure":
         """Draw what each change would save; as ``what_if``."""

@@ -150,6 +150,8 @@ class TraceReport:
     def what_if(self, *changes: str) -> pd.DataFrame:
         """Replay the steps with something changed, and return what each change would save: the table ``what_if``.
 
+        Its ``attrs["left_out"]`` says what the traces leave out.
+
         Args:
             changes: ``hidden: bucket 3``, ``link: x2`` and so on, as ``dtbench whatif --change`` takes them; none: what
                 may apply.
@@ -157,9 +159,9 @@ class TraceReport:
         Raises:
             PredictionError: the unchanged replay does not give the steps, or a change does not apply.
         """
-        from dtbench.report.notebook.what_if import WHAT_IF, ask_traces
+        from dtbench.report.notebook.what_if import ask_traces, tabulate
 
-        return WHAT_IF.tabulate(ask_traces(self.traces, changes))
+        return tabulate(ask_traces(self.traces, changes))
 
     def plot_what_if(self, *changes: str) -> "Figure":
         """Draw what each change would save; as ``what_if``."""

@@ -4,15 +4,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import pandas as pd
+
 from dtbench.base.columns import ANY, Column, Table, Unit
 from dtbench.base.errors import PredictionError, StoreError
 from dtbench.replay.changes.parse import parse_change
 from dtbench.replay.read import Recorded, read_graph
 from dtbench.replay.what_if import Answer, WhatIf, ask
 from dtbench.report.documents.what_if import Asked
-from dtbench.report.page.what_if_page import name_change
+from dtbench.report.page.what_if_page import name_change, spell_left_out
 from dtbench.report.words.sentences import doubts_of_cells
-from dtbench.report.words.trace_words import why_not_judged
+from dtbench.report.words.trace_words import remark_lines, why_not_judged
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.replayed import find_measured, read_launches
 from dtbench.runs.run import summarize_data
@@ -146,6 +148,14 @@ WHAT_IF: Final = Table[Asked, None, _Told](
 )
 
 
+def tabulate(asked: Asked) -> pd.DataFrame:
+    """Return the table ``what_if``; ``attrs["left_out"]`` says of what it has no row, and why, each a sentence."""
+    table = WHAT_IF.tabulate(asked)
+    not_told = {f"settings of {name}": why for name, why in asked.settings_refused.items()}
+    table.attrs["left_out"] = spell_left_out({**asked.refused, **not_told}, asked.remarks)
+    return table
+
+
 def ask_traces(traces: TraceSet, changes: Sequence[str] = (), source: str = "") -> Asked:
     """Ask anyone's traces.
 
@@ -159,8 +169,14 @@ def ask_traces(traces: TraceSet, changes: Sequence[str] = (), source: str = "") 
     """
     if settings := [change for change in changes if is_setting(change)]:
         raise PredictionError(f"`{settings[0]}` is a setting of a scenario, and traces have none; ask a run")
-    doubt = why_not_judged(traces)
-    return Asked(source, {"": _ask([read_graph(traces)], changes)}, {}, {} if doubt is None else {"": doubt})
+    doubt, remarks = why_not_judged(traces), remark_lines(traces)
+    return Asked(
+        source,
+        {"": _ask([read_graph(traces)], changes)},
+        {},
+        {} if doubt is None else {"": doubt},
+        remarks={"": remarks} if remarks else {},
+    )
 
 
 def ask_run(run: Path, changes: Sequence[str] = (), cell: str | None = None) -> Asked:
@@ -184,13 +200,15 @@ def ask_run(run: Path, changes: Sequence[str] = (), cell: str | None = None) -> 
     cells = {one.name: one for one in summary.cells}
     settings = [change for change in changes if is_setting(change)]
     others = [change for change in changes if change not in settings]
-    found, refused = dict[str, WhatIf](), dict[str, str]()
+    found, refused, remarks = dict[str, WhatIf](), dict[str, str](), dict[str, tuple[str, ...]]()
     for name in (names if cell is None else [cell]) if others or not changes else ():
         try:
             recorded, left_out = read_launches(launches.get(name, ()))
             measured_ns = find_measured(cells.get(name), recorded)
             found[name] = _ask([*recorded.values()], others, measured_ns)
             refused |= {f"{name}, launch {launch}": why for launch, why in left_out.items()}
+            said = (line for one in recorded.values() for line in remark_lines(one.traces))
+            remarks[name] = tuple(dict.fromkeys(said))
         except PredictionError as error:
             refused[name] = str(error)
     asks_settings = settings or not changes
@@ -198,7 +216,7 @@ def ask_run(run: Path, changes: Sequence[str] = (), cell: str | None = None) -> 
     if not found and not forecasts:
         why = refused if refused else settings_refused
         raise PredictionError("; ".join(f"{name}: {reason}" for name, reason in why.items()))
-    return Asked(str(run), found, refused, doubts_of_cells(summary.cells), forecasts, settings_refused)
+    return Asked(str(run), found, refused, doubts_of_cells(summary.cells), forecasts, settings_refused, remarks)
 
 
 def ask_settings(

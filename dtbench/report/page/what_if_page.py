@@ -1,6 +1,7 @@
 """What would change it, as a page: what each change would save, what the steps consist of, how far to trust it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from dtbench.base.columns import Unit
@@ -48,6 +49,7 @@ def what_if_page(
     refused: Mapping[str, str],
     doubts: Mapping[str, str],
     settings: Settings = NO_SETTINGS,
+    remarks: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Page:
     """Make the page.
 
@@ -57,6 +59,7 @@ def what_if_page(
         refused: by name, why no replay says anything of others.
         doubts: by name, what speaks against the steps of some.
         settings: of a run, what other settings would do.
+        remarks: by name, what the traces that are replayed leave out, or may count wrongly.
     """
     several = len({*cells, *settings.cells}) > 1
     answer = [
@@ -75,10 +78,21 @@ def what_if_page(
             *(settings_part(name, one, several=several) for name, one in settings.cells.items()),
         ),
         notes=(
-            *(Line(f"{name}: {why}" if name else why, Tone.WARNING) for name, why in refused.items()),
+            *lines(spell_left_out(refused, remarks), Tone.WARNING),
             *lines([*_notes(cells), *settings_notes(settings)], Tone.QUIET),
         ),
     )
+
+
+def spell_left_out(refused: Mapping[str, str], remarks: Mapping[str, Sequence[str]]) -> list[str]:
+    """Say what no replay speaks of: cells and launches, then what is not in the traces of the others.
+
+    Args:
+        refused: by name, why not.
+        remarks: by name, what the traces that are replayed leave out, or may count wrongly.
+    """
+    of_cells = [(name, remark) for name, every in remarks.items() for remark in every]
+    return [f"{name}: {why}" if name else why for name, why in (*refused.items(), *of_cells)]
 
 
 def name_change(change: Change) -> str:
@@ -333,6 +347,11 @@ def _say_lacks(one: WhatIf) -> Iterator[str]:
         yield (
             f"{count_things(one.unmatched, 'collective')} {is_or_are(one.unmatched)} not known to be one with those of "
             "other ranks: what they wait for them is in what they take"
+        )
+    if not one.are_in_step:
+        yield (
+            "how far the clocks of its ranks are apart is not known: ranks are replayed as if they began together, and "
+            "a step ends with the one that takes longest"
         )
     if one.left_out:
         where = " in every launch" if len(one.fits) > 1 else ""

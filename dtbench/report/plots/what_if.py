@@ -1,5 +1,7 @@
 """What each change would save of a step, with the least and the most of single steps."""
 
+from textwrap import fill
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -9,6 +11,8 @@ from dtbench.report.page import looks
 from dtbench.report.plots.drawing import EDGE, add_axes, literal, new_figure, say, set_finding, shorten_middle
 from dtbench.runs.settings.forecast import SETTING
 
+_FITS_BELOW = 110
+"""Letters of a line below the axes."""
 MOST_CHANGES = 10
 """Bars of one cell; the others are one more, as long as the longest of them."""
 _COLOURS = {
@@ -22,7 +26,7 @@ def plot_what_if(answers: pd.DataFrame) -> Figure:
     """Draw a bar for each change, largest saving first; of a run the cell with the largest.
 
     Args:
-        answers: columns as in the table ``what_if``.
+        answers: columns as in the table ``what_if``; what its ``attrs["left_out"]`` says stands below.
     """
     if answers.empty:
         figure = new_figure(2.0)
@@ -55,6 +59,10 @@ def plot_what_if(answers: pd.DataFrame) -> Figure:
     axes.invert_yaxis()
     axes.set_xlabel("ms of a step saved; whiskers: single steps, of settings the 90 % interval; not run")
     set_finding(axes, _find_words(shown, cell, several=answers["cell"].nunique() > 1))
+    if left_out := answers.attrs.get("left_out"):
+        others = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
+        words = fill(literal(f"left out: {left_out[0]}{others}"), _FITS_BELOW)
+        figure.supxlabel(words, x=0.01, ha="left", fontsize=8)
     return figure
 
 

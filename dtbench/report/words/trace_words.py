@@ -415,7 +415,7 @@ def remark_lines(traces: TraceSet) -> tuple[str, ...]:
     if untied:
         reasons = ", ".join(f"{count} {reason}" for reason, count in untied.items())
         lines.append(f"events that are tied to no operator, and in every number all the same: {reasons}")
-    unseen = traces.uncorrelated["collective_without_span"]
+    unseen = traces.uncorrelated.get("collective_without_span", 0)
     if unseen:
         lines.append(f"collectives that were issued and not seen to run, so in no time: {unseen}")
     rest = len(traces.unknown_names) - MOST_NAMES
