@@ -36,14 +36,13 @@ class Replayed:
 
     @property
     def rounds_ns(self) -> tuple[int, ...]:
-        """How long after the step before the last rank has ended each step; the first: after the first rank begins.
+        """How long after the step before the last rank has ended each step; the first: after the first host begins.
 
-        They add up to what all steps take together. That never grows where something takes less time, while a single
-        rank's step may: it then waits longer for another.
+        They add up to when the last rank has ended the last, from a moment that no change moves. That never grows where
+        something takes less time, while a single rank's step may: it then waits longer for another.
         """
-        first_ns = min(steps[0][0] for steps in self.windows_ns.values())
         ends_ns = [max(end for _, end in of_step) for of_step in zip(*self.windows_ns.values(), strict=True)]
-        return tuple(end - before for before, end in pairwise((first_ns, *ends_ns)))
+        return tuple(end - before for before, end in pairwise((0, *ends_ns)))
 
 
 def replay(graph: JobGraph, edges: frozenset[Edge] = ALL_EDGES) -> Replayed:
@@ -73,8 +72,14 @@ def replay(graph: JobGraph, edges: frozenset[Edge] = ALL_EDGES) -> Replayed:
 def _find_device_steps(graph: RankGraph, composed: Composed, execution: Execution) -> tuple[tuple[int, int], ...]:
     """Return the steps of a device: each begins with its first work, and ends where the next begins."""
     ends_ns = execution.ends_ns
+    served_ns = {one.collective.group: one.begin_ns for one in execution.served}
     firsts = [step.first for step in graph.steps if step.first is not None]
-    begins_ns = [ends_ns[composed.numbers[first]] - int(graph.items.busy_ns[first]) for first in firsts]
+    begins_ns = [
+        served_ns[graph.services[first].key]
+        if first in graph.services
+        else ends_ns[composed.numbers[first]] - int(graph.items.busy_ns[first])
+        for first in firsts
+    ]
     return tuple(pairwise((*begins_ns, max(ends_ns))))
 
 

@@ -14,7 +14,7 @@ from dtbench.replay.changes.link import Link
 from dtbench.replay.changes.overlap_tax import NoOverlapTax
 from dtbench.replay.changes.parse import parse_change
 from dtbench.replay.changes.straggler import NoStraggler
-from dtbench.replay.graph import JobGraph, RankGraph
+from dtbench.replay.graph import GraphStep, JobGraph, RankGraph
 from dtbench.replay.longest_way import find_longest_way
 from dtbench.replay.read import Recorded
 from dtbench.replay.run import replay
@@ -54,16 +54,16 @@ def test_a_row_of_kernels_is_as_its_kernels_one_by_one() -> None:
     graph = {0: launches.end().finish(is_device=True)}
     assert replay(graph).steps_ns == (46 + 3 + 20 - 5,)
     assert take(HostTime(0.0).apply(graph)) == 43
-    assert take(Kernel("gemm", 2.0).apply(graph)) == (46 - 5) + 1 + 1 + 10
+    assert take(Kernel("gemm", 2.0).apply(graph)) == 46 + 1 + 1 + 10
 
 
 def test_without_the_overlap_tax_kernels_beside_communication_take_what_they_take_alone() -> None:
     written = Written().begin().spend(5).launch(10).issue("a", 60, after=(0,)).launch(30, alone_ns=21).launch(8)
     graph = {0: written.launch(4, after=(1,)).end().finish(is_device=True)}
-    assert take(graph) == 10 + 60 + 4
-    assert take(Hidden().apply(graph)) == 10 + 30 + 8 + 4
-    assert take(NoOverlapTax().apply(graph)) == 10 + 60 + 4, "behind a collective that takes as long, nothing is saved"
-    assert take(NoOverlapTax().apply(Hidden().apply(graph))) == 10 + 21 + 8 + 4
+    assert take(graph) == 5 + 10 + 60 + 4
+    assert take(Hidden().apply(graph)) == 5 + 10 + 30 + 8 + 4
+    assert take(NoOverlapTax().apply(graph)) == take(graph), "behind a collective that takes as long, nothing is saved"
+    assert take(NoOverlapTax().apply(Hidden().apply(graph))) == 5 + 10 + 21 + 8 + 4
 
 
 def test_the_overlap_tax_needs_a_device_and_kernels_that_were_seen_both_ways() -> None:
@@ -300,6 +300,26 @@ def test_a_rank_whose_host_runs_ahead_of_its_device_keeps_no_other_lane_busy() -
     graph = {0: rank(0, 0), 1: rank(1, 290)}
     assert take(graph) == 310
     assert take(NoStraggler().apply(graph)) == 310
+
+
+def test_steps_of_a_device_that_begin_with_a_collective_are_shorter_without_it() -> None:
+    """Each step is one all-reduce and the kernel behind it: both of its steps are shorter, none longer."""
+    written = Written()
+    for _ in range(2):
+        written.begin().issue("a", 30, after=()).launch(20, after=(len(written.items) - 1,)).sit(len(written.items) - 1)
+        written.end()
+    one = written.finish(is_device=True)
+    graph = {0: replace(one, steps=(GraphStep(0, 0), GraphStep(1, 2)))}
+    assert replay(graph).steps_ns == (50, 50)
+    hidden = replay(Hidden().apply(graph))
+    assert hidden.steps_ns == (20, 20)
+    assert [before - after for before, after in zip(replay(graph).rounds_ns, hidden.rounds_ns, strict=True)] == [30, 30]
+
+
+def test_what_runs_before_the_first_step_begins_on_its_device_may_be_saved_but_never_costs() -> None:
+    written = Written().begin().issue("a", 30).launch(20, after=(0,)).sit(1).end()
+    graph = {0: replace(written.finish(is_device=True), steps=(GraphStep(0, 1),))}
+    assert take(graph) - take(Hidden().apply(graph)) == 30
 
 
 @pytest.mark.parametrize("text", ["host: x1000001", "link: x0.0001", "kernel: gemm x5000", "latency: x" + "9" * 30])

@@ -114,6 +114,10 @@ def test_cells_of_which_nothing_is_known_are_refused(cell: Make) -> None:
         (right.model_copy(update={"prediction": None}), "not held against its closed form"),
         (measured(cell, 330.0), "1 of 1 launches measured a step outside its closed form's bounds"),
         (
+            right.model_copy(update={"unlike": {right.name: "launch0 and launch1 differ: cores 2 and 64"}}),
+            "its launches ran in unlike environments: launch0 and launch1 differ: cores 2 and 64",
+        ),
+        (
             right.model_copy(update={"rank_doubts": ("the record of rank 1 is missing",)}),
             "not gone by|record of rank 1",
         ),

@@ -5,8 +5,9 @@
     rank 0   ██████ c ████████ c            what lies between two collectives that all ranks have is a stretch; in each
     rank 1   ██████████ c ████ c            the host's time and the lanes' are scaled to the median over ranks
 
-Of an even number of ranks the faster of both in the middle counts. Hosts begin together, when the one in the middle
-begins, and so do lanes, when what was given before is done on the rank in the middle. Collectives take what they took.
+Of an even number of ranks the faster of both in the middle counts. Hosts begin together, when the first of them does;
+lanes that still work for what was given before do so until those of the rank in the middle have done. Collectives take
+what they took.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,8 +46,8 @@ class NoStraggler(Change):
         stretches = {rank: _Stretches.of(one, keys) for rank, one in graph.items()}
         host_ns = _take_middle([one.host_ns for one in stretches.values()])
         busy_ns = _take_middle([one.busy_ns for one in stretches.values()])
-        begins_ns = int(_take_middle([one.begins_ns for one in graph.values()]))
-        free_ns = int(_take_middle([_find_free(one) for one in graph.values()]))
+        begins_ns = min(one.begins_ns for one in graph.values())
+        free_ns = int(_take_middle([_find_free(one, begins_ns) for one in graph.values()]))
         return {
             rank: _begin_at(stretches[rank].scale(one, host_ns, busy_ns), begins_ns, free_ns)
             for rank, one in graph.items()
@@ -106,12 +107,18 @@ def _scale(lengths_ns: Ints, stretch: Ints, own_ns: Ints, wanted_ns: Ints) -> In
     return np.rint(lengths_ns * factors[stretch]).astype(np.int64)
 
 
-def _find_free(graph: RankGraph) -> int:
-    """Return when the last lane has done what was given before."""
-    return max(graph.busy_until_ns.values(), default=graph.begins_ns)
+def _find_free(graph: RankGraph, first_ns: int) -> int:
+    """Return when the last lane has done what was given before; where all have when the host begins, the first moment.
+
+    Args:
+        graph: of the rank.
+        first_ns: when the first host begins.
+    """
+    until_ns = max(graph.busy_until_ns.values(), default=first_ns)
+    return until_ns if until_ns > graph.begins_ns else first_ns
 
 
 def _begin_at(graph: RankGraph, begins_ns: int, free_ns: int) -> RankGraph:
-    shift_ns = free_ns - _find_free(graph)
+    shift_ns = free_ns - max(graph.busy_until_ns.values(), default=free_ns)
     busy_until_ns: Mapping[str, int] = {lane: until + shift_ns for lane, until in graph.busy_until_ns.items()}
     return replace(graph, begins_ns=begins_ns, busy_until_ns=busy_until_ns)

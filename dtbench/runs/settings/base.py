@@ -103,6 +103,9 @@ def why_not_measured(cell: CellSummary) -> str | None:
     taken = [one for one in cell.disturbed if one.phase is Phase.MEASURED]
     if taken:
         return say_taken(taken)
+    unlike = cell.unlike.get(cell.name)
+    if unlike is not None:
+        return f"its launches ran in unlike environments: {unlike}"
     return find_wrong_results(cell) or next(iter(cell.rank_doubts), None) or cell.reason
 
 
