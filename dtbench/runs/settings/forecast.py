@@ -91,7 +91,7 @@ def forecast_cell(cell: CellSummary, changes: Sequence[str] | None = None) -> Fo
     Raises:
         PredictionError: nothing can be said of this cell, or of a change that was asked for.
     """
-    scenario, plan, high_ns = _check(cell)
+    scenario, plan, high_ns = check_cell(cell)
     measured_ns = [time_ns for time_ns in cell.launch_medians_ns if not math.isnan(time_ns)]
     base = [calibrate(scenario, plan, time_ns, most_ns=high_ns) for time_ns in measured_ns]
     answers, not_asked = [], []
@@ -135,7 +135,7 @@ def apply_change(scenario: Scenario, change: str) -> Scenario:
     return changed
 
 
-def _check(cell: CellSummary) -> tuple[Scenario, Plan, float]:
+def check_cell(cell: CellSummary) -> tuple[Scenario, Plan, float]:
     """Return what is needed of a cell: what ran, its plan, and how long a step can take at most.
 
     Raises:
@@ -159,11 +159,16 @@ def _check(cell: CellSummary) -> tuple[Scenario, Plan, float]:
             f"{len(outside)} of {len(known_ns)} launches measured a step outside its closed "
             f"form's bounds, {format_ns(held.low_ns)} to {format_ns(held.high_ns)}: {format_ns(outside[0])}"
         )
-    _refuse_jitter(scenario.network)
+    refuse_jitter(scenario.network)
     return scenario, plan, held.high_ns
 
 
-def _refuse_jitter(network: Network) -> None:
+def refuse_jitter(network: Network) -> None:
+    """Refuse a link whose collectives take longer by a random part.
+
+    Raises:
+        PredictionError: it has jitter.
+    """
     if isinstance(network, EmulatedNetwork) and network.jitter is not None:
         raise PredictionError("network.jitter: which collective takes how much longer is not known beforehand")
 
@@ -185,7 +190,7 @@ def _answer(
         raise PredictionError(
             f"`{candidate.change}` is another strategy, whose host takes a time that was not measured"
         )
-    _refuse_jitter(changed.network)
+    refuse_jitter(changed.network)
     changed_plan = _plan_alike(changed, plan)
     savings_ns = [
         time_step(scenario, plan, costs, jitter_share=MEAN_JITTER)

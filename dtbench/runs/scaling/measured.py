@@ -1,0 +1,81 @@
+"""What a cell's launches tell of its host: how long it takes in a step, and how much ranks differ in that."""
+
+import math
+from dataclasses import dataclass
+from statistics import fmean
+
+from dtbench.base.vocabulary import Phase
+from dtbench.plan.plan import Plan
+from dtbench.prediction.calibrate import calibrate
+from dtbench.prediction.costs import count_host_ns
+from dtbench.runs.reading.cell_data import CellData
+from dtbench.runs.reading.undisturbed import keep_finished
+from dtbench.runs.settings.forecast import check_cell
+from dtbench.runs.summary import CellSummary
+from dtbench.scenario.schema.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cell at the number of ranks with which it ran; times in ns.
+
+    Attributes:
+        world: ranks.
+        steps_ns: MEASURED step of each launch, median over steps, of the slowest rank.
+        hosts_ns: the host's time with which the closed form is that step, of each launch.
+        spread_ns: standard deviation over ranks of a rank's CPU time in a MEASURED step; NaN: not known.
+        cores: of the machine; None: not known.
+    """
+
+    world: int
+    steps_ns: tuple[float, ...]
+    hosts_ns: tuple[float, ...]
+    spread_ns: float = math.nan
+    cores: int | None = None
+
+    @property
+    def host_ns(self) -> float:
+        """Mean over launches."""
+        return fmean(self.hosts_ns)
+
+    @property
+    def waiting(self) -> float:
+        """How many ranks want each core, 1 where all have one: by so much CPU time is stretched."""
+        return stretch(self.world, self.cores)
+
+
+def stretch(ranks: int, cores: int | None) -> float:
+    """Return how much longer a host takes where so many ranks share cores; None: each has one."""
+    return max(1.0, ranks / cores if cores else 1.0)
+
+
+def measure_host(cell: CellSummary, data: CellData, cores: int | None) -> tuple[Scenario, Plan, Measured]:
+    """Return what ran, and what its launches tell.
+
+    Args:
+        cell: its numbers.
+        data: the same as it was read.
+        cores: of the machine that it ran on; None: not known.
+
+    Raises:
+        PredictionError: there is no closed form for it, or something speaks against its steps.
+    """
+    scenario, plan, most_ns = check_cell(cell)
+    steps_ns = tuple(time_ns for time_ns in cell.launch_medians_ns if not math.isnan(time_ns))
+    found = [calibrate(scenario, plan, step_ns, most_ns=most_ns) for step_ns in steps_ns]
+    batches = scenario.accumulation.micro_batches
+    hosts_ns = tuple(float(count_host_ns(next(iter(costs.values())), micro_batches=batches)) for costs in found)
+    return scenario, plan, Measured(plan.ranks, steps_ns, hosts_ns, find_spread_ns(data, plan.ranks), cores)
+
+
+def find_spread_ns(data: CellData, ranks: int) -> float:
+    """Return how much ranks differ in the CPU time of a step: the root of the mean variance over steps and launches.
+
+    NaN where there are no two ranks, or no step of which all tell it.
+    """
+    variances = list[float]()
+    for launch in data.launches:
+        steps = keep_finished(launch.steps[launch.steps["phase"] == Phase.MEASURED], ranks)
+        by_step = steps.groupby("step")["cpu_ns"]
+        variances += [float(value) for value in by_step.var(ddof=1).dropna()]
+    return math.sqrt(fmean(variances)) if variances else math.nan
