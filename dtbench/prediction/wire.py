@@ -85,7 +85,9 @@ def has_even_tiers(network: EmulatedNetwork, mesh: tuple[MeshAxis, ...], within:
     parts = [(one.name, one.size) for one in mesh]
     parts += [(one.name, within) for one in mesh if one.name is Axis.SHARD and within is not None]
     return all(
-        len({find_tier(network, ends) for ends in _list_ends(mesh, axis, size)}) == 1 for axis, size in parts if size > 1
+        len({find_tier(network, ends) for ends in _list_ends(mesh, axis, size)}) == 1
+        for axis, size in parts
+        if size > 1
     )
 
 

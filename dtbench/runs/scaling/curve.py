@@ -20,7 +20,7 @@ from dtbench.prediction.costs import known_costs, spread_host_over_ranks
 from dtbench.prediction.obstacles import find_obstacles
 from dtbench.prediction.predict import MEAN_JITTER, count_simulated, predict_slowest
 from dtbench.runs.scaling.host import UNKNOWN_HOST, Host, foresee_host
-from dtbench.runs.scaling.links import Cluster, put_on_cluster
+from dtbench.runs.scaling.links import Cluster, fit_to_world, put_on_cluster
 from dtbench.runs.scaling.measured import Measured
 from dtbench.runs.scaling.scored import say_beyond
 from dtbench.runs.scaling.world import plan_world, put_at_world
@@ -130,7 +130,7 @@ def predict_point(subject: Subject, world: int, cluster: Cluster) -> Point:
         PredictionError: nothing can be said of it there.
     """
     ran = subject.scenario
-    network = put_on_cluster(ran.network, cluster)
+    network = fit_to_world(put_on_cluster(ran.network, cluster), world)
     scenario = put_at_world(ran, world).model_copy(update={"network": network})
     plan = plan_world(scenario, subject.torch)
     if obstacles := list(find_obstacles(scenario, plan)):

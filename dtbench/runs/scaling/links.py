@@ -109,7 +109,9 @@ def read_link(text: str) -> LinkChange:
     found: dict[str, float] = {}
     for part in words.split(","):
         match = _PART.fullmatch(part.strip())
-        scale = None if match is None else (_LATENCY_US if match["what"] == "latency" else _BANDWIDTH_GB).get(match["unit"])
+        scale = (
+            None if match is None else (_LATENCY_US if match["what"] == "latency" else _BANDWIDTH_GB).get(match["unit"])
+        )
         if match is None or scale is None or match["what"] in found:
             raise PredictionError(_say_none(text))
         found[match["what"]] = float(match["value"]) * scale
@@ -158,13 +160,18 @@ def put_on_cluster(network: Network, cluster: Cluster) -> Network:
     if known is None:
         assert cluster.link is not None
         latency_us, bandwidth = cluster.link.change(None, "network.kind=real")
-        known = EmulatedNetwork(
-            kind="emulated", latency_us=latency_us, bandwidth_gb_per_s=bandwidth, algorithm="ring"
-        )
+        known = EmulatedNetwork(kind="emulated", latency_us=latency_us, bandwidth_gb_per_s=bandwidth, algorithm="ring")
     elif cluster.link is not None:
         latency_us, bandwidth = cluster.link.change(known, "the link")
         known = known.model_copy(update={"latency_us": latency_us, "bandwidth_gb_per_s": bandwidth})
     return known.model_copy(update={"between_nodes": _find_between(known.between_nodes, cluster)})
+
+
+def fit_to_world(network: Network, world: int) -> Network:
+    """Return the network of so many ranks: where one node has room for all, nothing crosses to another."""
+    nodes = network.between_nodes if isinstance(network, EmulatedNetwork) else None
+    is_one = nodes is not None and world <= nodes.ranks_per_node
+    return network.model_copy(update={"between_nodes": None}) if is_one else network
 
 
 def _find_between(nodes: BetweenNodes | None, cluster: Cluster) -> BetweenNodes | None:

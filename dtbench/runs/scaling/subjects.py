@@ -1,4 +1,4 @@
-"""Which cells are asked for: those of scenarios, and those of runs, where runs of one work at several worlds are one."""
+"""Which cells are asked for: those of scenarios and of runs, of which those of one work at several worlds are one."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,0 +1,93 @@
+"""What a reader of steps at other numbers of ranks must know: what was not run, what grows, what is extrapolated."""
+
+from collections.abc import Iterator, Sequence
+
+from dtbench.base.units import count_things, format_fraction, format_ns
+from dtbench.runs.scaling.curve import Curve
+from dtbench.runs.scaling.links import Cluster
+from dtbench.runs.scaling.world import find_growth
+from dtbench.runs.settings.forecast import MODEL_ERROR
+from dtbench.scenario.schema.network import EmulatedNetwork
+from dtbench.scenario.sweeps.sweep import name_some
+
+
+def predict_notes(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:
+    """Say it, what weighs most first."""
+    had = ", with the host's time that MEASURED steps had" * any(curve.subject.measured for curve in curves)
+    yield f"not run: steps are the closed form of blocks and link{had}"
+    yield from _say_host(curves, cluster)
+    grown = dict.fromkeys(f"parallel.{find_growth(curve.subject.scenario.parallel).field}" for curve in curves)
+    yield (
+        f"each rank has the rows that it had: data.global_batch grows with the ranks, and {' or '.join(grown)} is what "
+        "grows of the mesh"
+    )
+    if any(point.low_ns is not None for curve in curves for point in curve.points):
+        yield (
+            f"intervals hold the spread of launches, {format_fraction(MODEL_ERROR)} of a step, by which such closed "
+            "forms were seen to be off, and all of the skew that is added"
+        )
+    yield from _say_beyond(curves)
+    yield from _say_links(curves, cluster)
+    yield from _say_refused(curves)
+
+
+def _say_host(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:
+    several = len(curves) > 1
+    for curve in curves:
+        measured, lead = curve.subject.measured, f"{curve.subject.name}: " * several
+        if not measured:
+            continue
+        worlds = sorted({one.world for one in measured})
+        first = min(measured, key=lambda one: one.world)
+        launches = count_things(sum(len(one.hosts_ns) for one in measured), "launch").replace("launchs", "launches")
+        ran = " and ".join(map(str, worlds))
+        if cluster.ranks_per_node is None:
+            grows = (
+                "it does not grow: every rank is taken to have as many cores as there; --nodes-of K says how "
+                "many share such a machine"
+            )
+        elif len(worlds) > 1:
+            grows = f"for {cluster.ranks_per_node} ranks that share such a machine it is the line through these"
+        else:
+            grows = f"for {cluster.ranks_per_node} ranks that share such a machine it grows with ranks to a core"
+        yield f"{lead}the host takes {format_ns(first.host_ns)} of a step of {ran} ranks ({launches}); {grows}"
+        skew_ns = max(point.host.skew_ns for point in curve.points)
+        if skew_ns > 0:
+            yield (
+                f"{lead}a step waits for its slowest rank: the last of more ranks is later, by {format_ns(skew_ns)} at "
+                f"most here (expected maximum of normal draws, with the spread of CPU time over ranks)"
+            )
+
+
+def _say_beyond(curves: Sequence[Curve]) -> Iterator[str]:
+    reasons = dict.fromkeys(
+        why for curve in curves for point in curve.points if point.beyond for why in point.beyond.split(", ")
+    )
+    if reasons:
+        yield (f"* extrapolated, beyond all that predictions were ever held against: {'; '.join(reasons)}")
+
+
+def _say_links(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:
+    for said in cluster.published:
+        yield f"{said}; nominal, so no collective is faster, and real ones are slower"
+    direct = [
+        curve.subject.name
+        for curve in curves
+        if isinstance(curve.subject.scenario.network, EmulatedNetwork)
+        and curve.subject.scenario.network.algorithm == "direct"
+    ]
+    if direct:
+        yield (
+            f"{name_some(direct)}: over network.algorithm=direct a collective costs the same among any number of "
+            "ranks; ring and tree grow"
+        )
+
+
+def _say_refused(curves: Sequence[Curve]) -> Iterator[str]:
+    for curve in curves:
+        alike: dict[str, list[int]] = {}
+        for world, why in curve.refused:
+            alike.setdefault(why, []).append(world)
+        for why, worlds in alike.items():
+            named = "" if len(worlds) == 1 else f"{', '.join(f'{world:,}' for world in worlds)} ranks: "
+            yield f"{curve.subject.name}: {named}{why}"
