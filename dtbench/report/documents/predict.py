@@ -105,6 +105,7 @@ _MEASURED: Final = Shape[Measured](
         Key("world", COUNT, "ranks", lambda one: one.world),
         Key("steps_ns", Many(FLOAT_NS), "MEASURED step of each launch", lambda one: one.steps_ns),
         Key("hosts_ns", Many(FLOAT_NS), "the host's time in it, by the closed form", lambda one: one.hosts_ns),
+        Key("cpu_ns", OrNan(FLOAT_NS), 'CPU time of a rank in a step; "NaN": not known', lambda one: one.cpu_ns),
         Key(
             "spread_ns",
             OrNan(FLOAT_NS),

@@ -9,7 +9,8 @@ step. *The last of many* is later than the last of few, wherever ranks are. So t
     so many on a node   machines such as the one that was measured, each with so many ranks
 
 In the second the line through the means of several worlds is taken (least squares over launches), never one that
-falls, and never below the smallest world; of a single one, its time in proportion to how many ranks want a core.
+falls, and never below the smallest world. Of a single one what was CPU time grows in proportion to how many ranks want
+a core; the rest, such as sleeps that end late, does not.
 """
 
 import math
@@ -69,8 +70,8 @@ def foresee_host(measured: Sequence[Measured], world: int, ranks_per_node: int |
         time_ns, half_ns = _bound_line(worlds, together)
     else:
         time_ns, half_ns = _bound_mean([host_ns for one in worlds for host_ns in one.hosts_ns])
-        longer = stretch(together, first.cores) / first.waiting
-        time_ns, half_ns = longer * time_ns, None if half_ns is None else longer * half_ns
+        more = stretch(together, first.cores) / first.waiting - 1
+        time_ns += max(0.0, more) * fmean(one.contended_ns for one in worlds)
     return Host(time_ns, half_ns, _grow_skew(worlds, together, world))
 
 

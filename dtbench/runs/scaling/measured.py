@@ -23,6 +23,7 @@ class Measured:
         world: ranks.
         steps_ns: MEASURED step of each launch, median over steps, of the slowest rank.
         hosts_ns: the host's time with which the closed form is that step, of each launch.
+        cpu_ns: CPU time of a rank in a MEASURED step, median; NaN: not known.
         spread_ns: standard deviation over ranks of a rank's CPU time in a MEASURED step; NaN: not known.
         cores: of the machine; None: not known.
     """
@@ -30,6 +31,7 @@ class Measured:
     world: int
     steps_ns: tuple[float, ...]
     hosts_ns: tuple[float, ...]
+    cpu_ns: float = math.nan
     spread_ns: float = math.nan
     cores: int | None = None
 
@@ -42,6 +44,11 @@ class Measured:
     def waiting(self) -> float:
         """How many ranks want each core, 1 where all have one: by so much CPU time is stretched."""
         return stretch(self.world, self.cores)
+
+    @property
+    def contended_ns(self) -> float:
+        """What of the host's time is CPU time, which ranks that share cores take turns at: all of it if not known."""
+        return self.host_ns if math.isnan(self.cpu_ns) else min(self.host_ns, self.waiting * self.cpu_ns)
 
 
 def stretch(ranks: int, cores: int | None) -> float:
@@ -65,7 +72,15 @@ def measure_host(cell: CellSummary, data: CellData, cores: int | None) -> tuple[
     found = [calibrate(scenario, plan, step_ns, most_ns=most_ns) for step_ns in steps_ns]
     batches = scenario.accumulation.micro_batches
     hosts_ns = tuple(float(count_host_ns(next(iter(costs.values())), micro_batches=batches)) for costs in found)
-    return scenario, plan, Measured(plan.ranks, steps_ns, hosts_ns, find_spread_ns(data, plan.ranks), cores)
+    measured = Measured(
+        world=plan.ranks,
+        steps_ns=steps_ns,
+        hosts_ns=hosts_ns,
+        cpu_ns=cell.cpu_ns_per_step,
+        spread_ns=find_spread_ns(data, plan.ranks),
+        cores=cores,
+    )
+    return scenario, plan, measured
 
 
 def find_spread_ns(data: CellData, ranks: int) -> float:

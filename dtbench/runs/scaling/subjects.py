@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from dtbench.base.errors import PredictionError
 from dtbench.runs.reading.cell_data import RunData
@@ -56,13 +57,15 @@ def subjects_of_run(data: RunData, cell: str | None = None) -> Subjects:
 def join_subjects(sources: Mapping[str, Subjects]) -> Subjects:
     """Put together what several sources have: cells of one work that ran with different numbers of ranks become one.
 
+    On machines with as many cores, that is; of a scenario that is given twice, once.
+
     Args:
         sources: by the name of a run or scenario, which tells cells of one name apart.
     """
-    joined: dict[tuple[str, bool], Subject] = {}
+    joined: dict[tuple[str, tuple[int | None, ...]], Subject] = {}
     for source, one in sources.items():
         for subject in one.found:
-            key = (name_work(subject.scenario), bool(subject.measured))
+            key = (name_work(subject.scenario), tuple(one.cores for one in subject.measured))
             known = joined.get(key)
             if known is None:
                 name = _name_apart(subject.name, source, (other.name for other in joined.values()))
@@ -70,7 +73,7 @@ def join_subjects(sources: Mapping[str, Subjects]) -> Subjects:
             elif subject.measured:
                 joined[key] = replace(known, measured=(*known.measured, *subject.measured))
     refused = {
-        name if len(sources) == 1 else f"{source}: {name}": why
+        name if len(sources) == 1 else f"{Path(source).name}: {name}": why
         for source, one in sources.items()
         for name, why in one.refused.items()
     }
@@ -81,7 +84,7 @@ def _name_apart(name: str, source: str, taken: Iterable[str]) -> str:
     names = set(taken)
     if name not in names:
         return name
-    name = f"{source}:{name}"
+    name = f"{Path(source).name}:{name}"
     while name in names:
         name += "'"
     return name

@@ -12,6 +12,7 @@ from dtbench.plan.plan import Machine, Plan, make_plan, plan_mesh
 from dtbench.plan.rules.machine import MOST_RANKS
 from dtbench.plan.traffic.tensor import count_data_ranks
 from dtbench.scenario.schema.measure import Measure
+from dtbench.scenario.schema.model import Timed
 from dtbench.scenario.schema.scenario import Correctness, Ddp, Parallel, Scenario
 
 
@@ -94,8 +95,14 @@ def plan_world(scenario: Scenario, torch: str | None) -> Plan:
 
 
 def name_work(scenario: Scenario) -> str:
-    """Return what two cells have in common that differ in their number of ranks only, and in how they are measured."""
+    """Return what two cells have in common that differ in their number of ranks only, and in how they are measured.
+
+    Rows count where blocks exchange them: a timed block takes as long whatever it has.
+    """
     growth = find_growth(scenario.parallel)
     plain = {"measure": Measure(), "correctness": Correctness(), "repeat": 1, "seed": 0, "state_dict": None}
-    same = put_at_world(scenario, growth.step * growth.least)
-    return same.model_copy(update=plain).model_dump_json()
+    same = put_at_world(scenario, growth.step * growth.least).model_copy(update=plain)
+    if isinstance(scenario.model, Timed) and scenario.parallel.tensor == 1:
+        rows = count_data_ranks(same.parallel) * scenario.accumulation.micro_batches
+        same = same.model_copy(update={"data": same.data.model_copy(update={"global_batch": rows})})
+    return same.model_dump_json()
