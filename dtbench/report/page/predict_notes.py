@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dtbench.base.units import count_things, format_fraction, format_ns
 from dtbench.runs.scaling.curve import Curve
 from dtbench.runs.scaling.links import Cluster
+from dtbench.runs.scaling.measured import Measured
 from dtbench.runs.scaling.world import find_growth
 from dtbench.runs.settings.forecast import MODEL_ERROR
 from dtbench.scenario.schema.network import EmulatedNetwork
@@ -32,31 +33,39 @@ def predict_notes(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:
 
 
 def _say_host(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:
-    several = len(curves) > 1
     for curve in curves:
-        measured, lead = curve.subject.measured, f"{curve.subject.name}: " * several
+        measured, lead = curve.subject.measured, f"{curve.subject.name}: " * (len(curves) > 1)
         if not measured:
             continue
-        worlds = sorted({one.world for one in measured})
-        first = min(measured, key=lambda one: one.world)
-        launches = count_things(sum(len(one.hosts_ns) for one in measured), "launch").replace("launchs", "launches")
-        ran = " and ".join(map(str, worlds))
-        if cluster.ranks_per_node is None:
-            grows = (
-                "it does not grow: every rank is taken to have as many cores as there; --nodes-of K says how "
-                "many share such a machine"
-            )
-        elif len(worlds) > 1:
-            grows = f"for {cluster.ranks_per_node} ranks that share such a machine it is the line through these"
-        else:
-            grows = f"for {cluster.ranks_per_node} ranks that share such a machine it grows with ranks to a core"
-        yield f"{lead}the host takes {format_ns(first.host_ns)} of a step of {ran} ranks ({launches}); {grows}"
+        worlds = sorted(measured, key=lambda one: one.world)
+        took = ", ".join(
+            f"{format_ns(one.host_ns)} of a step of {count_things(one.world, 'rank')} ({_count_launches(one)})"
+            for one in worlds
+        )
+        yield f"{lead}the host takes {took}; {_say_growth(worlds, cluster)}"
         skew_ns = max(point.host.skew_ns for point in curve.points)
         if skew_ns > 0:
             yield (
                 f"{lead}a step waits for its slowest rank: the last of more ranks is later, by {format_ns(skew_ns)} at "
-                f"most here (expected maximum of normal draws, with the spread of CPU time over ranks)"
+                "most here (expected maximum of normal draws, with the spread of CPU time over ranks)"
             )
+
+
+def _count_launches(one: Measured) -> str:
+    return f"{len(one.hosts_ns)} launch{'es' * (len(one.hosts_ns) > 1)}"
+
+
+def _say_growth(worlds: Sequence[Measured], cluster: Cluster) -> str:
+    if cluster.ranks_per_node is None:
+        where = "there" if len({one.world for one in worlds}) == 1 else f"with {worlds[0].world}"
+        return (
+            f"it is taken not to grow, as if every rank had as many cores as {where}: --nodes-of K says how many share "
+            "such a machine"
+        )
+    share = f"where up to {cluster.ranks_per_node} ranks share such a machine"
+    if len({one.world for one in worlds}) > 1:
+        return f"{share} it is on the line through these"
+    return f"{share} its CPU time grows with ranks to a core"
 
 
 def _say_beyond(curves: Sequence[Curve]) -> Iterator[str]:
