@@ -98,13 +98,20 @@ _POINT: Final = Shape[Point](
         ),
     ),
 )
+_LAUNCH: Final = Shape[tuple[float, float]](
+    "PredictedFromLaunch",
+    "What one launch measured.",
+    (
+        Key("step_ns", FLOAT_NS, "MEASURED step, median over steps, of the slowest rank", lambda pair: pair[0]),
+        Key("host_ns", FLOAT_NS, "of it the host's, by the closed form", lambda pair: pair[1]),
+    ),
+)
 _MEASURED: Final = Shape[Measured](
     "PredictedFrom",
     "What was run.",
     (
         Key("world", COUNT, "ranks", lambda one: one.world),
-        Key("steps_ns", Many(FLOAT_NS), "MEASURED step of each launch", lambda one: one.steps_ns),
-        Key("hosts_ns", Many(FLOAT_NS), "the host's time in it, by the closed form", lambda one: one.hosts_ns),
+        Key("launches", Many(_LAUNCH), "each", lambda one: zip(one.steps_ns, one.hosts_ns, strict=True)),
         Key("cpu_ns", OrNan(FLOAT_NS), 'CPU time of a rank in a step; "NaN": not known', lambda one: one.cpu_ns),
         Key(
             "spread_ns",

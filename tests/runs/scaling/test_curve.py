@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def steps_ms(curve: Curve) -> dict[int, float]:
 
 
 def test_one_bucket_that_nothing_hides_is_a_ring_by_hand(scenario: Make) -> None:
-    """Four blocks of 1 MiB in one bucket, ready at the end of backward: compute, then 2(N-1)/N of 40 ms and 2(N-1)/2 ms."""
+    """Four blocks of 1 MiB in a bucket, ready after backward: compute, then 2(N-1)/N of 40 ms and 2(N-1)/2 ms."""
     one = subject(scenario, {"kind": "ddp", "replicas": 2, "bucket_cap_mb": 100.0})
     found = steps_ms(draw_curve(one, (2, 8, 64, 4096), Cluster()))
     for world, step_ms in found.items():
@@ -56,7 +57,7 @@ def test_one_bucket_that_nothing_hides_is_a_ring_by_hand(scenario: Make) -> None
 
 
 def test_blocking_gathers_and_scatters_are_a_ring_by_hand(scenario: Make) -> None:
-    """FSDP1 gathers four blocks before forward and again in backward, and scatters their gradients; all of it blocks."""
+    """FSDP1 gathers four blocks in forward and again in backward, and scatters their gradients; all of it blocks."""
     one = subject(scenario, {"kind": "fsdp1", "shards": 2})
     for world, step_ms in steps_ms(draw_curve(one, (2, 8, 64, 512), Cluster())).items():
         each = (world - 1) / world * 10 + (world - 1) * 0.5
@@ -103,7 +104,7 @@ def test_more_ranks_never_make_a_step_shorter_and_a_faster_link_never_longer(
     assert all(after <= before for before, after in zip(found, fast, strict=True))
     memory = [point.state_bytes for point in curve.points]
     is_sharded = parallel["kind"] != "ddp" and "replicas" not in parallel
-    assert all(after * 2 == before if is_sharded else after == before for before, after in zip(memory, memory[1:]))
+    assert all(after * 2 == before if is_sharded else after == before for before, after in pairwise(memory))
 
 
 def test_at_the_world_that_was_measured_the_step_is_what_was_measured(scenario: Make) -> None:
@@ -191,7 +192,7 @@ def test_cells_without_a_closed_form_are_refused(scenario: Make, sections: dict[
 
 def test_real_models_are_refused(scenario: Make) -> None:
     asked = scenario(network=RING, parallel={"kind": "ddp", "replicas": 2})
-    with pytest.raises(PredictionError, match="not known what model.kind=transformer costs"):
+    with pytest.raises(PredictionError, match=r"not known what model\.kind=transformer costs"):
         draw_curve(Subject("cell", asked), (8,), Cluster())
 
 
