@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.collections import FillBetweenPolyCollection
 from rich.console import Console
 
@@ -101,7 +103,7 @@ def test_several_cells_have_a_table_over_ranks_and_one_side_by_side() -> None:
     assert "4 more numbers of ranks" in steps.said[0]
     layouts = table_of(page, "layouts")
     values = [cell.value for row in layouts.rows for cell in row[1:2] if not isinstance(cell, str)]
-    assert values == sorted(value for value in values if value is not None)
+    assert values == sorted((value for value in values if value is not None), reverse=True)
     whole = predict_page(page_subject(ask(*LAYOUTS)))
     assert [part.key for part in whole.parts[2:]] == [f"cell:{name}" for name in LAYOUTS]
 
@@ -110,7 +112,18 @@ def test_at_one_number_of_ranks_cells_stand_side_by_side_alone() -> None:
     page = screen(ask("ddp", "fsdp2", worlds=[64]))
     assert [part.key for part in page.parts] == ["layouts"]
     assert "at 64 ranks `ddp` is the fastest: a step of" in answer(page)
-    assert "less than `fsdp2`" in answer(page)
+    assert "; `fsdp2` takes" in answer(page)
+
+
+def test_cells_with_unlike_batches_are_told_apart_by_tokens() -> None:
+    """Two ranks of a tensor axis share the rows of one: at as many ranks half the tokens."""
+    page = screen(ask("fsdp2", "fsdp2 and tensor", worlds=[64]))
+    first, second = table_of(page, "layouts").rows
+    assert (first[0], second[0]) == ("fsdp2", "fsdp2 and tensor")
+    assert "`fsdp2 and tensor` takes" in answer(page)
+    assert "for 0.5 times the tokens" in answer(page)
+    assert "unlike global batches" in notes(page)
+    assert "unlike global batches" not in notes(screen(ask("ddp", "fsdp2")))
 
 
 def test_the_fastest_is_sure_only_where_intervals_are_apart() -> None:
@@ -209,19 +222,24 @@ def test_where_nothing_can_be_said_of_any_cell_all_say_why() -> None:
         ask_worlds({"x": Subjects((one,), {"b": "nobody knows"})}, [9])
 
 
+def drawn_lines(axes: Axes) -> list[tuple[str, list[float], list[float]]]:
+    """Return the style and the points of each line that has any."""
+    lines = [(str(line.get_linestyle()), np.asarray(line.get_xydata(), dtype=np.float64)) for line in axes.lines]
+    return [(style, xy[:, 0].tolist(), xy[:, 1].tolist()) for style, xy in lines if len(xy)]
+
+
 def test_the_picture_has_a_band_and_hatches_what_is_extrapolated() -> None:
     table = PREDICTED.tabulate(ask("ddp", worlds=[2, 4, 8, 64, 1024]))
     figure = plot_predicted(table)
     (axes,) = figure.axes
     assert axes.get_xscale() == "log"
-    drawn = [line for line in axes.lines if len(line.get_xdata())]
-    assert [line.get_linestyle() for line in drawn] == ["-", "--"]
-    assert [*drawn[0].get_xdata()] == [2, 4]
-    assert [*drawn[1].get_xdata()] == [4, 8, 64, 1024]
-    assert [*drawn[1].get_ydata()] == pytest.approx((table["step_ns"][1:] / MS).tolist())
+    sure, far = drawn_lines(axes)
+    assert (sure[0], far[0]) == ("-", "--")
+    assert (sure[1], far[1]) == ([2, 4], [4, 8, 64, 1024])
+    assert far[2] == pytest.approx((table["step_ns"][1:] / MS).tolist())
     bands = [one for one in axes.collections if isinstance(one, FillBetweenPolyCollection)]
     assert [bool(band.get_hatch()) for band in bands] == [False, True]
-    heights = bands[1].get_paths()[0].vertices[:, 1]
+    heights = np.asarray(bands[1].get_paths()[0].vertices)[:, 1]
     assert heights.max() == pytest.approx(float(table["high_ns"].max()) / MS)
     assert "at 1,024 ranks" in axes.get_title(loc="left")
 
@@ -232,7 +250,7 @@ def test_pictures_of_several_cells_and_of_cells_without_a_band() -> None:
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == [*LAYOUTS]
     blind = plot_predicted(PREDICTED.tabulate(ask("ddp", measured=False)))
-    assert {line.get_linestyle() for line in blind.axes[0].lines if len(line.get_xdata())} == {"--"}
+    assert [style for style, _, _ in drawn_lines(blind.axes[0])] == ["--"]
     empty = plot_predicted(PREDICTED.tabulate(ask("ddp")).iloc[:0])
     assert "Nothing can be said" in empty.axes[0].texts[0].get_text()
 

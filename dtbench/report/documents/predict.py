@@ -90,6 +90,7 @@ _POINT: Final = Shape[Point](
             "weights, gradients and optimizer state of one rank; activations come on top",
             lambda point: point.state_bytes,
         ),
+        Key("tokens", COUNT, "of a step, over all ranks", lambda point: point.tokens),
         Key(
             "extrapolated",
             OrNull(TEXT),

@@ -67,6 +67,7 @@ PREDICTED: Final = Table[AskedWorlds, None, _Row](
             "weights, gradients and optimizer state of one rank",
             lambda row: row[1].state_bytes,
         ),
+        Column("tokens", "int64", Unit.COUNT, "of a step, over all ranks", lambda row: row[1].tokens),
         Column(
             "extrapolated",
             "str",

@@ -22,6 +22,11 @@ def predict_notes(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:
         f"each rank has the rows that it had: data.global_batch grows with the ranks, and {' or '.join(grown)} is what "
         "grows of the mesh"
     )
+    if _differ_in_tokens(curves):
+        yield (
+            "cells have unlike global batches at one number of ranks, as ranks of a tensor axis share rows: tokens / s "
+            "tell which is faster"
+        )
     if any(point.low_ns is not None for curve in curves for point in curve.points):
         yield (
             f"intervals hold the spread of launches, {format_fraction(MODEL_ERROR)} of a step, by which such closed "
@@ -30,6 +35,14 @@ def predict_notes(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:
     yield from _say_beyond(curves)
     yield from _say_links(curves, cluster)
     yield from _say_refused(curves)
+
+
+def _differ_in_tokens(curves: Sequence[Curve]) -> bool:
+    tokens: dict[int, set[int]] = {}
+    for curve in curves:
+        for point in curve.points:
+            tokens.setdefault(point.world, set()).add(point.tokens)
+    return any(len(counts) > 1 for counts in tokens.values())
 
 
 def _say_host(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:

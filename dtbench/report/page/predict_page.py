@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dtbench.base.columns import Unit
-from dtbench.base.units import format_bytes, format_fraction, format_ns
+from dtbench.base.units import format_bytes, format_count, format_fraction, format_ns
 from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines, numbers
 from dtbench.report.page.predict_notes import predict_notes
 from dtbench.runs.scaling.curve import Curve, Point, find_fastest
@@ -86,18 +86,18 @@ def _answer(curves: Sequence[Curve]) -> Iterator[Line]:
 
 
 def _say_fastest(found: Sequence[tuple[Curve, Point]], world: int) -> Line:
+    """Say which cell has most tokens per second, and whether that is sure."""
     (best, first), *others = found
     lead = f"at {world:,} ranks"
     if not others:
         return Line(f"{lead} something can be said of `{best.subject.name}` alone: {_spell_step(first)}", Tone.STRONG)
     next_one, second = others[0]
-    behind = f"`{next_one.subject.name}` takes {format_ns(second.step_ns)}"
+    each = "" if first.tokens == second.tokens else f" for {second.tokens / first.tokens:.3g} times the tokens"
+    behind = f"`{next_one.subject.name}` takes {format_ns(second.step_ns)}{each}"
     if first.high_ns is None or second.low_ns is None:
         return Line(f"{lead} `{best.subject.name}` comes first: {_spell_step(first)}; {behind}", Tone.STRONG)
-    if first.high_ns < second.low_ns:
-        less = format_fraction(1 - first.step_ns / second.step_ns)
-        said = f"{lead} `{best.subject.name}` is the fastest: {_spell_step(first)}, {less} less than"
-        return Line(f"{said} `{next_one.subject.name}`", Tone.STRONG)
+    if first.high_ns / first.tokens < second.low_ns / second.tokens:
+        return Line(f"{lead} `{best.subject.name}` is the fastest: {_spell_step(first)}; {behind}", Tone.STRONG)
     return Line(
         f"{lead} none is surely the fastest: `{best.subject.name}` {_spell_step(first)}; {behind}, and their intervals "
         "overlap",
@@ -170,6 +170,10 @@ _COLUMNS: Final = (
 )
 
 
+_LAYOUT_COLUMNS: Final = (*numbers(Unit.PER_SECOND, "tokens\n/ s"), *_COLUMNS[:2], *_COLUMNS[3:])
+"""What is exposed in place of its share would be one column too many for 80 characters."""
+
+
 def _curve_table(curve: Curve, name: str = "") -> Table:
     return Table(
         f"{name}: a step by number of ranks" if name else "a step by number of ranks",
@@ -184,8 +188,8 @@ def _layouts_table(curves: Sequence[Curve], world: int) -> Table:
     found = find_fastest(curves, world)
     return Table(
         f"side by side at {world:,} ranks, fastest first",
-        (Column("cell"), *_COLUMNS),
-        [(curve.subject.name, *_point_row(point)) for curve, point in found],
+        (Column("cell"), *_LAYOUT_COLUMNS),
+        [(curve.subject.name, *_layout_row(point)) for curve, point in found],
         notes=tuple(_say_most([(curve.subject.name, point) for curve, point in found])),
         key="layouts",
     )
@@ -201,6 +205,12 @@ def _say_most(points: Sequence[tuple[str, Point]]) -> Iterator[str]:
     said = [purpose if len(of) == 1 else f"{purpose} ({', '.join(names)})" for purpose, names in of.items()]
     if said:
         yield f"most of what is exposed: {', '.join(said)}"
+
+
+def _layout_row(point: Point) -> Row:
+    row = _point_row(point)
+    per_second = point.tokens_per_second
+    return (Cell(format_count(per_second), value=per_second), *row[:2], *row[3:])
 
 
 def _point_row(point: Point) -> Row:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtbench.base.errors import PredictionError
+from dtbench.base.units import NS_PER_S
 from dtbench.base.vocabulary import Purpose
 from dtbench.plan.plan import Plan, count_wire_bytes
 from dtbench.prediction.costs import known_costs, spread_host_over_ranks
@@ -65,6 +66,7 @@ class Point:
         size_bytes: of all of them, as nccl-tests counts it.
         wire_bytes: what a rank sends in a step; None: a person's own function does it.
         state_bytes: weights, gradients and optimizer state of one rank.
+        tokens: of a step, over all ranks.
         beyond: in what it lies beyond all that was ever held against runs; empty: in nothing.
     """
 
@@ -78,12 +80,18 @@ class Point:
     size_bytes: int
     wire_bytes: int | None
     state_bytes: int
+    tokens: int
     beyond: str
 
     @property
     def exposed_comm_ns(self) -> int:
         """Of all purposes."""
         return sum(time_ns for _, time_ns in self.exposed_ns)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Over all ranks: what layouts are told apart by, as ranks that share blocks' products share rows, too."""
+        return self.tokens * NS_PER_S / self.step_ns if self.step_ns else math.nan
 
 
 @dataclass(frozen=True)
@@ -161,6 +169,7 @@ def predict_point(subject: Subject, world: int, cluster: Cluster) -> Point:
         size_bytes=sum(one.size_bytes for one in step.collectives),
         wire_bytes=count_wire_bytes(scenario, plan),
         state_bytes=_known(plan),
+        tokens=plan.tokens_per_step,
         beyond=say_beyond(world, network, ran.network if measured else None),
     )
 
@@ -171,6 +180,6 @@ def _known(plan: Plan) -> int:
 
 
 def find_fastest(curves: Sequence[Curve], world: int) -> tuple[tuple[Curve, Point], ...]:
-    """Return the cells that have a step at one number of ranks, the shortest first."""
+    """Return the cells that have a step at one number of ranks, most tokens per second first."""
     found = [(curve, point) for curve in curves for point in curve.points if point.world == world]
-    return tuple(sorted(found, key=lambda pair: pair[1].step_ns))
+    return tuple(sorted(found, key=lambda pair: pair[1].step_ns / pair[1].tokens))
