@@ -24,7 +24,7 @@ def plot(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="exposed, breakdown, owners, overlap, ranks, step_distribution, sweep, timeline or what_if; of traces "
+            help="exposed, breakdown, owners, overlap, predicted, ranks, step_distribution, sweep, timeline or what_if; of traces "
             "some."
         ),
     ] = None,
