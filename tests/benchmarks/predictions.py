@@ -260,7 +260,8 @@ def _describe(pairs: Sequence[Pair], what: str, goal: tuple[float, float]) -> It
     if told:
         held = sum(low_ns <= pair.measured_ns <= high_ns for pair, low_ns, high_ns in told)
         widths = [(high_ns - low_ns) / 2 / pair.measured_ns for pair, low_ns, high_ns in told]
-        yield f"{what}: {held} of {len(told)} intervals hold it; half width {statistics.median(widths):.2%} in the middle"
+        width = statistics.median(widths)
+        yield f"{what}: {held} of {len(told)} intervals hold it; half width {width:.2%} in the middle"
 
 
 @contextmanager
