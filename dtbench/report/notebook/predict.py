@@ -38,17 +38,17 @@ PREDICTED: Final = Table[AskedWorlds, None, _Row](
         Column("high_ns", "Float64", Unit.NS, "its upper end", lambda row: row[1].high_ns),
         Column(
             "host_ns",
-            "float64",
+            "Float64",
             Unit.NS,
-            "of it the host's, skew left out; 0: not known",
-            lambda row: row[1].host.time_ns,
+            "of it the host's, skew left out; NA: not known, and taken as none",
+            lambda row: None if row[1].host is None else row[1].host.time_ns,
         ),
         Column(
             "skew_ns",
-            "float64",
+            "Float64",
             Unit.NS,
             "of it, by how much the last of all ranks is later than the last of those whose host is known",
-            lambda row: row[1].host.skew_ns,
+            lambda row: None if row[1].host is None else row[1].host.skew_ns,
         ),
         Column(
             "exposed_comm_ns",
@@ -73,7 +73,7 @@ PREDICTED: Final = Table[AskedWorlds, None, _Row](
             "str",
             None,
             "in what it lies beyond all that predictions were ever held against; empty: in nothing",
-            lambda row: row[1].beyond,
+            lambda row: "; ".join(row[1].beyond),
         ),
     ),
 )

@@ -56,7 +56,7 @@ def _say_host(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:
             for one in worlds
         )
         yield f"{lead}the host takes {took}; {_say_growth(worlds, cluster)}"
-        skew_ns = max(point.host.skew_ns for point in curve.points)
+        skew_ns = max(point.host.skew_ns for point in curve.points if point.host is not None)
         if skew_ns > 0:
             yield (
                 f"{lead}a step waits for its slowest rank: the last of more ranks is later, by {format_ns(skew_ns)} at "
@@ -82,9 +82,7 @@ def _say_growth(worlds: Sequence[Measured], cluster: Cluster) -> str:
 
 
 def _say_beyond(curves: Sequence[Curve]) -> Iterator[str]:
-    reasons = dict.fromkeys(
-        why for curve in curves for point in curve.points if point.beyond for why in point.beyond.split(", ")
-    )
+    reasons = dict.fromkeys(why for curve in curves for point in curve.points for why in point.beyond)
     if reasons:
         yield (f"* extrapolated, beyond all that predictions were ever held against: {'; '.join(reasons)}")
 

@@ -20,10 +20,10 @@ from dtbench.plan.plan import Plan, count_wire_bytes
 from dtbench.prediction.costs import known_costs, spread_host_over_ranks
 from dtbench.prediction.obstacles import find_obstacles
 from dtbench.prediction.predict import MEAN_JITTER, count_simulated, predict_slowest
-from dtbench.runs.scaling.host import UNKNOWN_HOST, Host, foresee_host
+from dtbench.runs.scaling.host import Host, foresee_host
 from dtbench.runs.scaling.links import Cluster, fit_to_world, put_on_cluster
 from dtbench.runs.scaling.measured import Measured
-from dtbench.runs.scaling.scored import say_beyond
+from dtbench.runs.scaling.scored import find_beyond
 from dtbench.runs.scaling.world import plan_world, put_at_world
 from dtbench.runs.settings.forecast import MODEL_ERROR, refuse_jitter
 from dtbench.scenario.schema.scenario import Scenario
@@ -60,28 +60,28 @@ class Point:
         world: ranks.
         step_ns: MEASURED step of the slowest rank.
         low_ns, high_ns: its interval (``LEVEL``); None: nothing tells how much launches differ.
-        host: that is in it.
+        host: that is in it; None: not known, and taken as none.
         exposed_ns: communication that no compute overlaps, by purpose, in order of first issue.
         collectives: that a rank issues in a step, among two ranks or more.
         size_bytes: of all of them, as nccl-tests counts it.
         wire_bytes: what a rank sends in a step; None: a person's own function does it.
         state_bytes: weights, gradients and optimizer state of one rank.
         tokens: of a step, over all ranks.
-        beyond: in what it lies beyond all that was ever held against runs; empty: in nothing.
+        beyond: in what it lies beyond all that was ever held against runs, as clauses; empty: in nothing.
     """
 
     world: int
     step_ns: float
     low_ns: float | None
     high_ns: float | None
-    host: Host
+    host: Host | None
     exposed_ns: tuple[tuple[Purpose, int], ...]
     collectives: int
     size_bytes: int
     wire_bytes: int | None
     state_bytes: int
     tokens: int
-    beyond: str
+    beyond: tuple[str, ...]
 
     @property
     def exposed_comm_ns(self) -> int:
@@ -153,11 +153,11 @@ def predict_point(subject: Subject, world: int, cluster: Cluster) -> Point:
         )
     measured = subject.measured
     nodes_of = cluster.ranks_per_node
-    host = foresee_host(measured, world, nodes_of) if measured else UNKNOWN_HOST
+    host = foresee_host(measured, world, nodes_of) if measured else None
     batches = scenario.accumulation.micro_batches
-    costs = spread_host_over_ranks(known, round(host.whole_ns), micro_batches=batches)
+    costs = spread_host_over_ranks(known, round(host.whole_ns) if host else 0, micro_batches=batches)
     step = predict_slowest(scenario, plan, costs, jitter_share=MEAN_JITTER)
-    half_ns = None if host.half_ns is None else math.hypot(host.half_ns, host.skew_ns, MODEL_ERROR * step.step_ns)
+    half_ns = None if host is None else _find_half_ns(host, step.step_ns)
     return Point(
         world=world,
         step_ns=float(step.step_ns),
@@ -170,8 +170,16 @@ def predict_point(subject: Subject, world: int, cluster: Cluster) -> Point:
         wire_bytes=count_wire_bytes(scenario, plan),
         state_bytes=_known(plan),
         tokens=plan.tokens_per_step,
-        beyond=say_beyond(world, network, ran.network if measured else None),
+        beyond=tuple(find_beyond(world, network, ran.network if measured else None)),
     )
+
+
+def _find_half_ns(host: Host, step_ns: int) -> float | None:
+    """Return half of the interval of a step; None: nothing tells how much launches differ.
+
+    In squares: launches, the closed form, and all of the skew, whose draws need be neither normal nor independent.
+    """
+    return None if host.half_ns is None else math.hypot(host.half_ns, host.skew_ns, MODEL_ERROR * step_ns)
 
 
 def _known(plan: Plan) -> int:

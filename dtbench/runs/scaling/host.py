@@ -48,10 +48,6 @@ class Host:
         return self.time_ns + self.skew_ns
 
 
-UNKNOWN_HOST: Final = Host(0.0, None, 0.0)
-"""Where nothing was run."""
-
-
 def foresee_host(measured: Sequence[Measured], world: int, ranks_per_node: int | None) -> Host:
     """Return how long the host takes, by [Note: what of a host grows].
 

@@ -6,6 +6,7 @@ What was scored is recorded in ``tests/benchmarks/recorded``; a test holds these
 from collections.abc import Iterator
 from typing import Final
 
+from dtbench.base.units import three_digits
 from dtbench.scenario.schema.network import EmulatedNetwork, Network
 
 MOST_RANKS: Final = 4
@@ -15,18 +16,14 @@ BANDWIDTH_TIMES: Final = (0.5, 4.0)
 """By how many times the bandwidth of the link that was run another one was that was held against a run."""
 
 
-def say_beyond(world: int, network: Network, ran: Network | None) -> str:
-    """Say in what a prediction lies beyond all that was held against runs, as clauses; empty: in nothing.
+def find_beyond(world: int, network: Network, ran: Network | None) -> Iterator[str]:
+    """Yield in what a prediction lies beyond all that was held against runs, each as a clause.
 
     Args:
         world: ranks.
         network: that is asked for.
         ran: that was measured; None: nothing was.
     """
-    return ", ".join(_find_beyond(world, network, ran))
-
-
-def _find_beyond(world: int, network: Network, ran: Network | None) -> Iterator[str]:
     if ran is None:
         yield "no host"
     if world > MOST_RANKS:
@@ -39,4 +36,4 @@ def _find_beyond(world: int, network: Network, ran: Network | None) -> Iterator[
         times = network.bandwidth_gb_per_s / ran.bandwidth_gb_per_s
         least, most = BANDWIDTH_TIMES
         if not least <= times <= most:
-            yield f"{times:.3g} times the bandwidth"
+            yield f"{three_digits(times)} times the bandwidth"

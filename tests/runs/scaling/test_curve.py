@@ -136,13 +136,14 @@ def test_the_band_holds_launches_the_model_and_all_of_the_skew(scenario: Make) -
 def test_what_was_never_scored_says_in_what(scenario: Make) -> None:
     parallel = {"kind": "ddp", "replicas": 2}
     few, many = draw_curve(subject(scenario, parallel, ran()), (scored.MOST_RANKS, 64), Cluster()).points
-    assert few.beyond == ""
-    assert many.beyond == f"more than {scored.MOST_RANKS} ranks"
+    assert few.beyond == ()
+    assert many.beyond == (f"more than {scored.MOST_RANKS} ranks",)
     (blind,) = draw_curve(subject(scenario, parallel), (2,), Cluster()).points
-    assert blind.beyond == "no host"
+    assert blind.beyond == ("no host",)
+    assert blind.host is None
     cluster = Cluster(read_link("x8"), read_link("400G"), 2)
     (far,) = draw_curve(subject(scenario, parallel, ran()), (4,), cluster).points
-    assert far.beyond == "two tiers of links, 8 times the bandwidth"
+    assert far.beyond == ("two tiers of links", "8.00 times the bandwidth")
 
 
 def test_what_was_scored_is_what_is_recorded() -> None:
