@@ -5,7 +5,7 @@ rows. The tensor axis stays, as its ranks share the products of a block; of HSDP
 """
 
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from dtbench.base.errors import PlanError, PredictionError
 from dtbench.plan.plan import Machine, Plan, make_plan, plan_mesh
@@ -13,7 +13,7 @@ from dtbench.plan.rules.machine import MOST_RANKS
 from dtbench.plan.traffic.tensor import count_data_ranks
 from dtbench.scenario.schema.measure import Measure
 from dtbench.scenario.schema.model import Timed
-from dtbench.scenario.schema.scenario import Correctness, Ddp, Parallel, Scenario
+from dtbench.scenario.schema.scenario import Correctness, Ddp, Fsdp1, Fsdp2, Parallel, Scenario
 
 
 class Growth(NamedTuple):
@@ -34,13 +34,18 @@ class Growth(NamedTuple):
 
 def find_growth(parallel: Parallel) -> Growth:
     """Return which axis of a strategy grows with the ranks."""
-    fixed = [] if parallel.tensor == 1 else [f"parallel.tensor={parallel.tensor}"]
-    if isinstance(parallel, Ddp):
-        return Growth("replicas", parallel.tensor, 1, *fixed or [""])
-    if parallel.replicas > 1:
-        fixed.insert(0, f"parallel.shards={parallel.shards}")
-        return Growth("replicas", parallel.shards * parallel.tensor, 2, " x ".join(fixed))
-    return Growth("shards", parallel.tensor, 1, *fixed or [""])
+    tensor = parallel.tensor
+    cut = "" if tensor == 1 else f"parallel.tensor={tensor}"
+    match parallel:
+        case Ddp():
+            return Growth("replicas", tensor, 1, cut)
+        case Fsdp1(shards=shards, replicas=replicas) | Fsdp2(shards=shards, replicas=replicas) if replicas > 1:
+            fixed = " x ".join(word for word in (f"parallel.shards={shards}", cut) if word)
+            return Growth("replicas", shards * tensor, 2, fixed)
+        case Fsdp1() | Fsdp2():
+            return Growth("shards", tensor, 1, cut)
+        case _:
+            assert_never(parallel)
 
 
 def count_ranks(scenario: Scenario) -> int:
