@@ -160,7 +160,10 @@ def test_notes_say_what_grows_what_is_extrapolated_and_whose_figures_links_are()
     said = notes(screen(ask("ddp", "fsdp2", "fsdp2 and tensor")))
     assert "data.global_batch grows with the ranks" in said
     assert "parallel.replicas or parallel.shards is what grows of the mesh" in said
-    assert "ddp: the host takes 9.00 ms of a step of 2 ranks (3 launches); it is taken not to grow" in said
+    assert "the host takes 9.00 ms of a step of ddp of 2 ranks (3 launches), 9.00 ms of a step of fsdp2 of 2" in said
+    assert (
+        "the host takes 9.00 ms of a step of fsdp2 and tensor of 4 ranks (3 launches); it is taken not to grow" in said
+    )
     assert "* extrapolated, beyond all that predictions were ever held against: more than" in said
     assert "a step waits for its slowest rank" in said
     assert "real: nobody knows it" in said

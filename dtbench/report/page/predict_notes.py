@@ -1,15 +1,19 @@
 """What a reader of steps at other numbers of ranks must know: what was not run, what grows, what is extrapolated."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from dtbench.base.units import count_things, format_fraction, format_ns
-from dtbench.runs.scaling.curve import Curve
+from dtbench.runs.scaling.curve import Curve, Subject
 from dtbench.runs.scaling.links import Cluster
 from dtbench.runs.scaling.measured import Measured
 from dtbench.runs.scaling.world import find_growth
 from dtbench.runs.settings.forecast import MODEL_ERROR
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.scenario.sweeps.sweep import name_some
+
+_MOST_HOSTS: Final = 4
+"""Cells whose host a sentence tells."""
 
 
 def predict_notes(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:
@@ -46,22 +50,32 @@ def _differ_in_tokens(curves: Sequence[Curve]) -> bool:
 
 
 def _say_host(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:
+    """Say how long hosts take, those of cells that ran alike in one sentence, and what skew adds."""
+    alike: dict[tuple[str, tuple[int, ...]], list[Curve]] = {}
     for curve in curves:
-        measured, lead = curve.subject.measured, f"{curve.subject.name}: " * (len(curves) > 1)
-        if not measured:
-            continue
-        worlds = sorted(measured, key=lambda one: one.world)
-        took = ", ".join(
-            f"{format_ns(one.host_ns)} of a step of {count_things(one.world, 'rank')} ({_count_launches(one)})"
-            for one in worlds
+        if curve.subject.measured:
+            worlds = sorted(curve.subject.measured, key=lambda one: one.world)
+            key = (_say_growth(worlds, cluster), tuple(one.world for one in worlds))
+            alike.setdefault(key, []).append(curve)
+    for (growth, _), group in alike.items():
+        told = [_spell_host(curve.subject, several=len(curves) > 1) for curve in group[:_MOST_HOSTS]]
+        more = [f"{len(group) - _MOST_HOSTS} more: --json has all"] if len(group) > _MOST_HOSTS else []
+        yield f"the host takes {', '.join([*told, *more])}; {growth}"
+    skew_ns = max((point.host.skew_ns for one in curves for point in one.points if point.host is not None), default=0.0)
+    if skew_ns > 0:
+        yield (
+            f"a step waits for its slowest rank: the last of more ranks is later, by {format_ns(skew_ns)} at most here "
+            "(expected maximum of normal draws, with the spread of CPU time over ranks)"
         )
-        yield f"{lead}the host takes {took}; {_say_growth(worlds, cluster)}"
-        skew_ns = max(point.host.skew_ns for point in curve.points if point.host is not None)
-        if skew_ns > 0:
-            yield (
-                f"{lead}a step waits for its slowest rank: the last of more ranks is later, by {format_ns(skew_ns)} at "
-                "most here (expected maximum of normal draws, with the spread of CPU time over ranks)"
-            )
+
+
+def _spell_host(subject: Subject, *, several: bool) -> str:
+    worlds = sorted(subject.measured, key=lambda one: one.world)
+    of = f" of {subject.name}" * several
+    return ", ".join(
+        f"{format_ns(one.host_ns)} of a step{of} of {count_things(one.world, 'rank')} ({_count_launches(one)})"
+        for one in worlds
+    )
 
 
 def _count_launches(one: Measured) -> str:
