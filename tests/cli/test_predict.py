@@ -153,7 +153,7 @@ def test_a_run_tells_the_host_and_a_band(
     code, said = call(capsys, "example", "--cell", "ddp", "--html", str(page))
     assert not code
     assert "90.0 % interval" in said
-    assert "the host takes 8.50 ms of a step of 2 ranks (2 launches)" in said
+    assert "the host takes 8.50 ms of a step at 2 ranks (2 launches)" in said
     assert "not known" not in said
     assert "a step by number of ranks" in page.read_text()
 

@@ -160,9 +160,9 @@ def test_notes_say_what_grows_what_is_extrapolated_and_whose_figures_links_are()
     said = notes(screen(ask("ddp", "fsdp2", "fsdp2 and tensor")))
     assert "data.global_batch grows with the ranks" in said
     assert "parallel.replicas or parallel.shards is what grows of the mesh" in said
-    assert "the host takes 9.00 ms of a step of ddp of 2 ranks (3 launches), 9.00 ms of a step of fsdp2 of 2" in said
+    assert "the host takes 9.00 ms of a step of ddp at 2 ranks (3 launches), 9.00 ms of a step of fsdp2 at 2" in said
     assert (
-        "the host takes 9.00 ms of a step of fsdp2 and tensor of 4 ranks (3 launches); it is taken not to grow" in said
+        "the host takes 9.00 ms of a step of fsdp2 and tensor at 4 ranks (3 launches); it is taken not to grow" in said
     )
     assert "* extrapolated, beyond all that predictions were ever held against: more than" in said
     assert "a step waits for its slowest rank" in said
@@ -208,7 +208,7 @@ def test_runs_of_one_work_become_one_cell_and_others_keep_their_names() -> None:
     assert [each.world for each in one.measured] == [2, 4]
     assert joined.refused == {"2: b": "no"}
     said = notes(screen(ask_worlds({"a": Subjects((two,)), "b": Subjects((four,))}, [8], Cluster(None, None, 8))))
-    assert "9.00 ms of a step of 2 ranks (3 launches), 9.00 ms of a step of 4 ranks (3 launches)" in said
+    assert "9.00 ms of a step at 2 ranks (3 launches), 9.00 ms of a step at 4 ranks (3 launches)" in said
     assert "where up to 8 ranks share such a machine it is on the line through these" in said
     other = Subject("ddp", made(LAYOUTS["fsdp2"]), measured=(ran(),))
     assert [each.name for each in join_subjects({"r/1": Subjects((two,)), "r/2": Subjects((other,))}).found] == [

@@ -73,7 +73,7 @@ def _spell_host(subject: Subject, *, several: bool) -> str:
     worlds = sorted(subject.measured, key=lambda one: one.world)
     of = f" of {subject.name}" * several
     return ", ".join(
-        f"{format_ns(one.host_ns)} of a step{of} of {count_things(one.world, 'rank')} ({_count_launches(one)})"
+        f"{format_ns(one.host_ns)} of a step{of} at {count_things(one.world, 'rank')} ({_count_launches(one)})"
         for one in worlds
     )
 
