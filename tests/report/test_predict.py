@@ -176,6 +176,14 @@ def test_notes_say_what_grows_what_is_extrapolated_and_whose_figures_links_are()
     assert "ddp: network.between_nodes.ranks_per_node=8" in said  # 12 ranks do not divide into nodes of 8
 
 
+def test_machines_without_a_link_between_them_are_named() -> None:
+    alone = Cluster(None, None, 8)
+    assert "more than 8 ranks are on several machines, and no --between" in notes(screen(ask("ddp", cluster=alone)))
+    assert "no --between" not in notes(screen(ask("ddp", cluster=alone, worlds=[2, 8])))
+    assert "no --between" not in notes(screen(ask("ddp", cluster=Cluster(None, read_link("400G"), 8))))
+    assert "no --between" not in notes(screen(ask("ddp")))
+
+
 def test_links_that_do_not_grow_with_ranks_are_named() -> None:
     one = Subject("flat", made(LAYOUTS["ddp"], algorithm="direct"), measured=(ran(),))
     said = notes(screen(ask_worlds({"x": Subjects((one,))}, [8, 64])))

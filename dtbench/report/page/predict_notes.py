@@ -104,6 +104,11 @@ def _say_beyond(curves: Sequence[Curve]) -> Iterator[str]:
 def _say_links(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:
     for said in cluster.published:
         yield f"{said}; nominal, so no collective is faster, and real ones are slower"
+    if cluster.ranks_per_node is not None and any(_crosses_alike(curve, cluster) for curve in curves):
+        yield (
+            f"more than {cluster.ranks_per_node} ranks are on several machines, and no --between LINK says what is "
+            "between these: it is taken to be as fast as inside"
+        )
     direct = [
         curve.subject.name
         for curve in curves
@@ -115,6 +120,14 @@ def _say_links(curves: Sequence[Curve], cluster: Cluster) -> Iterator[str]:
             f"{name_some(direct)}: over network.algorithm=direct a collective costs the same among any number of "
             "ranks; ring and tree grow"
         )
+
+
+def _crosses_alike(curve: Curve, cluster: Cluster) -> bool:
+    """Tell whether ranks are on several machines, and nothing tells the link between these from that inside."""
+    network, most = curve.subject.scenario.network, max(point.world for point in curve.points)
+    is_told = isinstance(network, EmulatedNetwork) and network.between_nodes is not None
+    together = cluster.ranks_per_node
+    return together is not None and most > together and cluster.between is None and not is_told
 
 
 def _say_refused(curves: Sequence[Curve]) -> Iterator[str]:
