@@ -59,8 +59,6 @@ _MEASURE: Final[Words] = {
     "measured_steps": 8,
     "profiled_steps": 1,
     "exposure": ("trace",),
-    "stall_timeout_s": 120.0,
-    "quiet_timeout_s": 240.0,
 }
 
 
