@@ -43,6 +43,21 @@ def complete_run(ctx: typer.Context, _incomplete: str) -> Iterator[str]:
 
 
 @_silent
+def complete_run_or_scenario(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    """Offer runs, then scenarios."""
+    yield from complete_run(ctx, incomplete)
+    yield from complete_scenario(ctx, incomplete)
+
+
+@_silent
+def complete_link(_ctx: typer.Context, _incomplete: str) -> Iterator[str]:
+    """Offer the links that vendors publish figures of."""
+    from dtbench.runs.scaling.links import LINKS
+
+    yield from LINKS
+
+
+@_silent
 def complete_side(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     """Offer what can be compared: saved baselines, runs, and cells of a run behind its colon."""
     from dtbench.store.find_run import find_run

@@ -26,6 +26,7 @@ from dtbench.cli.doctor import doctor
 from dtbench.cli.export import export
 from dtbench.cli.list_scenarios import list_scenarios
 from dtbench.cli.plot import plot
+from dtbench.cli.predict import predict
 from dtbench.cli.report import report
 from dtbench.cli.run import run
 from dtbench.cli.schema import schema
@@ -42,6 +43,7 @@ VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("analyze", analyze),
     ("compare", compare),
     ("whatif", whatif),
+    ("predict", predict),
     ("tensorboard", tensorboard),
     ("plot", plot),
     ("export", export),

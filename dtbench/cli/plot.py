@@ -24,8 +24,8 @@ def plot(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="exposed, breakdown, owners, overlap, ranks, step_distribution, sweep, timeline or what_if; of traces "
-            "some."
+            help="exposed, breakdown, owners, overlap, predicted, ranks, step_distribution, sweep, timeline or "
+            "what_if; of traces some."
         ),
     ] = None,
     output: Annotated[

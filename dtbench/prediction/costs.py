@@ -75,11 +75,13 @@ def known_costs(scenario: Scenario, plan: Plan) -> dict[int, Costs]:
         raise PredictionError(
             f"it is not known what model.kind={kind} costs; take model.kind=timed, or measure it without a link"
         )
-    costs = {rank: model.cost_ns(rank) for rank in range(plan.ranks)}
-    return {
-        rank: Costs(units=(UnitCosts(of[Region.FORWARD], of[Region.BACKWARD]),) * model.layers)
-        for rank, of in costs.items()
-    }
+    made: dict[UnitCosts, Costs] = {}  # ranks that cost the same share one value: there may be thousands
+    found = {}
+    for rank in range(plan.ranks):
+        of = model.cost_ns(rank)
+        unit = UnitCosts(of[Region.FORWARD], of[Region.BACKWARD])
+        found[rank] = made.setdefault(unit, Costs(units=(unit,) * model.layers))
+    return found
 
 
 def same_costs(costs: Costs, plan: Plan) -> dict[int, Costs]:
@@ -158,6 +160,21 @@ def spread_host(costs: Costs, host_ns: int, *, micro_batches: int) -> Costs:
         for place, unit in enumerate(costs.units)
     )
     return replace(costs, units=units, optimizer_ns=costs.optimizer_ns + optimizer_ns)
+
+
+def spread_host_over_ranks(costs: RankCosts, host_ns: int, *, micro_batches: int) -> dict[int, Costs]:
+    """Spread the same host's time on every rank, as ``spread_host`` does; ranks that cost the same share one value."""
+    made: dict[int, Costs] = {}
+    for one in costs.values():
+        if id(one) not in made:
+            made[id(one)] = spread_host(one, host_ns, micro_batches=micro_batches)
+    return {rank: made[id(one)] for rank, one in costs.items()}
+
+
+def count_host_ns(costs: Costs, *, micro_batches: int) -> int:
+    """Return the host's time of a whole step, without what each collective takes: what ``spread_host`` spread."""
+    units_ns = sum(unit.forward_host_ns + unit.backward_host_ns for unit in costs.units)
+    return micro_batches * units_ns + costs.optimizer_ns
 
 
 def _share(whole_ns: int, count: int, place: int) -> int:

@@ -1,7 +1,7 @@
 """A step's closed form: programs of all ranks that differ, run against the link, accounted for."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import assert_never
@@ -12,6 +12,7 @@ from dtbench.plan.plan import Plan
 from dtbench.plan.rules.newer_knobs import spell_defaults
 from dtbench.plan.traffic.parameters import Parameter, known_parameters
 from dtbench.prediction.account import PredictedStep, account_step, time_in
+from dtbench.prediction.classes import find_representatives
 from dtbench.prediction.costs import Costs, RankCosts
 from dtbench.prediction.ddp import make_ddp, make_first_ddp
 from dtbench.prediction.fsdp1 import make_fsdp1
@@ -20,13 +21,15 @@ from dtbench.prediction.obstacles import find_obstacles
 from dtbench.prediction.program import Program, ProgramWriter, Request, make_serial, remove_communication
 from dtbench.prediction.simulate import simulate
 from dtbench.prediction.step import Frame, Hooks, write_step
-from dtbench.prediction.wire import Wire, is_even
+from dtbench.prediction.wire import Wire
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
 
 MEAN_JITTER = 0.5
 
 _MakeHooks = Callable[[Scenario, tuple[Parameter, ...], Costs, ProgramWriter], Hooks]
+_ChooseRanks = Callable[[Sequence[int], int], Sequence[int]]
+"""Of those that stand for all, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def predict_step(
     Raises:
         PredictionError: there is no closed form for this; names all reasons at once.
     """
-    return _predict(scenario, plan, _Way(costs, _make_hooks, arm, jitter_share))
+    return _predict(scenario, plan, _Way(costs, _make_hooks, arm, jitter_share, _all_or_one))
 
 
 def time_step(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share: float) -> int:
@@ -73,7 +76,7 @@ def time_step(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share:
     Raises:
         PredictionError: there is no closed form for this; names all reasons at once.
     """
-    executions = simulate(_write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, jitter_share)))
+    executions = simulate(_write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, jitter_share, _few)))
     return max(execution.step_ns for execution in executions.values())
 
 
@@ -83,9 +86,29 @@ def time_regions(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_sha
     Raises:
         PredictionError: there is no closed form for this; names all reasons at once.
     """
-    executions = simulate(_write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, jitter_share)))
+    executions = simulate(
+        _write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, jitter_share, _all_or_one))
+    )
     regions = (Region.FORWARD, Region.BACKWARD, Region.OPTIMIZER)
     return {region: fmean(time_in(execution, region) for execution in executions.values()) for region in regions}
+
+
+def predict_slowest(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share: float) -> PredictedStep:
+    """Predict the step of the slowest rank, the first of several; of thousands of ranks those are timed that differ.
+
+    Raises:
+        PredictionError: there is no closed form for this; names all reasons at once.
+    """
+    executions = simulate(_write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, jitter_share, _few)))
+    rank = max(executions, key=lambda one: executions[one].step_ns)
+    return account_step(rank, executions[rank])
+
+
+def count_simulated(scenario: Scenario, plan: Plan, costs: RankCosts) -> int:
+    """Return how many ranks are timed for one step; those that do the same are one."""
+    network = scenario.network
+    assert isinstance(network, EmulatedNetwork)
+    return len(find_representatives(costs, network, plan.mesh, _find_within(scenario)))
 
 
 def time_ranks_alone(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter_share: float) -> int:
@@ -96,7 +119,7 @@ def time_ranks_alone(scenario: Scenario, plan: Plan, costs: RankCosts, *, jitter
     Raises:
         PredictionError: there is no closed form for this; names all reasons at once.
     """
-    programs = _write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, jitter_share))
+    programs = _write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, jitter_share, _few))
     return max(simulate({rank: program})[rank].step_ns for rank, program in programs.items())
 
 
@@ -108,7 +131,7 @@ def predict_first_step(scenario: Scenario, plan: Plan, costs: RankCosts) -> Pred
     Raises:
         PredictionError: there is no closed form for this; names all reasons at once.
     """
-    return _predict(scenario, plan, _Way(costs, _make_first_hooks, Arm.FULL, MEAN_JITTER))
+    return _predict(scenario, plan, _Way(costs, _make_first_hooks, Arm.FULL, MEAN_JITTER, _all_or_one))
 
 
 @dataclass(frozen=True)
@@ -119,6 +142,15 @@ class _Way:
     make_hooks: _MakeHooks
     arm: Arm
     jitter_share: float
+    choose_ranks: _ChooseRanks
+
+
+def _few(differing: Sequence[int], _ranks: int) -> Sequence[int]:
+    return differing
+
+
+def _all_or_one(differing: Sequence[int], ranks: int) -> Sequence[int]:
+    return differing if len(differing) == 1 else range(ranks)
 
 
 def _predict(scenario: Scenario, plan: Plan, way: _Way) -> Prediction:
@@ -127,7 +159,7 @@ def _predict(scenario: Scenario, plan: Plan, way: _Way) -> Prediction:
 
 
 def _write_programs(scenario: Scenario, plan: Plan, way: _Way) -> dict[int, Program]:
-    """Write the program of each rank, or of rank 0 where all do the same."""
+    """Write the program of each rank that is chosen."""
     obstacles = list(find_obstacles(scenario, plan))
     if obstacles:
         raise PredictionError("\n".join(obstacles))
@@ -135,14 +167,21 @@ def _write_programs(scenario: Scenario, plan: Plan, way: _Way) -> dict[int, Prog
     assert isinstance(network, EmulatedNetwork)
     assert parameters is not None
     _check_costs(way.costs, plan, parameters)
-    is_same = len(set(way.costs.values())) == 1 and is_even(network, plan.mesh, plan.ranks)
+    differing = find_representatives(way.costs, network, plan.mesh, _find_within(scenario))
     programs = {}
-    for rank in range(1 if is_same else plan.ranks):
+    for rank in way.choose_ranks(differing, plan.ranks):
         wire, costs = Wire(network, plan.mesh, rank, way.jitter_share), way.costs[rank]
         writer = ProgramWriter(wire.resolve, costs.issue_ns, costs.finish_ns)
         hooks = way.make_hooks(spell_defaults(scenario, plan.torch), parameters, costs, writer)
         programs[rank] = _in_arm(write_step(_make_frame(scenario, plan, costs), hooks, writer), way.arm)
     return programs
+
+
+def _find_within(scenario: Scenario) -> int | None:
+    """Return among how many of the shards units stay spread after forward, where that is a part of them."""
+    parallel = scenario.parallel
+    asked = parallel.reshard_after_forward if isinstance(parallel, Fsdp2) else None
+    return asked if type(asked) is int and isinstance(parallel, Fsdp2) and 0 < asked < parallel.shards else None
 
 
 def _check_costs(costs: RankCosts, plan: Plan, parameters: tuple[Parameter, ...]) -> None:

@@ -1,6 +1,9 @@
 """What carries a request on one rank: its process group, the lane that serves it, and for how long."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 
 from dtbench.base.vocabulary import Axis
 from dtbench.plan.plan import MeshAxis
@@ -53,10 +56,12 @@ class Wire:
         return even_ns if jitter is None else round(even_ns * (1 + jitter.fraction * self.jitter_share))
 
 
+@lru_cache(maxsize=64)
 def group_along(mesh: tuple[MeshAxis, ...], axis: Axis, rank: int) -> tuple[int, ...]:
     """Return the global ranks of a rank's group along an axis; the rank alone where the mesh has no such axis.
 
-    The innermost axis counts fastest, as in torch's ``init_device_mesh``.
+    The innermost axis counts fastest, as in torch's ``init_device_mesh``. A program asks for the same few groups again
+    and again, and each may be of thousands of ranks.
     """
     stride = 1
     for one in reversed(mesh):
@@ -67,9 +72,34 @@ def group_along(mesh: tuple[MeshAxis, ...], axis: Axis, rank: int) -> tuple[int,
     return (rank,)
 
 
-def is_even(network: EmulatedNetwork, mesh: tuple[MeshAxis, ...], ranks: int) -> bool:
-    """Tell whether every rank's collectives of an axis cost the same."""
-    if network.slow_rank is not None:
-        return False
-    tiers = {(one.name, find_tier(network, group_along(mesh, one.name, rank))) for one in mesh for rank in range(ranks)}
-    return len(tiers) == len(mesh)
+def has_even_tiers(network: EmulatedNetwork, mesh: tuple[MeshAxis, ...], within: int | None = None) -> bool:
+    """Tell whether all groups along an axis use the same tier of the link.
+
+    Args:
+        network: the link.
+        mesh: outermost axis first.
+        within: consecutive ranks of the shard axis that have groups of their own, too; None: none have.
+    """
+    if network.between_nodes is None:
+        return True
+    parts = [(one.name, one.size) for one in mesh]
+    parts += [(one.name, within) for one in mesh if one.name is Axis.SHARD and within is not None]
+    return all(
+        len({find_tier(network, ends) for ends in _list_ends(mesh, axis, size)}) == 1
+        for axis, size in parts
+        if size > 1
+    )
+
+
+def _list_ends(mesh: tuple[MeshAxis, ...], axis: Axis, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last rank of every so many consecutive ranks along an axis: who lies between is between.
+
+    ``size`` divides that of the axis.
+    """
+    ranks, stride = prod(one.size for one in mesh), 1
+    for one in reversed(mesh):
+        if one.name is axis:
+            break
+        stride *= one.size
+    for outer in range(0, ranks, stride * size):
+        yield from ((outer + inner, outer + inner + (size - 1) * stride) for inner in range(stride))

@@ -30,6 +30,8 @@ from dtbench.replay.read import read_graph
 from dtbench.replay.what_if import ask
 from dtbench.report.documents import archive, catalogue, comparison, coverage, listed, orders, plans, tables, traces
 from dtbench.report.documents import run as run_document
+from dtbench.report.documents.predict import AskedWorlds
+from dtbench.report.documents.predict import document as predict_document
 from dtbench.report.documents.torch_report import document as torch_document
 from dtbench.report.documents.what_if import Asked
 from dtbench.report.documents.what_if import document as what_if_document
@@ -37,9 +39,13 @@ from dtbench.report.export.perfetto import plan_archive
 from dtbench.report.page.catalogue_page import CAN_RUN, Catalogue, CatalogueRow
 from dtbench.runs.function_coverage import CoveredFunction, FunctionCoverage, State
 from dtbench.runs.run import summarize_run
+from dtbench.runs.scaling.curve import Subject, draw_curve
+from dtbench.runs.scaling.links import Cluster, read_link
+from dtbench.runs.scaling.measured import Measured
 from dtbench.runs.settings.forecast import Forecast, SettingAnswer
 from dtbench.runs.summary import RunSummary
 from dtbench.scenario.catalog import list_scenarios, open_scenario
+from dtbench.scenario.written import write_scenario
 from dtbench.seeds.functions import Reach
 from dtbench.selftest.document import document as selftest_document
 from dtbench.selftest.records import RowOutcome, SelftestRecord
@@ -90,6 +96,25 @@ def proven() -> object:
             ),
         )
     )
+
+
+def predicted() -> object:
+    """Return what is said of a cell that ran, of one that did not, and of one of which nothing is known."""
+    words: dict[str, Any] = {
+        "model": {"kind": "timed", "layers": 2, "forward_ms": 1.0, "backward_ms": 2.0},
+        "data": {"global_batch": 8, "sequence_length": 8},
+        "parallel": {"kind": "ddp", "replicas": 2, "tensor": 2},
+        "network": {"kind": "emulated", "bandwidth_gb_per_s": 1.0, "algorithm": "ring"},
+    }
+    (cell,) = write_scenario("made", "Is it?", words).cells
+    ran = Measured(4, (3e8, 3.1e8), (8e6, 9e6), 8e6, 1e6, 2)
+    cluster = Cluster(read_link("nvlink4"), read_link("400G"), 8)
+    curves = [
+        draw_curve(Subject("ddp", cell.scenario, "2.13.0", (ran,)), (4, 64), cluster),
+        draw_curve(Subject("blind", cell.scenario), (2, 3), cluster),
+    ]
+    refused = {"real": "network.kind=real has no known cost"}
+    return predict_document(AskedWorlds(["results/made/1"], (2, 3, 4, 64), cluster, curves, refused))
 
 
 def made_catalogue() -> Catalogue:
@@ -189,6 +214,7 @@ MADE: dict[str, tuple[Callable[[], object], ...]] = {
     "compare": (compared, lambda: compared(Judgement("step_time > 3%", Kept.EXCEEDED, "it is")), several_compared),
     "whatif": (asked,),
     "whatif-prove": (proven,),
+    "predict": (predicted,),
     "check": tuple(partial(check, name) for name in ("quickstart", "one_gpu", "bucket_sweep")),
     "list": (lambda: listed.document(list_scenarios()),),
     "run-prepare": (lambda: orders.document(orders.PreparedRun(Path("run"), ("torchrun",))),),

@@ -54,7 +54,10 @@ def test_traces_have_pictures_too_and_of_some_steps(tmp_path: Path, capsys: pyte
         ((EXAMPLE, "owners", "-o", "no/such/folder/x.png"), "there is no folder no/such/folder"),
         ((TRACE, "breakdown", "-o", "x.png"), "there is no picture `breakdown`"),
         (("no_such_run", "owners", "-o", "x.png"), "no_such_run"),
-        ((EXAMPLE,), "breakdown, exposed, overlap, owners, ranks, step_distribution, sweep, timeline or what_if"),
+        (
+            (EXAMPLE,),
+            "breakdown, exposed, overlap, owners, predicted, ranks, step_distribution, sweep, timeline or what_if",
+        ),
         ((EXAMPLE, "owners"), "say where to write it, for example `-o owners.svg`"),
     ],
 )

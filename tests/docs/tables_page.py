@@ -6,6 +6,7 @@ from typing import Any, Final
 from dtbench.base.columns import Column, Table
 from dtbench.report.notebook import compared
 from dtbench.report.notebook.many import RUN_COLLECTIVES, RUN_OWNERS
+from dtbench.report.notebook.predict import PREDICTED
 from dtbench.report.notebook.what_if import WHAT_IF
 from dtbench.report.page.cell_tables import CELLS, LAUNCHES
 from dtbench.report.page.run_tables import ESTIMATES, OWNERS
@@ -33,6 +34,7 @@ GROUPS: Final[Mapping[str, Sequence[AnyTable]]] = {
     "Traces: `dtbench.read_trace(...)`, `.tables` of a run, and `*.parquet` of each launch": (*TABLES[::-1], WHOLE),
     "What a picture of one step is drawn from": (SPANS, EXPOSED, STAGE_WORK),
     "What would change it: `.what_if()` of a run or of traces": (WHAT_IF,),
+    "Other numbers of ranks: `.predict()` of a run": (PREDICTED,),
     "A comparison: `dtbench.compare(...)`": (
         compared.METRICS,
         compared.MECHANISM,

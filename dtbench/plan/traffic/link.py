@@ -88,7 +88,7 @@ def _count_on_tree(operation: Operation, ranks: int) -> Messages:
 def find_tier(network: EmulatedNetwork, ranks: Sequence[int]) -> Tier:
     """Return the tier that a group of these global ranks uses."""
     nodes = network.between_nodes
-    if nodes is None or len({rank // nodes.ranks_per_node for rank in ranks}) == 1:
+    if nodes is None or min(ranks) // nodes.ranks_per_node == max(ranks) // nodes.ranks_per_node:
         return network
     return nodes
 

@@ -189,6 +189,53 @@ class RunReport:
 
         return plot_what_if(self.what_if(*changes, cell=cell))
 
+    def predict(
+        self,
+        *worlds: int,
+        link: str | None = None,
+        between: str | None = None,
+        nodes_of: int | None = None,
+        cell: str | None = None,
+    ) -> pd.DataFrame:
+        """Predict the step at other numbers of ranks, by the closed form and the host's time that this run had. ::
+
+            run.predict(8, 64, 1024, link="nvlink4", between="400G", nodes_of=8)
+
+        Args:
+            worlds: numbers of ranks; none: 8, 16 ... 4,096.
+            link: another one, as ``dtbench predict --link`` takes it.
+            between: the same of the link between machines.
+            nodes_of: how many ranks share a machine.
+            cell: of the run; None: all of which something can be said.
+
+        Returns:
+            The table ``predicted``.
+
+        Raises:
+            PredictionError: of no cell can anything be said, or it is no link.
+            StoreError: there is no such cell.
+        """
+        from dtbench.report.notebook.predict import PREDICTED, ask_worlds, make_cluster, read_subjects
+        from dtbench.runs.scaling.curve import DEFAULT_WORLDS
+
+        subjects = read_subjects(Path(self.summary.path), cell)
+        cluster = make_cluster(link, between, nodes_of)
+        return PREDICTED.tabulate(ask_worlds({self.summary.path: subjects}, worlds or DEFAULT_WORLDS, cluster))
+
+    def plot_predicted(
+        self,
+        *worlds: int,
+        link: str | None = None,
+        between: str | None = None,
+        nodes_of: int | None = None,
+        cell: str | None = None,
+    ) -> "Figure":
+        """Draw the step against the number of ranks; as ``predict``."""
+        from dtbench.report.plots.names import plot_predicted
+
+        table = self.predict(*worlds, link=link, between=between, nodes_of=nodes_of, cell=cell)
+        return plot_predicted(table)
+
     def timeline(
         self, steps: "Steps" = None, *, ranks: "Ranks" = None, cell: str | None = None, launch: int | None = None
     ) -> "Timeline":

@@ -9,6 +9,7 @@ from dtbench.report.plots.drawing import figure_png, save_figure, save_picture
 from dtbench.report.plots.exposed import plot_exposed, plot_exposed_owners
 from dtbench.report.plots.overlap import plot_overlap
 from dtbench.report.plots.panels import Whole, Wholes, wholes_of
+from dtbench.report.plots.predict import plot_predicted
 from dtbench.report.plots.rank_map import plot_ranks
 from dtbench.report.plots.stages import plot_stage_memory, plot_stages
 from dtbench.report.plots.steps import plot_step_distribution, plot_step_times
@@ -28,6 +29,7 @@ __all__ = [
     "plot_exposed",
     "plot_exposed_owners",
     "plot_overlap",
+    "plot_predicted",
     "plot_ranks",
     "plot_stage_memory",
     "plot_stages",
