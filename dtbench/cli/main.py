@@ -31,6 +31,7 @@ from dtbench.cli.run import run
 from dtbench.cli.schema import schema
 from dtbench.cli.selftest import selftest
 from dtbench.cli.tensorboard import tensorboard
+from dtbench.cli.tune import tune
 from dtbench.cli.whatif import whatif
 from dtbench.report.words.visible import spell_controls
 
@@ -42,6 +43,7 @@ VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("analyze", analyze),
     ("compare", compare),
     ("whatif", whatif),
+    ("tune", tune),
     ("tensorboard", tensorboard),
     ("plot", plot),
     ("export", export),

@@ -14,6 +14,7 @@ DOCUMENTS: Final = {
     "compare": "dtbench.report.documents.comparison",
     "whatif": "dtbench.report.documents.what_if",
     "whatif-prove": "dtbench.proof.document",
+    "tune": "dtbench.tuning.document",
     "check": "dtbench.report.documents.plans",
     "list": "dtbench.report.documents.listed",
     "run-prepare": "dtbench.report.documents.orders",
