@@ -87,15 +87,16 @@ def tune(
         raise typer.BadParameter(f"{write} is there already, and is not replaced", param_hint="--write")
     axes = read_sweeps(over, "--over")
     file = _open(scenario, sets or (), cell)
-    kept = [
+    again = [
         *_spell_all("--over", over),
         *_spell_all("--set", sets or ()),
         *_spell_all("--cell", [cell] if cell else []),
     ]
-    kept += [] if launches is None else ["--launches", str(launches)]
-    kept += [] if budget is None else ["--budget", budget]
-    kept += [] if results == Path("results") else ["--results", str(results)]
-    command = spell_command("dtbench", "tune", scenario, *kept, "--resume")
+    again += _spell_all("--launches", [str(launches)] * bool(launches)) + _spell_all(
+        "--budget", [budget] * bool(budget)
+    )
+    again += _spell_all("--results", [str(results)] * (results != Path("results")))
+    command = spell_command("dtbench", "tune", scenario, *again, "--resume")
     tuned, grid = _search(file, axes, _Wanted(launches, budget, results, resume, command))
     from dtbench.tuning.document import document
     from dtbench.tuning.page import tune_page
@@ -167,8 +168,8 @@ def _refuse_run(folder: Path) -> None:
 
     if any(isinstance(cell, OwnLoopCell) for cell in read_run(folder).cells):
         raise typer.BadParameter(
-            f"{folder} is a run of a loop of one's own, which only you can start with other settings: `dtbench compare` "
-            "holds its runs against each other"
+            f"{folder} is a run of a loop of one's own, which only you can start with other settings; `dtbench "
+            "compare` holds its runs against each other"
         )
     raise typer.BadParameter(f"{folder} is a run; name its scenario, or the file {RunFolder(folder).scenario}")
 

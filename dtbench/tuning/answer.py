@@ -8,11 +8,11 @@ from statistics import fmean, median
 
 from dtbench.base.units import format_fraction, format_ns
 from dtbench.comparison.statistics import SampleComparison
+from dtbench.runs.settings.candidates import AND
 from dtbench.tuning.grid import Grid, Point, name_point
 from dtbench.tuning.search import (
     UNCHANGED,
     Conclusion,
-    Out,
     Search,
     Stage,
     Told,
@@ -189,22 +189,26 @@ def _find_saving(held: SampleComparison | None) -> dict[str, float]:
 def _find_status(point: Point, grid: Grid, search: Search, conclusion: Conclusion) -> tuple[Status, str, str]:
     """Return what became of a point, in a word or two, and why."""
     if point.refused:
-        return Status.IMPOSSIBLE, Status.IMPOSSIBLE.value, point.refused
-    if point.same_as is not None:
-        return Status.SAME, Status.SAME.value, name_point(grid, point.same_as)
-    out: Out | None = search.out.get(point.name)
-    if out is not None:
+        status, why = Status.IMPOSSIBLE, point.refused
+    elif point.same_as is not None:
+        status, why = Status.SAME, name_point(grid, point.same_as)
+    elif (out := search.out.get(point.name)) is not None:
         return Status.OUT, out.word, out.why
-    if point.name == conclusion.best:
-        return Status.BEST, Status.BEST.value, ""
-    if point.name in conclusion.held:
-        return Status.FINALIST, Status.FINALIST.value, _judge_finalist(point.name, conclusion)
+    else:
+        status, why = _find_rank(point.name, search, conclusion)
+    return status, status.value, why
+
+
+def _find_rank(name: str, search: Search, conclusion: Conclusion) -> tuple[Status, str]:
+    """Return what became of a point that could run and is not out, and why."""
     reach = find_out_of_reach(search.told)
-    if point.name in reach:
-        return Status.OUT_OF_REACH, Status.OUT_OF_REACH.value, _say_reach(reach[point.name], search)
-    if search.times_of(point.name):
-        return Status.DROPPED, Status.DROPPED.value, ""
-    return Status.NOT_RUN, Status.NOT_RUN.value, ""
+    if name == conclusion.best:
+        return Status.BEST, ""
+    if name in conclusion.held:
+        return Status.FINALIST, _judge_finalist(name, conclusion)
+    if name in reach:
+        return Status.OUT_OF_REACH, _say_reach(reach[name], search)
+    return (Status.DROPPED if search.times_of(name) else Status.NOT_RUN), ""
 
 
 def _say_reach(reach_ns: float, search: Search) -> str:
@@ -243,6 +247,6 @@ def find_helpless(points: Sequence[PointAnswer], unchanged_ns: float) -> list[tu
         step_ns = point.measured_ns
         if math.isnan(step_ns) and point.forecast is not None:
             step_ns = point.forecast.step_ns
-        if point.change and " + " not in point.change and not math.isnan(step_ns) and step_ns >= unchanged_ns:
+        if point.change and AND not in point.change and not math.isnan(step_ns) and step_ns >= unchanged_ns:
             found.setdefault(point.change, []).append(step_ns - unchanged_ns)
     return sorted(((change, fmean(longer)) for change, longer in found.items()), key=lambda one: -one[1])

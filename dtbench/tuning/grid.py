@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 from dtbench.base.errors import PlanError, PredictionError, ScenarioError
 from dtbench.base.record import Record
@@ -26,7 +26,7 @@ from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
 from dtbench.scenario.sweeps.axes import key_of, show_node
 from dtbench.scenario.sweeps.variations import MOST_CELLS
 from dtbench.scenario.written import sections_of, spell, spell_scenario
-from dtbench.scenario.yaml.document import Items, to_plain
+from dtbench.scenario.yaml.document import Items, Node, to_plain
 from dtbench.scenario.yaml.override import Override, read_overrides
 
 OPTION: Final = "--over"
@@ -131,7 +131,12 @@ def _read_axis(override: Override) -> OverAxis:
         raise ScenarioError(f"{OPTION} {field}: {show_node(twice[0])} stands twice")
     if not nodes:
         raise ScenarioError(f"{OPTION} {field}: there is no value")
-    return OverAxis(field, tuple(spell(to_plain(node)) for node in nodes))
+    return OverAxis(field, tuple(map(_spell_node, nodes)))
+
+
+def _spell_node(node: Node) -> str:
+    plain: Any = to_plain(node)
+    return spell(plain)
 
 
 def make_grid(cell: str, scenario: Scenario, axes: Sequence[OverAxis], machine: Machine) -> Grid:

@@ -68,17 +68,12 @@ def _say_kept(tuned: Tuned) -> str:
         return "keep it as it is: there is no other point that can run"
     if all(point.high_ns < 0 for point in finalists):
         return f"keep it as it is: {_count(finalists)} that came first take surely longer"
-    each = min(point.launches for point in finalists)
-    could = (
-        ""
-        if math.isnan(tuned.detectable)
-        else (f"; such launches show a difference of {format_fraction(tuned.detectable)} 8 times of 10")
-    )
     first = finalists[0]
+    shown = f"; such launches show a difference of {format_fraction(tuned.detectable)} 8 times of 10"
     return (
-        f"no difference detectable: keep it as it is. `{first.change}` saves {format_ns(first.saving_ns)} of a measured "
-        f"step of {format_ns(tuned.unchanged_ns)}, {_spell_level(tuned)} interval {_between(first.low_ns, first.high_ns)}"
-        f", by {count_things(each, 'launch')[: None if each == 1 else -1]}{'' if each == 1 else 'es'} of it{could}"
+        f"no difference detectable: keep it as it is. `{first.change}` saves {format_ns(first.saving_ns)} of a "
+        f"measured step of {format_ns(tuned.unchanged_ns)}, {_spell_level(tuned)} interval "
+        f"{_between(first.low_ns, first.high_ns)}{'' if math.isnan(tuned.detectable) else shown}"
     )
 
 
