@@ -92,9 +92,8 @@ def tune(
         *_spell_all("--set", sets or ()),
         *_spell_all("--cell", [cell] if cell else []),
     ]
-    again += _spell_all("--launches", [str(launches)] * bool(launches)) + _spell_all(
-        "--budget", [budget] * bool(budget)
-    )
+    again += _spell_all("--launches", [str(launches)] if launches else [])
+    again += _spell_all("--budget", [budget] if budget else [])
     again += _spell_all("--results", [str(results)] * (results != Path("results")))
     command = spell_command("dtbench", "tune", scenario, *again, "--resume")
     tuned, grid = _search(file, axes, _Wanted(launches, budget, results, resume, command))
@@ -109,7 +108,7 @@ def tune(
     if tuned.problem:
         from dtbench.base.errors import CheckError
 
-        raise CheckError(f"nothing can be judged: {tuned.problem}")
+        raise CheckError(f"nothing can be judged: {tuned.problem}; `{command}` runs what failed again")
 
 
 class _Wanted(NamedTuple):
@@ -255,11 +254,12 @@ class _Rounds:
         """
         from dataclasses import replace
 
+        from dtbench.tuning.page import count_launches
         from dtbench.tuning.rounds import ask_forecasts, read_round, write_round
         from dtbench.tuning.search import Stage
 
         file = write_round(self._origin, self._grid, one, number)
-        print_aside(f"round {number}: {file.question.rpartition(': ')[2]} {count_things(one.count, 'launch')[:-1]}")
+        print_aside(f"round {number}: {file.question.rpartition(': ')[2]} {count_launches(one.count)}")
         folder = self._run(file)
         self._last = folder.name
         summary = _summarize(folder)

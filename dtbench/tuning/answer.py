@@ -1,7 +1,8 @@
 """What became of every point of a grid, and what is recommended."""
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median
@@ -84,7 +85,7 @@ class Tuned:
         forecast_launches: of the unchanged cell, by which forecasts were made; 0: none were.
         not_told: why there are no forecasts; empty: there are, or nobody asked.
         problem: why nothing can be judged; empty: something is.
-        doubts: why launches decided nothing, a sentence each.
+        doubts: why launches decided nothing, a clause each, and how many.
         is_checked: results are held to a single process's.
     """
 
@@ -102,7 +103,7 @@ class Tuned:
     forecast_launches: int
     not_told: str
     problem: str
-    doubts: tuple[str, ...]
+    doubts: Mapping[str, int]
     is_checked: bool
 
     @property
@@ -138,24 +139,27 @@ def make_answer(scenario: str, grid: Grid, search: Search, budget: int) -> Tuned
         forecast_launches=sum(len(ran.times_ns[UNCHANGED]) for ran in told_by),
         not_told=next((ran.not_told for ran in search.ran if ran.not_told), ""),
         problem=_find_problem(search, conclusion),
-        doubts=tuple(doubt for ran in search.ran for doubt in ran.doubts),
+        doubts=sum((Counter(ran.doubts) for ran in search.ran), Counter()),
         is_checked=grid.scenario.correctness.enabled,
     )
 
 
 def _find_problem(search: Search, conclusion: Conclusion) -> str:
     """Say why nothing can be judged; empty: something is, or there was nothing to judge."""
+    reach = find_out_of_reach(search.told)
+    doubts = sum((Counter(ran.doubts) for ran in search.ran), Counter[str]()).most_common(1)
+    why = "".join(f": {doubt}" for doubt, _ in doubts)
     if (out := search.out.get(UNCHANGED)) is not None:
         return f"of the unchanged cell: {out.word}: {out.why}"
-    if conclusion.judged or not search.points:
+    if conclusion.judged or set(search.points) <= set(reach):  # where by forecast nothing is better, that is an answer
         return ""
-    if search.told and set(search.points) <= set(find_out_of_reach(search.told)):
-        return ""  # by forecast nothing is better: that is an answer
-    if set(search.points) <= {*search.out, *find_out_of_reach(search.told)}:
-        return "every point that may be better is out: see why below"
-    if not search.of(Stage.CONFIRM):
-        return "the budget ended before a point could be held to the unchanged cell"
-    return "too few launches tell a step that nothing speaks against"
+    if set(search.points) <= {*search.out, *reach}:
+        return "every point that may be better is out, see why below"
+    if search.ran and not any(search.times_of(point) for point in (UNCHANGED, *search.points)):
+        return f"no launch tells a step that nothing speaks against{why}"
+    if search.of(Stage.CONFIRM):
+        return f"too few launches tell a step that nothing speaks against{why}"
+    return "the budget ended before a point could be held to the unchanged cell"
 
 
 def _answer(point: Point, grid: Grid, search: Search, conclusion: Conclusion) -> PointAnswer:
@@ -208,7 +212,10 @@ def _find_rank(name: str, search: Search, conclusion: Conclusion) -> tuple[Statu
         return Status.FINALIST, _judge_finalist(name, conclusion)
     if name in reach:
         return Status.OUT_OF_REACH, _say_reach(reach[name], search)
-    return (Status.DROPPED if search.times_of(name) else Status.NOT_RUN), ""
+    if search.times_of(name):
+        return Status.DROPPED, ""
+    has_run = any(ran.times_ns.get(name) for ran in search.ran)
+    return (Status.DROPPED, "no launch of it tells a step") if has_run else (Status.NOT_RUN, "")
 
 
 def _say_reach(reach_ns: float, search: Search) -> str:

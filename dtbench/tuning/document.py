@@ -10,6 +10,7 @@ from dtbench.base.document import (
     TEXT,
     VERSION,
     Always,
+    ByName,
     Key,
     Many,
     OneOf,
@@ -114,7 +115,7 @@ _DOCUMENT: Final = Shape[Tuned](
         Key("is_checked", FLAG, "results are held to a single process's", lambda one: one.is_checked),
         Key("points", Many(_POINT), "the best first", lambda one: one.points),
         Key("rounds", Many(_ROUND), "first to last", lambda one: one.rounds),
-        Key("doubts", Many(TEXT), "why launches decided nothing", lambda one: one.doubts),
+        Key("doubts", ByName(COUNT), "how many launches decided nothing, by why", lambda one: one.doubts),
     ),
 )
 

@@ -37,6 +37,11 @@ def spell_point(change: str) -> str:
     return f" {AND.strip()} ".join(one.removeprefix(_USUAL) for one in change.split(AND)) if change else "as it is"
 
 
+def count_launches(count: int) -> str:
+    """Say how many launches there are."""
+    return f"{count} launch{'' if count == 1 else 'es'}"
+
+
 def _answer(tuned: Tuned) -> Iterator[Line]:
     best, step = tuned.best_point, f"a measured step of {format_ns(tuned.unchanged_ns)}"
     if tuned.problem:
@@ -156,7 +161,8 @@ def _say_reasons(points: Iterable[PointAnswer], status: Status) -> Iterator[Fact
     reasons: dict[str, list[PointAnswer]] = {}
     for point in points:
         reason = _spell_why(point) if status is not Status.OUT else f"{point.word}, {point.why}"
-        reasons.setdefault(reason, []).append(point)
+        if point.change or status is not Status.SAME:  # that the cell as it is is itself goes without saying
+            reasons.setdefault(reason, []).append(point)
     if not reasons:
         return
     named = [
@@ -183,4 +189,5 @@ def _notes(tuned: Tuned) -> Iterator[str]:
         yield f"a third of the sweep is {tuned.sweep // 3}: {tuned.budget} launches were allowed"
     if not tuned.is_checked:
         yield "results were not checked against a single process: correctness.enabled is false"
-    yield from dict.fromkeys(f"decides nothing: {doubt}" for doubt in tuned.doubts)
+    for why, count in tuned.doubts.items():
+        yield f"{count_launches(count)} {'decides' if count == 1 else 'decide'} nothing: {why}"

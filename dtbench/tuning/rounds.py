@@ -1,7 +1,8 @@
 """A round of a search as a scenario, and what came of it: an ordinary run, which anyone can report."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.written import Words, sections_of, write_scenario
 from dtbench.store.records.rank import Receipt, ReceiptOutcome
 from dtbench.store.records.run import RunStatus, tell_reason_in_a_line
-from dtbench.traces.known_part import name_launches
 from dtbench.tuning.grid import Grid
 from dtbench.tuning.search import UNCHANGED, Out, Ran, Round, Stage, Told
 
@@ -76,18 +76,18 @@ def read_round(grid: Grid, one: Round, summary: RunSummary, duration_ns: int) ->
     names |= {point: point for point in one.points}
     times: dict[str, tuple[float, ...]] = {}
     out: dict[str, Out] = {}
-    doubts: list[str] = []
+    doubts: Counter[str] = Counter()
     for point, name in names.items():
         if name not in cells:
             times[point], out[point] = (), Out("failed", "the run ended before it")
             continue
         cell = cells[name]
         times[point] = _read_times(cell)
-        doubts += [f"{name}: {why}" for why in _find_doubts(cell)]
+        doubts += _count_doubts(cell)
         change = grid.find(point).change if point else ""
         if (why := _find_out(cell, change)) is not None:
             out[point] = why
-    return Ran(one, times, out, run=summary.path, duration_ns=duration_ns, doubts=tuple(doubts))
+    return Ran(one, times, out, run=summary.path, duration_ns=duration_ns, doubts=doubts)
 
 
 def _read_times(cell: CellSummary) -> tuple[float, ...]:
@@ -98,12 +98,13 @@ def _read_times(cell: CellSummary) -> tuple[float, ...]:
     return tuple(math.nan if cell.rank_doubts or launch in taken else told.get(launch, math.nan) for launch in begun)
 
 
-def _find_doubts(cell: CellSummary) -> Iterator[str]:
-    """Yield why launches of a cell decide nothing, as clauses."""
+def _count_doubts(cell: CellSummary) -> Counter[str]:
+    """Count the launches of a cell that decide nothing, by why, a clause."""
+    if cell.rank_doubts:
+        return Counter({cell.rank_doubts[0]: len(cell.launches)})
     taken = [one for one in cell.disturbed if one.phase is Phase.MEASURED]
-    if taken:
-        yield f"{name_launches(sorted({one.launch for one in taken}))}: {say_taken(taken)}"
-    yield from cell.rank_doubts[:1]
+    found = Counter({say_taken(taken): len({one.launch for one in taken})} if taken else {})
+    return found + Counter({"they cannot be read": len(cell.unreadable)})
 
 
 def _find_out(cell: CellSummary, change: str) -> Out | None:

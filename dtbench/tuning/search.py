@@ -108,7 +108,7 @@ class Ran:
         not_told: why there are none, where they were asked for; empty: there are, or they were not.
         run: folder of the run.
         duration_ns: that its launches took.
-        doubts: why launches decide nothing, a sentence each.
+        doubts: why launches decide nothing, a clause each, and how many.
     """
 
     round: Round
@@ -118,7 +118,7 @@ class Ran:
     not_told: str = ""
     run: str = ""
     duration_ns: int = 0
-    doubts: tuple[str, ...] = ()
+    doubts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -207,31 +207,41 @@ def next_round(search: Search, left: int) -> Round | None:
         search: what is known.
         left: launches that may still be spent.
     """
-    if not search.points or UNCHANGED in search.out:
+    if not search.points or _is_hopeless(search):
         return None
     if search.begins_unchanged and not search.ran:
         return Round(Stage.UNCHANGED, (), has_unchanged=True, launches=LEAST_LAUNCHES)
     if search.finalists:
         return _confirm_again(search, left)
     ranked = rank_points(search)
-    if not ranked:
-        return None
-    return _select(search, ranked, left) or _confirm(search, ranked, left)
+    return (_select(search, ranked, left) or _confirm(search, ranked, left)) if ranked else None
+
+
+def _is_hopeless(search: Search) -> bool:
+    """Tell whether nothing can be judged any more: the unchanged cell is out, or no launch so far tells a step."""
+    if UNCHANGED in search.out or (search.of(Stage.UNCHANGED) and not search.times_of(UNCHANGED)):
+        return True
+    chosen = search.of(Stage.SELECT)
+    ranked = rank_points(search)
+    return bool(chosen and ranked) and not _score(ranked, chosen) and not _untold(ranked, chosen)
 
 
 def rank_points(search: Search) -> tuple[str, ...]:
     """Return the points that may still be the best, the most promising first: by launches that chose, else by forecast.
 
-    After a round that chose, only its points are among them: those that went on to it.
+    After a round that chose only those are among them that went on to it; if all are out, those of the round before.
     """
     gone = {*search.out, *find_out_of_reach(search.told)}
     alive, told = [point for point in search.points if point not in gone], search.told
     ranked = sorted(alive, key=lambda point: -told[point].saving_ns if point in told else math.inf)
     chosen = search.of(Stage.SELECT)
-    if chosen:
-        tried = [point for point in chosen[-1].round.points if point not in gone]
+    for ran in reversed(chosen):
+        tried = [point for point in ran.round.points if point not in gone]
+        if not tried:
+            continue
         scores = _score(tried, chosen)
         ranked = sorted(scores, key=lambda point: scores[point]) + _untold(tried, chosen)
+        break
     return tuple(ranked)
 
 
@@ -277,6 +287,8 @@ def _select(search: Search, ranked: Sequence[str], left: int) -> Round | None:
     if not untold and (len(known) <= _FEW or is_clear(search, known)):
         return None
     kept = (*known[: max(MOST_FINALISTS, len(known) // _KEPT)], *untold)
+    if len(kept) <= MOST_FINALISTS and not untold:
+        return None  # these are the finalists
     return _select_of(kept, has_unchanged=False) if left - len(kept) >= 2 * search.launches else None
 
 
@@ -321,7 +333,10 @@ def _log_unchanged(search: Search) -> list[float]:
 
 def _confirm(search: Search, ranked: Sequence[str], left: int) -> Round | None:
     """Return the first launches of finalists and the unchanged cell, two of them where there are enough for both."""
-    most = 1 if is_clear(search, ranked) else MOST_FINALISTS
+    most, chosen = 1 if is_clear(search, ranked) else MOST_FINALISTS, search.of(Stage.SELECT)
+    if chosen:
+        scores = _score(ranked, chosen)
+        ranked = [point for point in ranked if point in scores]
     for count in range(min(most, len(ranked)), 0, -1):
         each = min(search.launches, left // (count + 1))
         if each >= (LEAST_LAUNCHES if count == 1 else min(search.launches, LEAST_LAUNCHES + 1)):
