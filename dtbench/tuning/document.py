@@ -10,7 +10,6 @@ from dtbench.base.document import (
     TEXT,
     VERSION,
     Always,
-    ByName,
     Key,
     Many,
     OneOf,
@@ -85,6 +84,14 @@ _ROUND: Final = Shape[tuple[str, Stage]](
         Key("stage", OneOf(Stage), "what its launches were for", lambda one: one[1]),
     ),
 )
+_DOUBT: Final = Shape[tuple[str, int]](
+    "TuneDoubt",
+    "Launches that decided nothing.",
+    (
+        Key("why", TEXT, "a clause", lambda one: one[0]),
+        Key("launches", COUNT, "how many", lambda one: one[1]),
+    ),
+)
 _DOCUMENT: Final = Shape[Tuned](
     "Tuned",
     "Which point of a grid takes the shortest step, and what is known of the others.",
@@ -115,7 +122,7 @@ _DOCUMENT: Final = Shape[Tuned](
         Key("is_checked", FLAG, "results are held to a single process's", lambda one: one.is_checked),
         Key("points", Many(_POINT), "the best first", lambda one: one.points),
         Key("rounds", Many(_ROUND), "first to last", lambda one: one.rounds),
-        Key("doubts", ByName(COUNT), "how many launches decided nothing, by why", lambda one: one.doubts),
+        Key("doubts", Many(_DOUBT), "why launches decided nothing", lambda one: one.doubts.items()),
     ),
 )
 
