@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from dtbench.runs.summary import RunSummary
     from dtbench.scenario.load import ScenarioFile
     from dtbench.tuning.answer import Tuned
+    from dtbench.tuning.budget import Budget
     from dtbench.tuning.grid import Grid
     from dtbench.tuning.rounds import Origin
-    from dtbench.tuning.search import Ran, Round
+    from dtbench.tuning.search import Ran, Round, Search
 
 _LEAST_LAUNCHES = 4
 """What a comparison needs."""
@@ -108,7 +109,9 @@ def tune(
     if tuned.problem:
         from dtbench.base.errors import CheckError
 
-        raise CheckError(f"nothing can be judged: {tuned.problem}; `{command}` runs what failed again")
+        raise CheckError(
+            f"nothing can be judged: {tuned.problem}; run it again, with --resume what failed or was stopped alone"
+        )
 
 
 class _Wanted(NamedTuple):
@@ -193,14 +196,14 @@ def _search(file: "ScenarioFile", axes: "Sequence[str]", wanted: _Wanted) -> "tu
     points, each = grid.runnable, wanted.launches or LAUNCHES
     print_aside(_say_grid(grid))
     may_forecast = isinstance(one.scenario.network, EmulatedNetwork) and len(points) > MOST_FINALISTS
-    is_timed = wanted.budget is not None and not wanted.budget.strip().isdecimal()
-    search = Search(points, each, begins_unchanged=may_forecast or (is_timed and len(points) > MOST_FINALISTS))
-    budget = read_budget(wanted.budget, len(points), each, begins_unchanged=search.begins_unchanged)
+    budget = read_budget(wanted.budget, len(points), each, begins_unchanged=may_forecast)
+    is_timed = budget.duration_ns is not None and len(points) > MOST_FINALISTS
+    search = Search(points, each, begins_unchanged=may_forecast or is_timed)
     origin = Origin(file.name, file.folder)
-    if points and wanted.budget is not None and budget.duration_ns is not None:
-        _refuse_short(origin, grid, search, wanted)
+    if points:
+        _refuse_short(origin, grid, search, budget, wanted)
     ended = run_search(search, budget, _Rounds(origin, grid, wanted, may_forecast=may_forecast))
-    return make_answer(file.name, grid, ended, budget.launches), grid
+    return make_answer(file.name, grid, ended, budget), grid
 
 
 def _say_grid(grid: "Grid") -> str:
@@ -212,7 +215,7 @@ def _say_grid(grid: "Grid") -> str:
     )
 
 
-def _refuse_short(origin: "Origin", grid: "Grid", search: object, wanted: _Wanted) -> None:
+def _refuse_short(origin: "Origin", grid: "Grid", search: "Search", budget: "Budget", wanted: _Wanted) -> None:
     """Refuse a time in which nothing can be judged, where such launches ran before.
 
     Raises:
@@ -221,17 +224,15 @@ def _refuse_short(origin: "Origin", grid: "Grid", search: object, wanted: _Wante
     from statistics import median
 
     from dtbench.launch.time_left import find_earlier
-    from dtbench.tuning.budget import read_budget, refuse_short
+    from dtbench.tuning.budget import refuse_short
     from dtbench.tuning.rounds import name_runs
-    from dtbench.tuning.search import Search, count_least
+    from dtbench.tuning.search import count_least
 
-    assert isinstance(search, Search)
-    assert wanted.budget is not None
+    if budget.duration_ns is None or wanted.budget is None:
+        return
     earlier = find_earlier(wanted.results, name_runs(origin), {grid.cell: grid.scenario})
     if earlier is not None:
-        count, begins = len(search.points), search.begins_unchanged
-        budget = read_budget(wanted.budget, count, search.launches, begins_unchanged=begins)
-        least = count_least(count, begins_unchanged=begins)
+        least = count_least(len(search.points), begins_unchanged=search.begins_unchanged)
         refuse_short(budget, wanted.budget, median(earlier.launches_ns[grid.cell]), least)
 
 
@@ -262,7 +263,11 @@ class _Rounds:
         print_aside(f"round {number}: {file.question.rpartition(': ')[2]} {count_launches(one.count)}")
         folder = self._run(file)
         self._last = folder.name
-        summary = _summarize(folder)
+        try:
+            summary = _summarize(folder)
+        except KeyboardInterrupt:
+            print_aside(f"what was measured before is in {folder}; `{self._wanted.command}` goes on")
+            raise
         ran = read_round(self._grid, one, summary, _sum_launches_ns(folder))
         if one.stage is Stage.UNCHANGED and self._may_forecast and not ran.out:
             (cell,) = summary.cells

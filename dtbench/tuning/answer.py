@@ -10,6 +10,7 @@ from statistics import fmean, median
 from dtbench.base.units import format_fraction, format_ns
 from dtbench.comparison.statistics import SampleComparison
 from dtbench.runs.settings.candidates import AND
+from dtbench.tuning.budget import Budget
 from dtbench.tuning.grid import Grid, Point, name_point
 from dtbench.tuning.search import (
     UNCHANGED,
@@ -80,6 +81,7 @@ class Tuned:
         detectable: share of the step by which a finalist must be shorter to be found 8 times of 10; NaN: not known.
         launches: that ran.
         budget: that might have.
+        budget_ns: that they might have taken; None: however long.
         sweep: what running every point takes.
         rounds: folder and purpose of each run, first to last.
         forecast_launches: of the unchanged cell, by which forecasts were made; 0: none were.
@@ -98,6 +100,7 @@ class Tuned:
     detectable: float
     launches: int
     budget: int
+    budget_ns: float | None
     sweep: int
     rounds: tuple[tuple[str, Stage], ...]
     forecast_launches: int
@@ -116,7 +119,7 @@ class Tuned:
         return tuple(point for point in self.points if point.status is status)
 
 
-def make_answer(scenario: str, grid: Grid, search: Search, budget: int) -> Tuned:
+def make_answer(scenario: str, grid: Grid, search: Search, budget: Budget) -> Tuned:
     """Return what a search that has ended has come to."""
     conclusion = conclude(search)
     points = sorted((_answer(point, grid, search, conclusion) for point in grid.points), key=_order)
@@ -133,7 +136,8 @@ def make_answer(scenario: str, grid: Grid, search: Search, budget: int) -> Tuned
         level=conclusion.level,
         detectable=max(detectable, default=math.nan),
         launches=search.used,
-        budget=budget,
+        budget=budget.launches,
+        budget_ns=budget.duration_ns,
         sweep=count_sweep(len(search.points), search.launches),
         rounds=tuple((ran.run, ran.round.stage) for ran in search.ran),
         forecast_launches=sum(len(ran.times_ns[UNCHANGED]) for ran in told_by),

@@ -111,6 +111,12 @@ _DOCUMENT: Final = Shape[Tuned](
         ),
         Key("launches", COUNT, "that ran", lambda one: one.launches),
         Key("budget_launches", COUNT, "that might have", lambda one: one.budget),
+        Key(
+            "budget_ns",
+            OrNull(FLOAT_NS),
+            "what they might have taken together; null: however long",
+            lambda one: one.budget_ns,
+        ),
         Key("sweep_launches", COUNT, "what running every point takes", lambda one: one.sweep),
         Key(
             "forecast_launches",

@@ -141,14 +141,13 @@ def _facts(tuned: Tuned) -> Iterator[Fact]:
     for status in (Status.IMPOSSIBLE, Status.SAME, Status.OUT):
         yield from _say_reasons(tuned.of(status), status)
     share = f" ({format_fraction(tuned.launches / tuned.sweep)})" if tuned.sweep else ""
-    yield Fact(
-        "launches", f"{tuned.launches} of {tuned.sweep} that a full sweep takes{share}; {tuned.budget} were allowed"
-    )
+    allowed = f"{tuned.budget} were" if tuned.budget_ns is None else f"{format_ns(tuned.budget_ns)} was"
+    yield Fact("launches", f"{tuned.launches} of {tuned.sweep} that a full sweep takes{share}; {allowed} allowed")
     helpless = [] if math.isnan(tuned.unchanged_ns) else find_helpless(tuned.points, tuned.unchanged_ns)
     if helpless:
         named = [f"`{change}` +{format_ns(longer_ns)}" for change, longer_ns in helpless[:_MOST_REASONS]]
         more = len(helpless) - len(named)
-        yield Fact("does not help by itself", ", ".join([*named, *([f"{more} more"] if more else [])]))
+        yield Fact("no shorter by itself", ", ".join([*named, *([f"{more} more"] if more else [])]))
     if tuned.rounds:
         yield Fact("runs", ", ".join(f"{run} ({_PURPOSES[stage]})" for run, stage in tuned.rounds))
 
@@ -185,7 +184,7 @@ def _notes(tuned: Tuned) -> Iterator[str]:
         )
     elif tuned.not_told:
         yield f"nothing was forecast: {tuned.not_told}"
-    if tuned.budget > max(1, tuned.sweep // 3) and tuned.sweep:
+    if tuned.budget_ns is None and tuned.budget > max(1, tuned.sweep // 3) and tuned.sweep:
         yield f"a third of the sweep is {tuned.sweep // 3}: {tuned.budget} launches were allowed"
     if not tuned.is_checked:
         yield "results were not checked against a single process: correctness.enabled is false"

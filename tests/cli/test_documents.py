@@ -103,7 +103,7 @@ def tuned() -> object:
     )
     rounds = (("results/made_tune/1", Stage.UNCHANGED), ("results/made_tune/2", Stage.CONFIRM))
     answer = Tuned(
-        *("made", "ddp", SAID.change, 3e6, points, 0.008, NAN, 16, 50, 150, rounds, 4, "", ""),
+        *("made", "ddp", SAID.change, 3e6, points, 0.008, NAN, 16, 50, None, 150, rounds, 4, "", ""),
         doubts={"others took the cores": 2},
         is_checked=True,
     )

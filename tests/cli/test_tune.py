@@ -12,12 +12,19 @@ import pytest
 from dtbench.base.errors import LaunchError
 from dtbench.cli.main import main
 from dtbench.cli.run import RunRequest
+from dtbench.cli.tune import _Rounds, _Wanted
+from dtbench.launch.time_left import Earlier
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.load import load_scenario_file
-from dtbench.store.records.run import RunStatus
+from dtbench.store.layout import RunFolder
+from dtbench.store.read import read_run
+from dtbench.store.records.run import OwnLoop, OwnLoopCell, RunStatus
+from dtbench.store.write import write_record
+from dtbench.tuning.rounds import Origin, write_round
+from dtbench.tuning.search import Round, Stage
 from tests.conftest import make_scenario
 from tests.runs.conftest import cell
-from tests.tuning.test_rounds import launched, run_of
+from tests.tuning.test_rounds import grid_of, launched, run_of
 
 __all__ = ["cell"]
 MS = 1e6
@@ -137,7 +144,7 @@ def test_without_the_unchanged_cell_nothing_is_judged(capsys: pytest.CaptureFixt
     machine.fails = "ddp"
     code, said = call(capsys, "caps.yaml", *OVER)
     assert code == 8
-    assert "nothing can be judged: of the unchanged cell: failed: rank 1 died; `dtbench tune caps.yaml --over " in said
+    assert "nothing can be judged: of the unchanged cell: failed: rank 1 died; run it again, with --resume " in said
     assert len(machine.requests) == 1
 
 
@@ -167,6 +174,29 @@ class COMPLETE:
     status = RunStatus.COMPLETE
 
 
+def test_a_round_that_is_there_is_found_and_the_next_is_of_the_same_search(
+    cell: Callable[..., CellSummary], tmp_path: Path
+) -> None:
+    """Of the first round the newest run goes on; of further ones that which came after it."""
+    grid = grid_of(cell)
+    first = write_round(Origin("made", None), grid, Round(Stage.SELECT, ("point_1",), True, 1), 1)
+    second = write_round(Origin("made", None), grid, Round(Stage.CONFIRM, ("point_1",), True, 4, 4), 2)
+    example = read_run(Path(__file__).parents[2] / "results" / "example")
+    for name, file in (("1", first), ("2", second), ("3", first), ("4", second), ("5", second)):
+        folder = RunFolder(tmp_path / "made_tune" / name)
+        folder.path.mkdir(parents=True)
+        folder.scenario.write_text(file.text, encoding="utf-8")
+        write_record(folder.run, example.model_copy(update={"name": file.name, "overrides": (), "only": ()}))
+    rounds = _Rounds(Origin("made", None), grid, _Wanted(None, None, tmp_path, True, ""), may_forecast=False)
+    found = rounds._find(first)
+    assert found is not None
+    assert found.name == "3"
+    rounds._last = found.name
+    assert rounds._find(second) == tmp_path / "made_tune" / "4"
+    rounds._last = "5"
+    assert rounds._find(second) is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -192,6 +222,21 @@ def test_what_cannot_be_searched_is_a_sentence_before_anything_is_run(
     assert not machine.requests
 
 
+def test_a_time_in_which_nothing_can_be_judged_is_refused_where_launches_are_known(
+    capsys: pytest.CaptureFixture[str], machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = Earlier("a", {"ddp": (60 * 10**9, 58 * 10**9, 62 * 10**9)}, 0)
+    monkeypatch.setattr("dtbench.launch.time_left.find_earlier", lambda *_: earlier)
+    code, said = call(capsys, "caps.yaml", *OVER, "--budget", "5m")
+    assert code == 3
+    assert "--budget 5m: a launch took 60 s before, and the fewest that judge anything are 14: about 840 s" in said
+    assert not machine.requests
+    code, said = call(capsys, "caps.yaml", *OVER, "--budget", "2h")
+    assert not code
+    assert [len(request.file.cells) for request in machine.requests][:2] == [1, 6]  # how long it takes, then the search
+    assert "7200 s was allowed" in said
+
+
 def test_of_several_cells_one_is_chosen(capsys: pytest.CaptureFixture[str], machine: Machine) -> None:
     Path("two.yaml").write_text(TEXT + "cells: {one: {}, two: {precision: {dtype: bfloat16}}}\n", encoding="utf-8")
     code, said = call(capsys, "two.yaml", *OVER)
@@ -208,7 +253,17 @@ def test_a_run_is_no_scenario_and_one_of_an_own_loop_cannot_be_started(
     shutil.copytree(Path(__file__).parents[2] / "results" / "example", tmp_path / "example")
     code, said = call(capsys, "example", *OVER)
     assert code == 2
-    assert "example is a run; name its scenario, or the file example/scenario.yaml" in said.replace("\n", "")
+    assert "example is a run; name its scenario, or the file example/scenario.yaml" in said
+    run = read_run(tmp_path / "example")
+    loop = OwnLoop(
+        **{name: getattr(run.cells[0].plan, name, None) for name in OwnLoop.model_fields if name != "script"},
+        script="train.py",
+    )
+    cells = (OwnLoopCell(name="loop", plan=loop, launches=(0,)),)
+    write_record(RunFolder(tmp_path / "example").run, run.model_copy(update={"cells": cells}))
+    code, said = call(capsys, "example", *OVER)
+    assert code == 2
+    assert "a loop of one's own, which only you can start with other settings" in said
 
 
 def test_one_value_is_held_against_the_cell_as_it_is(capsys: pytest.CaptureFixture[str], machine: Machine) -> None:

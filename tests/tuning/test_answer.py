@@ -43,7 +43,7 @@ def search_grid(
     budget = Budget(more.pop("budget", 1000))
     machine = FakeMachine(steps, more.pop("spread", 0.002), np.random.default_rng(1), out=out, told=told, **more)
     ended = run_search(Search(grid.runnable, LAUNCHES, begins_unchanged=bool(told)), budget, machine.run)
-    tuned = make_answer("made", grid, ended, budget.launches)
+    tuned = make_answer("made", grid, ended, budget)
     return tuned, grid, [line.words for line in tune_page(tuned).answer]
 
 
@@ -112,7 +112,7 @@ def test_where_all_are_longer_it_is_left(cell: Make) -> None:
     steps_ms = {f"{CAP}=2": 400, f"{CAP}=3": 410}
     tuned, _, (said,) = search_grid(cell, steps_ms, OverAxis(CAP, ("2", "3")))
     assert said == "base: keep it as it is: the 2 points that came first take surely longer"
-    assert facts_of(tuned)["does not help by itself"].startswith(f"`{CAP}=3` +11")
+    assert facts_of(tuned)["no shorter by itself"].startswith(f"`{CAP}=3` +11")
 
 
 def test_two_that_cannot_be_told_apart_are_both_named(cell: Make) -> None:
@@ -177,6 +177,7 @@ def test_launches_that_decide_nothing_are_counted_by_why(cell: Make) -> None:
     assert "3 launches decide nothing: others took the cores" in notes
     assert "1 launch decides nothing: torn" in notes
     assert "nothing was forecast: a loop" in notes
+    assert facts_of(replace(tuned, budget_ns=900e9))["launches"].endswith("; 900 s was allowed")
     assert any("not checked against a single process" in note for note in notes)
 
 
