@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dtbench.base.errors import LaunchError
+from dtbench.base.vocabulary import DeviceKind
 from dtbench.cli.main import main
 from dtbench.cli.run import RunRequest
 from dtbench.cli.tune import _Rounds, _Wanted
@@ -256,9 +257,9 @@ def test_a_run_is_no_scenario_and_one_of_an_own_loop_cannot_be_started(
     assert "example is a run; name its scenario, or the file example/scenario.yaml" in said
     run = read_run(tmp_path / "example")
     loop = OwnLoop(
-        **{name: getattr(run.cells[0].plan, name, None) for name in OwnLoop.model_fields if name != "script"},
-        script="train.py",
-    )
+        script="train.py", device=DeviceKind.CPU, backend="gloo", mesh=(), ranks=2, min_warmup_steps=8,
+        max_warmup_steps=60, measured_steps=3, profiled_steps=1, tokens_per_step=1000, notes=(),
+    )  # fmt: skip
     cells = (OwnLoopCell(name="loop", plan=loop, launches=(0,)),)
     write_record(RunFolder(tmp_path / "example").run, run.model_copy(update={"cells": cells}))
     code, said = call(capsys, "example", *OVER)
