@@ -88,6 +88,8 @@ class Tuned:
         not_told: why there are no forecasts; empty: there are, or nobody asked.
         problem: why nothing can be judged; empty: something is.
         doubts: why launches decided nothing, a clause each, and how many.
+        peak_bytes: memory at its peak, of the unchanged cell and the best point, on the rank that had most; None: not
+            known, or none is recommended.
         is_checked: results are held to a single process's.
     """
 
@@ -107,6 +109,7 @@ class Tuned:
     not_told: str
     problem: str
     doubts: Mapping[str, int]
+    peak_bytes: tuple[int, int] | None
     is_checked: bool
 
     @property
@@ -144,8 +147,17 @@ def make_answer(scenario: str, grid: Grid, search: Search, budget: Budget) -> Tu
         not_told=next((ran.not_told for ran in search.ran if ran.not_told), ""),
         problem=_find_problem(search, conclusion),
         doubts=sum((Counter(ran.doubts) for ran in search.ran), Counter()),
+        peak_bytes=_find_peaks(search, conclusion.best),
         is_checked=grid.scenario.correctness.enabled,
     )
+
+
+def _find_peaks(search: Search, best: str | None) -> tuple[int, int] | None:
+    """Return the most memory that the unchanged cell and the best point had in rounds with both of them."""
+    if best is None:
+        return None
+    both = [ran.peak_bytes for ran in search.ran if UNCHANGED in ran.peak_bytes and best in ran.peak_bytes]
+    return (max(peak[UNCHANGED] for peak in both), max(peak[best] for peak in both)) if both else None
 
 
 def _find_problem(search: Search, conclusion: Conclusion) -> str:

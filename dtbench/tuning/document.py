@@ -3,6 +3,7 @@
 from typing import Final
 
 from dtbench.base.document import (
+    BYTES,
     COUNT,
     FLAG,
     FLOAT_NS,
@@ -125,6 +126,18 @@ _DOCUMENT: Final = Shape[Tuned](
             lambda one: one.forecast_launches,
         ),
         Key("not_forecast", TEXT, "why there are none; empty: nobody asked", lambda one: one.not_told),
+        Key(
+            "unchanged_peak_bytes",
+            OrNull(BYTES),
+            "memory at its peak as it is, of the rank that had most; null: not known, or no point is recommended",
+            lambda one: None if one.peak_bytes is None else one.peak_bytes[0],
+        ),
+        Key(
+            "best_peak_bytes",
+            OrNull(BYTES),
+            "the same of the point that is recommended",
+            lambda one: None if one.peak_bytes is None else one.peak_bytes[1],
+        ),
         Key("is_checked", FLAG, "results are held to a single process's", lambda one: one.is_checked),
         Key("points", Many(_POINT), "the best first", lambda one: one.points),
         Key("rounds", Many(_ROUND), "first to last", lambda one: one.rounds),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from dtbench.base.columns import Unit
-from dtbench.base.units import count_things, format_fraction, format_ns
+from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns
 from dtbench.report.page.page import Cell, Column, Fact, Facts, Line, Page, Part, Row, Table, Tone, lines, numbers
 from dtbench.runs.settings.candidates import AND
 from dtbench.tuning.answer import PointAnswer, Status, Tuned, find_helpless
@@ -13,6 +13,8 @@ from dtbench.tuning.search import Stage
 
 _MOST_ROWS: Final = 10
 _MOST_REASONS: Final = 3
+_MORE_MEMORY: Final = 0.02
+"""By what part more memory is said to be needed: less is how much a process varies by."""
 _USUAL: Final = "parallel."
 _TONES: Final = {Status.BEST: Tone.GOOD, Status.OUT: Tone.WARNING}
 _COUNTED: Final = (
@@ -148,6 +150,12 @@ def _facts(tuned: Tuned) -> Iterator[Fact]:
         named = [f"`{change}` +{format_ns(longer_ns)}" for change, longer_ns in helpless[:_MOST_REASONS]]
         more = len(helpless) - len(named)
         yield Fact("no shorter by itself", ", ".join([*named, *([f"{more} more"] if more else [])]))
+    if tuned.peak_bytes is not None:
+        before, after = tuned.peak_bytes
+        if after > (1 + _MORE_MEMORY) * before:
+            yield Fact(
+                "memory", f"{format_bytes(after)} at its peak on a rank, {format_bytes(before)} as it is", Tone.WARNING
+            )
     if tuned.rounds:
         yield Fact("runs", ", ".join(f"{run} ({_PURPOSES[stage]})" for run, stage in tuned.rounds))
 

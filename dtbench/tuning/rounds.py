@@ -77,6 +77,7 @@ def read_round(grid: Grid, one: Round, summary: RunSummary, duration_ns: int) ->
     times: dict[str, tuple[float, ...]] = {}
     out: dict[str, Out] = {}
     doubts: Counter[str] = Counter()
+    peaks: dict[str, int] = {}
     for point, name in names.items():
         if name not in cells:
             times[point], out[point] = (), Out("failed", "the run ended before it")
@@ -85,9 +86,11 @@ def read_round(grid: Grid, one: Round, summary: RunSummary, duration_ns: int) ->
         times[point] = _read_times(cell)
         doubts += _count_doubts(cell)
         change = grid.find(point).change if point else ""
+        if cell.memory is not None:
+            peaks[point] = cell.memory.allocated_peak_bytes or cell.memory.rss_peak_bytes
         if (why := _find_out(cell, change)) is not None:
             out[point] = why
-    return Ran(one, times, out, run=summary.path, duration_ns=duration_ns, doubts=doubts)
+    return Ran(one, times, out, run=summary.path, duration_ns=duration_ns, doubts=doubts, peak_bytes=peaks)
 
 
 def _read_times(cell: CellSummary) -> tuple[float, ...]:

@@ -109,6 +109,7 @@ class Ran:
         run: folder of the run.
         duration_ns: that its launches took.
         doubts: why launches decide nothing, a clause each, and how many.
+        peak_bytes: of memory of the rank that had most, by point: of its device, where it has one, else of its host.
     """
 
     round: Round
@@ -119,6 +120,7 @@ class Ran:
     run: str = ""
     duration_ns: int = 0
     doubts: Mapping[str, int] = field(default_factory=dict)
+    peak_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,7 @@ def tuned() -> object:
     answer = Tuned(
         *("made", "ddp", SAID.change, 3e6, points, 0.008, NAN, 16, 50, None, 150, rounds, 4, "", ""),
         doubts={"others took the cores": 2},
+        peak_bytes=(3, 4),
         is_checked=True,
     )
     return tune_document(answer)

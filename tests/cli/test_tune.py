@@ -16,6 +16,7 @@ from dtbench.cli.run import RunRequest
 from dtbench.cli.tune import _Rounds, _Wanted
 from dtbench.launch.time_left import Earlier
 from dtbench.runs.summary import CellSummary, RunSummary
+from dtbench.scenario.checks.checklist import Checklist
 from dtbench.scenario.load import load_scenario_file
 from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_run
@@ -260,8 +261,8 @@ def test_a_run_is_no_scenario_and_one_of_an_own_loop_cannot_be_started(
         script="train.py", device=DeviceKind.CPU, backend="gloo", mesh=(), ranks=2, min_warmup_steps=8,
         max_warmup_steps=60, measured_steps=3, profiled_steps=1, tokens_per_step=1000, notes=(),
     )  # fmt: skip
-    cells = (OwnLoopCell(name="loop", plan=loop, launches=(0,)),)
-    write_record(RunFolder(tmp_path / "example").run, run.model_copy(update={"cells": cells}))
+    cells = (OwnLoopCell(name="ddp", plan=loop, launches=(0,)),)
+    write_record(RunFolder(tmp_path / "example").run, run.model_copy(update={"cells": cells, "checklist": Checklist()}))
     code, said = call(capsys, "example", *OVER)
     assert code == 2
     assert "a loop of one's own, which only you can start with other settings" in said

@@ -17,7 +17,7 @@ from dtbench.tuning.budget import Budget, run_search
 from dtbench.tuning.document import document
 from dtbench.tuning.grid import Grid, OverAxis
 from dtbench.tuning.page import count_launches, spell_point, tune_page
-from dtbench.tuning.search import LAUNCHES, UNCHANGED, Out, Search, Told
+from dtbench.tuning.search import LAUNCHES, UNCHANGED, Out, Ran, Round, Search, Stage, Told
 from tests.tuning.machine import FakeMachine
 from tests.tuning.test_rounds import grid_of
 
@@ -179,6 +179,18 @@ def test_launches_that_decide_nothing_are_counted_by_why(cell: Make) -> None:
     assert "nothing was forecast: a loop" in notes
     assert facts_of(replace(tuned, budget_ns=900e9))["launches"].endswith("; 900 s was allowed")
     assert any("not checked against a single process" in note for note in notes)
+
+
+def test_memory_is_said_where_the_best_point_needs_more(cell: Make) -> None:
+    grid = grid_of(cell, OverAxis(CAP, ("2",)))
+    one = Round(Stage.CONFIRM, ("point_1",), True, 4, 4)
+    base, other = [300 * MS, 301 * MS, 299 * MS, 300 * MS], [200 * MS, 201 * MS, 200 * MS, 202 * MS]
+    for after, said in ((2 << 20, "2.00 MiB at its peak on a rank, 1.00 MiB as it is"), (1 << 20, None)):
+        peaks = {UNCHANGED: 1 << 20, "point_1": after}
+        ran = Ran(one, {UNCHANGED: base, "point_1": other}, peak_bytes=peaks)
+        tuned = make_answer("made", grid, Search(("point_1",), 4, ran=(ran,)), Budget(8))
+        assert facts_of(tuned).get("memory") == said
+        assert tuned.peak_bytes == (1 << 20, after)
 
 
 def test_the_document_has_what_the_page_says(cell: Make) -> None:

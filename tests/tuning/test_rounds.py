@@ -10,7 +10,7 @@ import pytest
 from dtbench.base.vocabulary import Phase
 from dtbench.plan.plan import Machine
 from dtbench.runs.summary import CellSummary, Disturbed, RunSummary
-from dtbench.store.records.rank import CorrectnessResult, Receipt, ReceiptOutcome
+from dtbench.store.records.rank import CorrectnessResult, Memory, Receipt, ReceiptOutcome
 from dtbench.store.records.run import RunStatus
 from dtbench.tuning.grid import Grid, OverAxis, make_grid
 from dtbench.tuning.rounds import Origin, ask_forecasts, read_round, write_round
@@ -80,7 +80,8 @@ def test_a_round_is_a_scenario_whose_cells_take_turns(cell: Make) -> None:
 def test_times_are_of_launches_and_those_that_others_disturbed_tell_nothing(cell: Make) -> None:
     taken = Disturbed(launch=1, phase=Phase.MEASURED, steps=8, left_alone=1, stolen_fraction=0.5, takers=())
     profiled = taken.model_copy(update={"launch": 2, "phase": Phase.PROFILED})
-    base = launched(cell, "base", 300, 301, 302, 303)
+    peak = Memory(rss_peak_bytes=7, allocated_peak_bytes=None, reserved_peak_bytes=None)
+    base = launched(cell, "base", 300, 301, 302, 303, memory=peak)
     other = launched(cell, "point_1", 280, 281, 282, 283, disturbed=(taken, profiled))
     ran = read(cell, base, other)
     assert ran.times_ns[UNCHANGED] == (300 * MS, 301 * MS, 302 * MS, 303 * MS)
@@ -89,6 +90,7 @@ def test_times_are_of_launches_and_those_that_others_disturbed_tell_nothing(cell
     assert math.isnan(second)
     assert not ran.out
     assert ran.doubts == {"others took the cores": 1}
+    assert ran.peak_bytes == {UNCHANGED: 7}
     assert (ran.run, ran.duration_ns) == ("results/made_tune/a", 7)
 
 
