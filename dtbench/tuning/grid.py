@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from dtbench.base.errors import PlanError, PredictionError, ScenarioError
 from dtbench.base.record import Record
+from dtbench.base.units import count_things
 from dtbench.plan.plan import Machine, Plan, is_compiled_ddp, make_plan
 from dtbench.plan.traffic.ddp import fill_buckets
 from dtbench.plan.traffic.parameters import known_parameters
@@ -149,7 +150,8 @@ def make_grid(cell: str, scenario: Scenario, axes: Sequence[OverAxis], machine: 
         machine: on which all are to run.
 
     Raises:
-        PlanError: the unchanged cell cannot run.
+        ScenarioError: the schema refuses every point: a field is misspelt, say.
+        PlanError: the unchanged cell cannot run, or no point can.
     """
     base_plan = make_plan(scenario, machine)
     unchanged = {(axis.field, value) for axis in axes for value in axis.values if _is_so(scenario, axis.field, value)}
@@ -167,7 +169,22 @@ def make_grid(cell: str, scenario: Scenario, axes: Sequence[OverAxis], machine: 
             points.append(_place(point, base_plan, machine, seen))
         except (ScenarioError, PlanError) as error:
             points.append(replace(point, refused=_say_refusal(error)))
+    _refuse_none(points)
     return Grid(cell, scenario, tuple(points))
+
+
+def _refuse_none(points: Sequence[Point]) -> None:
+    """Refuse a grid of which no point can run.
+
+    Raises:
+        ScenarioError: the schema refuses each.
+        PlanError: they cannot run here.
+    """
+    if all(point.refused for point in points):
+        reasons = list(dict.fromkeys(point.refused for point in points))
+        more = f"; and {count_things(len(reasons) - 1, 'more reason')}" if len(reasons) > 1 else ""
+        kind = ScenarioError if all(point.scenario is None for point in points) else PlanError
+        raise kind(f"no point can run: {reasons[0]}{more}")
 
 
 def _name_point(number: int, digits: int, cell: str) -> str:

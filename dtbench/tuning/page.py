@@ -11,7 +11,7 @@ from dtbench.runs.settings.candidates import AND
 from dtbench.tuning.answer import PointAnswer, Status, Tuned, find_helpless
 from dtbench.tuning.search import Stage
 
-_MOST_ROWS: Final = 10
+_MOST_ROWS: Final = 8
 _MOST_REASONS: Final = 3
 _MORE_MEMORY: Final = 0.02
 """By what part more memory is said to be needed: less is how much a process varies by."""
@@ -99,30 +99,31 @@ def _between(low_ns: float, high_ns: float) -> str:
 
 def _table(tuned: Tuned) -> Table:
     others = len(tuned.points) - _MOST_ROWS
+    is_told = any(point.forecast is not None for point in tuned.points)
     return Table(
         "Points, the best first",
         (
             Column("setting"),
             Column(""),
-            *numbers(Unit.NS, "forecast\nstep", "measured\nstep"),
+            *numbers(Unit.NS, *(["forecast\nstep"] if is_told else []), "measured\nstep"),
             *numbers(Unit.COUNT, "launches"),
             Column("saves, or why"),
         ),
-        [_row(point) for point in tuned.points],
+        [_row(point, is_told=is_told) for point in tuned.points],
         key="points",
         first=_MOST_ROWS,
         more=f"{count_things(others, 'more point')}: --html and --json have all",
     )
 
 
-def _row(point: PointAnswer) -> Row:
+def _row(point: PointAnswer, *, is_told: bool) -> Row:
     forecast_ns = None if point.forecast is None else point.forecast.step_ns
     saving = f"{format_ns(point.saving_ns)}, {_between(point.low_ns, point.high_ns)}"
     said = [*([] if math.isnan(point.saving_ns) else [saving]), *([_spell_why(point)] if point.why else [])]
     return (
         spell_point(point.change),
         Cell(point.word, _TONES.get(point.status, Tone.PLAIN)),
-        "" if forecast_ns is None else Cell(format_ns(forecast_ns), value=forecast_ns),
+        *(["" if forecast_ns is None else Cell(format_ns(forecast_ns), value=forecast_ns)] if is_told else []),
         "" if math.isnan(point.measured_ns) else Cell(format_ns(point.measured_ns), value=point.measured_ns),
         Cell(str(point.launches), value=point.launches) if point.launches else "",
         "; ".join(said),

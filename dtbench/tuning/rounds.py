@@ -118,8 +118,10 @@ def _find_out(cell: CellSummary, change: str) -> Out | None:
         return Out("failed", tell_reason_in_a_line(cell.reason) if cell.reason else "it did not end well")
     fields = [setting.partition("=")[0] for setting in change.split(AND)] if change else []
     for receipt in cell.receipts:
-        if any(f"{receipt.knob}.".startswith(f"{field}.") for field in fields):
-            if receipt.outcome is ReceiptOutcome.NO_EFFECT:
+        named = [field for field in fields if f"{receipt.knob}.".startswith(f"{field}.")]
+        if named:
+            is_asked = "." in named[0]  # of a whole section nobody asked for each of its knobs
+            if receipt.outcome is ReceiptOutcome.NO_EFFECT and is_asked:
                 return Out("not in force", f"{receipt.knob}: {receipt.note}")
             if receipt.outcome is ReceiptOutcome.DISAGREES:
                 return Out("not applied", _say_disagreement(receipt))

@@ -87,8 +87,33 @@ def test_what_cannot_run_is_there_with_the_reason(scenario: Make) -> None:
     batch = {"global_batch": 4, "sequence_length": 8}
     other = grid_of(scenario, "parallel.replicas=2,4", data=batch).points[1].refused
     assert other == "it has 4 ranks in place of 2: that is another job"
-    plan = grid_of(scenario, "parallel.skip_all_reduce_unused_params=true").points[0].refused
+    plan = grid_of(scenario, "parallel.skip_all_reduce_unused_params=true,false").points[0].refused
     assert "find_unused_parameters" in plan
+
+
+@pytest.mark.parametrize(
+    ("typed", "kind", "said"),
+    [
+        ("parallel.bucket_cap=1,2", ScenarioError, "no point can run: parallel.bucket_cap=1: "),
+        ("parallel.bucket_cap=1", ScenarioError, "did you mean `parallel.bucket_cap_mb`?"),
+        ("parallel.replicas=3,5", PlanError, "and 1 more reason"),
+    ],
+)
+def test_a_grid_of_which_no_point_can_run_is_refused(
+    scenario: Make, typed: str, kind: type[DtbenchError], said: str
+) -> None:
+    with pytest.raises(kind) as raised:
+        grid_of(scenario, typed)
+    assert said in str(raised.value)
+
+
+def test_whole_strategies_are_points_too(scenario: Make) -> None:
+    grid = grid_of(scenario, "parallel={kind: ddp, replicas: 2},{kind: fsdp2, shards: 2}")
+    same, other = grid.points
+    assert same.same_as == ""
+    assert other.may_run
+    assert other.scenario is not None
+    assert other.scenario.parallel.kind == "fsdp2"
 
 
 def test_a_scenario_that_cannot_run_itself_is_refused(scenario: Make) -> None:

@@ -152,6 +152,14 @@ def test_a_knob_that_the_point_does_not_change_is_not_held_against_it(cell: Make
     assert not read(cell, launched(cell, "point_1", 280, 281, receipts=receipts)).out
 
 
+def test_of_a_whole_strategy_only_a_knob_that_was_not_applied_counts(cell: Make) -> None:
+    grid = grid_of(cell, OverAxis("parallel", ("{kind: fsdp2, shards: 2}",)))
+    idle = launched(cell, "point_1", 280, 281, receipts=(receipt(ReceiptOutcome.NO_EFFECT, "no buffers"),))
+    assert not read(cell, idle, grid=grid).out
+    other = launched(cell, "point_1", 280, 281, receipts=(receipt(ReceiptOutcome.DISAGREES),))
+    assert read(cell, other, grid=grid).out["point_1"].word == "not applied"
+
+
 def test_a_cell_that_the_run_lacks_is_out(cell: Make) -> None:
     one = Round(Stage.SELECT, ("point_1", "point_2"), False, 1)
     ran = read_round(grid_of(cell), one, run_of(launched(cell, "point_1", 280)), 0)
