@@ -303,8 +303,25 @@ class _Rounds:
         from dtbench.store.read import find_runs
 
         runs = [path for path in find_runs(self._wanted.results) if path.parent.name == file.name]
-        same = [path for path in runs if path.name > self._last and is_same_experiment(path, file)]
+        later = [path for path in runs if path.name > self._last]
+        same = [path for path in later if is_same_experiment(path, file) and _is_of_here(path)]
         return None if not same else same[0] if self._last else same[-1]
+
+
+def _is_of_here(folder: Path) -> bool:
+    """Tell whether a run was made on this machine, as far as a launch of it ended: others' times say nothing here."""
+    import platform
+
+    from dtbench.base.errors import StoreError
+    from dtbench.store.layout import RunFolder
+    from dtbench.store.read import read_environment
+
+    if not RunFolder(folder).environment.exists():
+        return True
+    try:
+        return read_environment(folder).host == platform.node()
+    except StoreError:
+        return False
 
 
 def _summarize(folder: Path) -> "RunSummary":

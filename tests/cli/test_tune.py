@@ -1,6 +1,7 @@
 """``dtbench tune``: what it runs, prints and writes, on a machine whose step times are known; and what it refuses."""
 
 import json
+import platform
 import re
 import shutil
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.checks.checklist import Checklist
 from dtbench.scenario.load import load_scenario_file
 from dtbench.store.layout import RunFolder
-from dtbench.store.read import read_run
+from dtbench.store.read import read_environment, read_run
 from dtbench.store.records.run import OwnLoop, OwnLoopCell, RunStatus
 from dtbench.store.write import write_record
 from dtbench.tuning.rounds import Origin, write_round
@@ -197,6 +198,11 @@ def test_a_round_that_is_there_is_found_and_the_next_is_of_the_same_search(
     assert rounds._find(second) == tmp_path / "made_tune" / "4"
     rounds._last = "5"
     assert rounds._find(second) is None
+    ran_on = read_environment(Path(__file__).parents[2] / "results" / "example")
+    other = ran_on.model_copy(update={"host": f"not-{platform.node()}"})
+    write_record(RunFolder(tmp_path / "made_tune" / "4").environment, other)
+    rounds._last = "3"
+    assert rounds._find(second) == tmp_path / "made_tune" / "5"
 
 
 @pytest.mark.parametrize(
