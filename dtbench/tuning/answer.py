@@ -162,7 +162,7 @@ def _find_peaks(search: Search, best: str | None) -> tuple[int, int] | None:
 
 def _find_problem(search: Search, conclusion: Conclusion) -> str:
     """Say why nothing can be judged; empty: something is, or there was nothing to judge."""
-    reach = find_out_of_reach(search.told)
+    reach = find_out_of_reach(search.told, search.out)
     doubts = sum((Counter(ran.doubts) for ran in search.ran), Counter[str]()).most_common(1)
     why = "".join(f": {doubt}" for doubt, _ in doubts)
     if (out := search.out.get(UNCHANGED)) is not None:
@@ -221,7 +221,7 @@ def _find_status(point: Point, grid: Grid, search: Search, conclusion: Conclusio
 
 def _find_rank(name: str, search: Search, conclusion: Conclusion) -> tuple[Status, str]:
     """Return what became of a point that could run and is not out, and why."""
-    reach = find_out_of_reach(search.told)
+    reach = find_out_of_reach(search.told, search.out)
     if name == conclusion.best:
         return Status.BEST, ""
     if name in conclusion.held:

@@ -15,7 +15,7 @@ that judge them: what is said of a finalist goes by launches that ran after it h
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import fmean, stdev
@@ -196,9 +196,15 @@ def choose_budget(points: int, launches: int, *, begins_unchanged: bool) -> int:
     return max(sweep // 3, wanted, count_least(points, begins_unchanged=begins_unchanged))
 
 
-def find_out_of_reach(told: Mapping[str, Told]) -> dict[str, float]:
-    """Return the points whose interval ends below what another surely saves, or below nothing, with that end in ns."""
-    surely_ns = max([0.0, *(one.low_ns for one in told.values() if one.low_ns is not None)])
+def find_out_of_reach(told: Mapping[str, Told], out: Container[str] = ()) -> dict[str, float]:
+    """Return the points whose interval ends below what another surely saves, or below nothing, with that end in ns.
+
+    Args:
+        told: forecasts by point.
+        out: points that are out: what they were said to save leaves no other out.
+    """
+    lows_ns = [one.low_ns for point, one in told.items() if one.low_ns is not None and point not in out]
+    surely_ns = max([0.0, *lows_ns])
     return {point: one.high_ns for point, one in told.items() if one.high_ns is not None and one.high_ns < surely_ns}
 
 
@@ -233,7 +239,7 @@ def rank_points(search: Search) -> tuple[str, ...]:
 
     After a round that chose only those are among them that went on to it; if all are out, those of the round before.
     """
-    gone = {*search.out, *find_out_of_reach(search.told)}
+    gone = {*search.out, *find_out_of_reach(search.told, search.out)}
     alive, told = [point for point in search.points if point not in gone], search.told
     ranked = sorted(alive, key=lambda point: -told[point].saving_ns if point in told else math.inf)
     chosen = search.of(Stage.SELECT)

@@ -198,6 +198,20 @@ def test_points_that_cannot_reach_the_best_by_forecast_are_not_run() -> None:
     assert conclusion.best in ("point_0", "point_4")
 
 
+def test_what_a_point_that_is_out_was_said_to_save_leaves_no_other_out() -> None:
+    told = {
+        "point_0": Told(200e6, 100e6, 90e6, 110e6),
+        "point_1": Told(280e6, 20e6, 10e6, 30e6),
+        "point_2": Told(290e6, 10e6, 1e6, 20e6),
+    }
+    assert [*find_out_of_reach(told)] == ["point_1", "point_2"]
+    assert not find_out_of_reach(told, ("point_0",))
+    machine = machine_of(ms(200, 280, 290), told=told, out={"point_0": Out("results differ", "they do")})
+    ended, conclusion = run(machine, search_of(3, begins_unchanged=True))
+    assert conclusion.best == "point_1"
+    assert ended.finalists[0] == "point_1"
+
+
 def test_an_interval_that_is_not_known_leaves_nothing_out() -> None:
     told = {"point_0": Told(280e6, 20e6, None, None), "point_1": Told(310e6, -10e6, None, None)}
     assert not find_out_of_reach(told)
