@@ -170,6 +170,8 @@ def score_task(results: Path, name: str, launches: int) -> Score:
     told = _call(
         *("tune", str(path), *over, "--launches", str(launches), "--results", str(results), "--json", "--resume")
     )
+    if not told:
+        raise SystemExit(f"{name}: the search gave no answer; what it said stands above")
     answer: dict[str, Any] = json.loads(told)
     by_change = {grid.find(point).change: point for point in grid.runnable}
     tuned = UNCHANGED if answer["best"] is None else by_change[answer["best"]]
