@@ -57,6 +57,8 @@ def _answer(tuned: Tuned) -> Iterator[Line]:
         )
     else:
         yield Line(f"{tuned.cell}: {_say_kept(tuned)}", Tone.STRONG)
+    if (left := len(tuned.of(Status.NOT_RUN))) and not tuned.problem:
+        yield Line(f"{count_things(left, 'point')} did not fit into the budget: --budget allows more", Tone.WARNING)
 
 
 def _say_rivals(tuned: Tuned) -> str:

@@ -192,7 +192,8 @@ def choose_budget(points: int, launches: int, *, begins_unchanged: bool) -> int:
     as that takes, and never more than the sweep or fewer than ``count_least``.
     """
     sweep = count_sweep(points, launches)
-    wanted = min(sweep, points + 1 + 2 * launches)
+    first = LEAST_LAUNCHES if begins_unchanged else 1
+    wanted = min(sweep, first + points + 2 * launches)
     return max(sweep // 3, wanted, count_least(points, begins_unchanged=begins_unchanged))
 
 

@@ -181,6 +181,13 @@ def test_launches_that_decide_nothing_are_counted_by_why(cell: Make) -> None:
     assert any("not checked against a single process" in note for note in notes)
 
 
+def test_points_that_did_not_fit_are_counted_beside_the_answer(cell: Make) -> None:
+    tuned, _, (_, said) = search_grid(cell, {}, OverAxis(CAP, tuple(map(str, range(2, 12)))), budget=14)
+    left = len(tuned.of(Status.NOT_RUN))
+    assert left == 5
+    assert said == f"{left} points did not fit into the budget: --budget allows more"
+
+
 def test_memory_is_said_where_the_best_point_needs_more(cell: Make) -> None:
     grid = grid_of(cell, OverAxis(CAP, ("2",)))
     one = Round(Stage.CONFIRM, ("point_1",), True, 4, 4)

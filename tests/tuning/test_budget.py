@@ -40,6 +40,12 @@ def test_where_nobody_says_it_is_a_third_of_the_sweep_or_what_a_small_grid_needs
     assert read_budget(None, 24, 6, begins_unchanged=True) == Budget(50)
     assert read_budget(None, 2, 6, begins_unchanged=False) == Budget(15)
     assert read_budget(None, 1, 6, begins_unchanged=False) == Budget(12)
+    assert read_budget(None, 7, 4, begins_unchanged=True) == Budget(
+        19
+    )  # four as it is, seven points, and two times four
+    assert all(
+        read_budget(None, points, 6, begins_unchanged=True) == Budget((points + 1) * 2) for points in range(14, 99)
+    )
 
 
 def test_a_time_in_which_too_few_launches_end_is_refused() -> None:

@@ -57,7 +57,7 @@ class Tried:
 def try_grid(seed: int, *, differs: float, is_told: bool = False) -> Tried:
     """Search a random grid whose points differ from the unchanged cell by so much, as standard deviation."""
     numbers = np.random.default_rng(seed)
-    points, spread = int(numbers.integers(12, 49)), float(numbers.uniform(0.005, 0.03))
+    points, spread = int(numbers.integers(14, 49)), float(numbers.uniform(0.005, 0.03))
     search = search_of(points, begins_unchanged=is_told)
     steps_ns = {point: BASE_NS * math.exp(numbers.normal(0, differs)) for point in search.points}
     steps_ns[UNCHANGED] = BASE_NS
