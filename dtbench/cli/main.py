@@ -32,6 +32,7 @@ from dtbench.cli.run import run
 from dtbench.cli.schema import schema
 from dtbench.cli.selftest import selftest
 from dtbench.cli.tensorboard import tensorboard
+from dtbench.cli.tune import tune
 from dtbench.cli.whatif import whatif
 from dtbench.report.words.visible import spell_controls
 
@@ -44,6 +45,7 @@ VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("compare", compare),
     ("whatif", whatif),
     ("predict", predict),
+    ("tune", tune),
     ("tensorboard", tensorboard),
     ("plot", plot),
     ("export", export),

@@ -15,6 +15,7 @@ DOCUMENTS: Final = {
     "whatif": "dtbench.report.documents.what_if",
     "whatif-prove": "dtbench.proof.document",
     "predict": "dtbench.report.documents.predict",
+    "tune": "dtbench.tuning.document",
     "check": "dtbench.report.documents.plans",
     "list": "dtbench.report.documents.listed",
     "run-prepare": "dtbench.report.documents.orders",

@@ -21,19 +21,33 @@ Sweeps = Annotated[
 """The option of every command that reads a scenario to run or to plan it."""
 
 
-def read_sweeps(typed: Sequence[str] | None) -> list[str]:
+def read_sweeps(typed: Sequence[str] | None, option: str = "--sweep") -> list[str]:
     """Return each sweep as the override of the matrix that it stands for.
+
+    Args:
+        typed: a field and its values.
+        option: by which they were typed.
 
     Raises:
         BadParameter: it names no field or no value.
     """
-    return [_read_sweep(one) for one in typed or ()]
+    return [_read_sweep(one, option) for one in typed or ()]
 
 
-def _read_sweep(typed: str) -> str:
+def _read_sweep(typed: str, option: str) -> str:
     path, equals, values = (part.strip() for part in typed.partition("="))
     if not (path and equals and values):
         raise typer.BadParameter(
-            f"`{typed}`: write a field and its values, for example `--sweep parallel.bucket_cap_mb=1,4,16`"
+            f"`{typed}`: write a field and its values, for example `{option} parallel.bucket_cap_mb=1,4,16`"
         )
-    return f"{AXIS_PREFIX}{path}={values if values.startswith('[') else f'[{values}]'}"
+    return f"{AXIS_PREFIX}{path}={values if _is_one_list(values) else f'[{values}]'}"
+
+
+def _is_one_list(values: str) -> bool:
+    """Tell whether the bracket with which values begin ends with them: ``[1,4]`` does, ``[1,4],[2,8]`` does not."""
+    depth = 0
+    for place, letter in enumerate(values):
+        depth += (letter == "[") - (letter == "]")
+        if not depth:
+            return place > 0 and place == len(values) - 1
+    return values.startswith("[")

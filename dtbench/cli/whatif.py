@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from dtbench.base.commands import spell_command
 from dtbench.cli.complete import complete_run
 from dtbench.cli.console import print_answer, print_aside, print_json
 from dtbench.cli.open_report import ChosenSteps, StepRange, are_all_traces, parse_steps, refuse_for_runs
 from dtbench.cli.page_file import HtmlFile, refuse_page_place, write_answer
+from dtbench.cli.scenario_file import leave_scenario
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,18 +164,9 @@ def _refuse_to_go_on(named: "Sequence[str]", changes: "Sequence[str]", further: 
 
 def _write(scenario: "Scenario", name: str, claim: "Claim", path: Path) -> None:
     from dtbench.runs.settings.forecast import apply_change
-    from dtbench.scenario.mistakes import join_words
-    from dtbench.scenario.written import leave_out_secrets, sections_of, spell_scenario
-    from dtbench.store.write import write_text
 
-    changed, secrets = leave_out_secrets(apply_change(scenario, claim.change))
-    names = join_words(secrets, last="and")
-    comments = [f"left out of `env`, as secret: {names}; ranks have what is exported where this is run"] * bool(secrets)
     question = f"What does {claim.change} do to {claim.cell} of {name}?"
-    write_text(path, spell_scenario(question, sections_of(changed), comments=comments))
-    print_aside(f"{path}: {claim.cell} with {claim.change}; `{spell_command('dtbench', 'run', path)}`")
-    for words in comments:
-        print_aside(words)
+    leave_scenario(path, apply_change(scenario, claim.change), question, f"{claim.cell} with {claim.change}")
 
 
 def _prove(file: "ScenarioFile", claims: "Sequence[Claim]", results: Path, further: Further) -> None:

@@ -134,6 +134,15 @@ def predict_first_step(scenario: Scenario, plan: Plan, costs: RankCosts) -> Pred
     return _predict(scenario, plan, _Way(costs, _make_first_hooks, Arm.FULL, MEAN_JITTER, _all_or_one))
 
 
+def write_programs(scenario: Scenario, plan: Plan, costs: RankCosts) -> dict[int, Program]:
+    """Return what the host of each rank does in a step after warm-up, of rank 0 alone where all do the same.
+
+    Raises:
+        PredictionError: there is no closed form for this; names all reasons at once.
+    """
+    return _write_programs(scenario, plan, _Way(costs, _make_hooks, Arm.FULL, MEAN_JITTER, _all_or_one))
+
+
 @dataclass(frozen=True)
 class _Way:
     """How a step is predicted."""

@@ -56,6 +56,9 @@ from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.reader.find import find_traces
 from dtbench.traces.rows.launch_tables import make_empty_tables
 from dtbench.traces.rows.tables import OVERLAP, PURPOSES
+from dtbench.tuning.answer import PointAnswer, Status, Tuned
+from dtbench.tuning.document import document as tune_document
+from dtbench.tuning.search import Stage, Told
 from dtbench.worker.torch_facts.compare import Difference, TorchReport
 from dtbench.worker.torch_facts.facts import Kind
 from tests.docs.json_page import scenario_sections
@@ -115,6 +118,22 @@ def predicted() -> object:
     ]
     refused = {"real": "network.kind=real has no known cost"}
     return predict_document(AskedWorlds(["results/made/1"], (2, 3, 4, 64), cluster, curves, refused))
+
+
+def tuned() -> object:
+    told = Told(2.6e6, 0.4e6, 0.2e6, None)
+    points = (
+        PointAnswer("point_1", SAID.change, Status.BEST, "best", "", told, 2.5e6, 7, 0.5e6, 0.4e6, 0.6e6),
+        PointAnswer("point_2", "", Status.SAME, "same as", "the unchanged cell", None, NAN, 0, NAN, NAN, NAN),
+    )
+    rounds = (("results/made_tune/1", Stage.UNCHANGED), ("results/made_tune/2", Stage.CONFIRM))
+    answer = Tuned(
+        *("made", "ddp", SAID.change, 3e6, points, 0.008, NAN, 16, 50, None, 150, rounds, 4, "", ""),
+        doubts={"others took the cores": 2},
+        peak_bytes=(3, 4),
+        is_checked=True,
+    )
+    return tune_document(answer)
 
 
 def made_catalogue() -> Catalogue:
@@ -215,6 +234,7 @@ MADE: dict[str, tuple[Callable[[], object], ...]] = {
     "whatif": (asked,),
     "whatif-prove": (proven,),
     "predict": (predicted,),
+    "tune": (tuned,),
     "check": tuple(partial(check, name) for name in ("quickstart", "one_gpu", "bucket_sweep")),
     "list": (lambda: listed.document(list_scenarios()),),
     "run-prepare": (lambda: orders.document(orders.PreparedRun(Path("run"), ("torchrun",))),),

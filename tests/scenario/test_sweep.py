@@ -249,6 +249,8 @@ def test_a_sweep_that_does_not_fit_says_what_would() -> None:
         ("model.layers=2,4", "matrix.model.layers=[2,4]"),
         (" model.layers = 2, 4", "matrix.model.layers=[2, 4]"),
         ("model.layers=[2,4]", "matrix.model.layers=[2,4]"),
+        ("parallel.bucket_cap_mb_list=[1,4],[2]", "matrix.parallel.bucket_cap_mb_list=[[1,4],[2]]"),
+        ("parallel.bucket_cap_mb_list=[[1,4],[2]]", "matrix.parallel.bucket_cap_mb_list=[[1,4],[2]]"),
         ("parallel.bucket_cap_mb=null", "matrix.parallel.bucket_cap_mb=[null]"),
     ],
 )

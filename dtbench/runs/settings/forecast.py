@@ -149,13 +149,7 @@ def apply_change(scenario: Scenario, change: str) -> Scenario:
     """
     changed = scenario
     for override in change.split(AND):
-        section = override.partition(".")[0].strip()
-        if section not in _CHANGEABLE:
-            sections = " or ".join(f"`{name}.`" for name in _CHANGEABLE)
-            raise PredictionError(
-                f"`{override.strip()}`: settings that may be asked for begin with {sections}; what else a scenario "
-                "says is the work itself, how it is measured, or where"
-            )
+        refuse_other_work(override.strip())
         try:
             changed = change_field(changed, override.strip(), OPTION)
         except ScenarioError as error:
@@ -164,6 +158,23 @@ def apply_change(scenario: Scenario, change: str) -> Scenario:
     if before != after:
         raise PredictionError(f"`{change}` has {after} ranks in place of {before}: that is another job")
     return changed
+
+
+def refuse_other_work(setting: str) -> None:
+    """Refuse what changes more than how the same work is done.
+
+    Args:
+        setting: begins with the dotted name of a field.
+
+    Raises:
+        PredictionError: it is of no section that may be asked for.
+    """
+    if setting.partition(".")[0].strip() not in _CHANGEABLE:
+        sections = " or ".join(f"`{name}.`" for name in _CHANGEABLE)
+        raise PredictionError(
+            f"`{setting}`: settings that may be asked for begin with {sections}; what else a scenario says is the work "
+            "itself, how it is measured, or where"
+        )
 
 
 def _answer(candidate: Candidate, base: Base) -> SettingAnswer:
