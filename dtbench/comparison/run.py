@@ -27,6 +27,7 @@ from dtbench.comparison.reading.parts import (
     find_unlike_ranks,
     name_parts,
     say_ranks,
+    say_shared_part,
     say_unlike_ranks,
 )
 from dtbench.comparison.reading.renamed import find_renamed, rename_owners, say_renamed
@@ -223,7 +224,7 @@ def compare_sides(
     )
     where = [f"{one}: whether environments are alike is not checked" for one in _say_where_not_known(sides, labels)]
     lead, *others = write_clauses(findings)
-    clauses = (lead, *where, *others)
+    clauses = (lead, *seen.step_parts, *say_shared_part(sides), *where, *others)
     return Comparison(
         baseline=first,
         candidate=second,
@@ -279,6 +280,11 @@ class _Seen:
         """Why what is exposed cannot be compared; none: it can."""
         return (*self.not_seen, *(self.of_ranks if (EXPOSED, "") in self.unlike_ranks else ()))
 
+    @property
+    def step_parts(self) -> tuple[str, ...]:
+        """Why step times cannot be compared, where ``parts`` do not say it."""
+        return self.of_ranks if (STEP_TIME, "") in self.unlike_ranks and not self.parts else ()
+
 
 def _find_seen(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> _Seen:
     return _Seen(
@@ -302,9 +308,9 @@ def _compare_kernels(
     """Return what changed in compute kernels, of traces of the same ranks of which nothing is lost; runs tell none."""
     if any(side.settings is not None for side in sides):
         return KernelFindings()
-    if seen.not_seen:
+    if seen.parts:
         ranks = "; dtbench analyze FOLDER compares the ranks of one job" if are_of_other_ranks(*sides) else ""
-        return KernelFindings(not_compared=f"compute kernels are not compared: {'; '.join(seen.not_seen)}{ranks}")
+        return KernelFindings(not_compared=f"compute kernels are not compared: {'; '.join(seen.parts)}{ranks}")
     before, after = sides
     is_doubted = any(side.doubts for side in sides)
     return find_kernel_changes(before.launches, after.launches, labels, threshold, is_doubted=is_doubted)

@@ -5,7 +5,9 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +111,51 @@ def test_traces_without_steps_are_not_compared_as_if_they_were_one_step(tmp_path
         check_that_nothing_is_compared(found, words)
         assert found.sentence.startswith("The step times cannot be compared: ")
         assert (found.mechanism, found.mechanism_doubts) == ((), (words,))
+
+
+def lose_steps(trace: dict[str, Any]) -> None:
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if not one.get("name", "").startswith("ProfilerStep")]
+
+
+def lose_launches(trace: dict[str, Any]) -> None:
+    """Take away what ties kernels to their launches: no step of a device is known then."""
+    for one in trace["traceEvents"]:
+        one.get("args", {}).pop("correlation", None)
+
+
+def make_without(folder: Path, *, rank: int, lose: Callable[[dict[str, Any]], None]) -> Path:
+    """Copy the traces of two ranks, of which one lacks something."""
+    found = Path(shutil.copytree(TRACES / "two_ranks_one_gpu" / "ddp", folder))
+    path = found / f"rank{rank}.json.gz"
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    lose(trace)
+    path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return found
+
+
+@pytest.mark.parametrize("lose", [lose_steps, lose_launches])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_slowest_of_two_ranks_is_not_compared_with_the_only_one_whose_steps_are_known(
+    tmp_path: Path, rank: int, lose: Callable[[dict[str, Any]], None]
+) -> None:
+    whole = TRACES / "two_ranks_one_gpu" / "ddp"
+    part = make_without(tmp_path / "part", rank=rank, lose=lose)
+    said = f"part knows step time and exposed comm of rank {1 - rank} alone"
+    for sides in ((whole, part), (part, whole)):
+        found = compare_paths(*map(str, sides), results=tmp_path)
+        assert found.sentence.startswith("The step times cannot be compared: ")
+        assert f"what was exposed cannot be compared: {said}" in found.clauses
+        assert found.kernels_not_compared == f"compute kernels are not compared: {said}"
+        assert {one.outcome for one in found.metrics} == {Outcome.UNKNOWN}
+        assert math.isnan(found.metrics[0].ratio)
+        assert judge(read_bound("step_time > 1%"), found).kept is Kept.UNDECIDED
+
+
+def test_steps_of_the_same_rank_alone_are_compared_and_it_is_said_first_whose_they_are(tmp_path: Path) -> None:
+    sides = [make_without(tmp_path / name, rank=1, lose=lose_steps) for name in ("old", "new")]
+    found = compare_paths(*map(str, sides), results=tmp_path)
+    assert found.metrics[0].ratio == 1
+    assert found.clauses[1] == "step time and exposed comm are of rank 0 alone on both sides"
 
 
 def test_a_step_that_one_rank_does_not_mark_is_left_out(tmp_path: Path) -> None:

@@ -134,12 +134,13 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
     overlap, collectives = OVERLAP.tabulate(traces.analyses), COLLECTIVES.tabulate(traces.analyses)
     overlap = overlap.dropna(subset="step_ns")
     purposes = PURPOSES.tabulate(traces.analyses)
-    slowest_ns: Sequence[float] = ()
+    timed: tuple[Measurement, ...] = ()
+    ranks = [one.rank for one in traces.analyses]
     left_out: tuple[str, ...] = ()
     if len(overlap):
         whole, overlap = overlap, _keep_of_all_ranks(overlap)
         left_out = tuple(_say_left_out(whole, overlap))
-        slowest_ns = [float(time_ns) for time_ns in overlap.groupby("step")["step_ns"].max()]
+        timed = tuple(_time_steps(overlap, ranks))
         purposes = purposes[purposes["step"].isin(overlap["step"])]
         collectives = collectives[collectives["step"].isin(overlap["step"])]
     else:
@@ -154,7 +155,6 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
     known = keep_known(overlap)
     counted = keep_of_steps(collectives, known)
     doubts = spell_doubts(doubt_traces(traces.analyses))
-    ranks = [one.rank for one in traces.analyses]
     owned = _give_causes(total_owned(counted, known, ranks), is_doubted=bool(left_out or doubts))
     orders = find_orders(collectives, overlap)
     measured = MeasuredLaunch(
@@ -162,7 +162,7 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         started_unix_ns=None,
         round=None,
         measurements=(
-            *([Measurement(metric=STEP_TIME, subject="", value=summarize(slowest_ns).median)] if slowest_ns else []),
+            *timed,
             *_profiled(known, keep_of_steps(purposes, known), ranks),
             *_by_owner(owned),
         ),
@@ -177,6 +177,19 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         kernels=_total_kernels(traces, known),
     )
     return measured, left_out, doubts
+
+
+def _time_steps(overlap: pd.DataFrame, ranks: Collection[int]) -> Iterator[Measurement]:
+    """Yield the step time, each step's of its slowest rank, with the ranks whose steps are known; none, no number.
+
+    Args:
+        overlap: columns ``rank``, ``step`` and ``step_ns``, which is known.
+        ranks: all that have a trace.
+    """
+    slowest_ns = [float(time_ns) for time_ns in overlap.groupby("step")["step_ns"].max()]
+    if slowest_ns:
+        of_ranks = _name_part(overlap["rank"], ranks)
+        yield Measurement(metric=STEP_TIME, subject="", value=summarize(slowest_ns).median, ranks=of_ranks)
 
 
 def _total_kernels(traces: TraceSet, steps: pd.DataFrame) -> tuple[KernelRuns, ...]:

@@ -7,8 +7,8 @@ compared then.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from dtbench.base.units import count_things, name_ranks
-from dtbench.comparison.metrics import BY_NAME, EXPOSED, spell_metric
+from dtbench.base.units import count_things, is_or_are, name_ranks
+from dtbench.comparison.metrics import BY_NAME, EXPOSED, STEP_TIME, spell_metric
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.records.baseline import MeasuredLaunch, MeasuredSide
 
@@ -42,11 +42,11 @@ def are_of_other_ranks(one: MeasuredSide, other: MeasuredSide) -> bool:
 
 
 def find_unlike_ranks(launches: Iterable[MeasuredLaunch]) -> frozenset[tuple[str, str]]:
-    """Return metric and subject of what is a mean over other ranks in one launch than in another."""
+    """Return metric and subject of what is of other ranks in one launch than in another: their mean, or their slowest."""
     ranks_of: dict[tuple[str, str], set[tuple[int, ...]]] = {}
     for launch in launches:
         for one in launch.measurements:
-            if BY_NAME[one.metric].is_profiled:
+            if BY_NAME[one.metric].is_profiled or one.metric == STEP_TIME:
                 ranks_of.setdefault((one.metric, one.subject), set()).add(one.ranks)
     return frozenset(key for key, ranks in ranks_of.items() if len(ranks) > 1)
 
@@ -55,7 +55,7 @@ def say_unlike_ranks(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> It
     """Say of which ranks numbers are that are not compared for it, where they are not of all."""
     unlike = find_unlike_ranks(launch for side in sides for launch in side.launches)
     if (EXPOSED, "") in unlike:
-        unlike = frozenset({(EXPOSED, "")})
+        unlike &= {(STEP_TIME, ""), (EXPOSED, "")}
     for side, label in zip(sides, labels, strict=True):
         of: dict[tuple[int, ...], dict[str, None]] = {}
         for one in (one for launch in side.launches for one in launch.measurements if one.ranks):
@@ -64,6 +64,19 @@ def say_unlike_ranks(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> It
         for ranks, what in of.items():
             names = join_words([*what], last="and")
             yield f"{label} knows {names} of {name_ranks(ranks)} alone"
+
+
+def say_shared_part(sides: Sequence[MeasuredSide]) -> Iterator[str]:
+    """Say of which ranks alone all sides know the step time or what was exposed; nothing where some are of all."""
+    launches = [launch for side in sides for launch in side.launches]
+    what_of: dict[tuple[int, ...], list[str]] = {}
+    for metric in (STEP_TIME, EXPOSED):
+        told = [[one.ranks for one in launch.measurements if one.metric == metric] for launch in launches]
+        ranks = {one for of_launch in told for one in of_launch}
+        if all(told) and len(ranks) == 1 and any(ranks):
+            what_of.setdefault(ranks.pop(), []).append(spell_metric(metric, ""))
+    for of, what in what_of.items():
+        yield f"{join_words(what, last='and')} {is_or_are(len(what))} of {name_ranks(of)} alone on both sides"
 
 
 def say_ranks(side: MeasuredSide) -> Iterator[str]:
