@@ -25,6 +25,7 @@ from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
 from dtbench.comparison.reading.parts import (
     are_of_other_ranks,
     find_unlike_ranks,
+    may_lack_slowest,
     name_parts,
     say_ranks,
     say_shared_part,
@@ -206,7 +207,7 @@ def compare_sides(
         asked,
         is_doubted=any(side.doubts for side in sides),
         is_part=bool(seen.parts),
-        is_of_other_ranks=are_of_other_ranks(*sides),
+        may_lack_slowest=may_lack_slowest(sides),
     )
     mechanism = find_mechanism(*sides, labels, seen.not_seen)
     kernels = _compare_kernels(sides, labels, seen, threshold)

@@ -19,6 +19,7 @@ from dtbench.comparison.metrics import BY_NAME, Metric, OfPurpose
 from dtbench.comparison.reading import measure
 from dtbench.comparison.reading.sides import read_sides
 from dtbench.comparison.run import compare_paths
+from dtbench.report.page.brief.comparison import sides_chart
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rows.tables import OVERLAP, PURPOSES
 
@@ -149,6 +150,22 @@ def test_the_slowest_of_two_ranks_is_not_compared_with_the_only_one_whose_steps_
         assert {one.outcome for one in found.metrics} == {Outcome.UNKNOWN}
         assert math.isnan(found.metrics[0].ratio)
         assert judge(read_bound("step_time > 1%"), found).kept is Kept.UNDECIDED
+
+
+@pytest.mark.parametrize("other", ["skew", "host", "fsdp2"])
+def test_traces_of_two_jobs_are_not_compared_as_those_of_one(tmp_path: Path, other: str) -> None:
+    """A rank of each: ``analyze`` says of nothing over both whose it is."""
+    whole, mixed = TRACES / "two_ranks_one_gpu" / "ddp", tmp_path / "mixed"
+    mixed.mkdir()
+    shutil.copy(whole / "rank0.json.gz", mixed)
+    shutil.copy(whole.parent / other / "rank1.json.gz", mixed)
+    for sides in ((whole, mixed), (mixed, whole)):
+        found = compare_paths(*map(str, sides), results=tmp_path)
+        check_that_nothing_is_compared(found, "the traces of mixed are not all, or not surely, of one job")
+        assert found.sentence.startswith("The step times cannot be compared: ")
+        assert found.metrics[0].outcome is Outcome.UNKNOWN
+        assert judge(read_bound("step_time > 1%"), found).kept is Kept.UNDECIDED
+        assert sides_chart(found) is None
 
 
 def test_steps_of_the_same_rank_alone_are_compared_and_it_is_said_first_whose_they_are(tmp_path: Path) -> None:

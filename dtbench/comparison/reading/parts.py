@@ -1,7 +1,8 @@
-"""Sides that are parts of what ran: traces of some ranks of a job, collectives that were not seen to run, or no steps.
+"""Sides that are parts of what ran, or of several jobs: traces of some ranks, collectives not seen to run, no steps.
 
 Means over other ranks are other numbers, an owner of a rank that is not there is not zero, what was launched and not
-seen to run did not take no time, and whole traces are as long as somebody recorded. So of what traces tell nothing is
+seen to run did not take no time, whole traces are as long as somebody recorded, and a mean over ranks of two jobs is of
+neither. So of what traces tell nothing is
 compared then.
 """
 
@@ -27,8 +28,13 @@ def name_parts(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> tuple[st
     ]
     tell = "tell no steps, so their" if len(without) > 1 else "tells no steps, so its"
     whole = [f"{join_words(without, last='and')} {tell} numbers are of all that was recorded"] if without else []
+    jobs = [
+        f"the traces of {label} are not all, or not surely, of one job"
+        for side, label in zip(sides, labels, strict=True)
+        if not side.is_one_job
+    ]
     unseen = (_spell_unseen(side, label) for side, label in zip(sides, labels, strict=True) if side.unseen)
-    return (*unlike, *common, *whole, *unseen)
+    return (*jobs, *unlike, *common, *whole, *unseen)
 
 
 def _are_steps_apart(side: MeasuredSide) -> bool:
@@ -41,8 +47,14 @@ def are_of_other_ranks(one: MeasuredSide, other: MeasuredSide) -> bool:
     return one.ranks != other.ranks and (_is_part(one) or _is_part(other))
 
 
+def may_lack_slowest(sides: Iterable[MeasuredSide]) -> bool:
+    """Tell whether a side's slowest rank, whose the step time is, may be missing on the other, or be of another job."""
+    one, other = sides
+    return are_of_other_ranks(one, other) or not (one.is_one_job and other.is_one_job)
+
+
 def find_unlike_ranks(launches: Iterable[MeasuredLaunch]) -> frozenset[tuple[str, str]]:
-    """Return metric and subject of what is of other ranks in one launch than in another: their mean, or their slowest."""
+    """Return metric and subject of what is of other ranks in one launch than in another, their mean or the slowest."""
     ranks_of: dict[tuple[str, str], set[tuple[int, ...]]] = {}
     for launch in launches:
         for one in launch.measurements:

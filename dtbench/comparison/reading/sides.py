@@ -216,6 +216,7 @@ def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
         notes=say_notes(note for note in traces.notes if not (left_out and isinstance(note, LacksSteps))),
         ranks=tuple(one.rank for one in traces.analyses),
         world_size=traces.world_size,
+        is_one_job=traces.over_ranks.is_one_job,
         has_steps=any(one.metric == STEP_TIME for one in launch.measurements),
         unseen=sum(one.unseen for one in traces.analyses),
         doubts=(*left_out, *doubts),

@@ -207,6 +207,7 @@ class MeasuredSide(Record):
         plan_notes: what its plan says of its numbers.
         ranks: of traces: those whose there are; None: all of the job.
         world_size: ranks of the job; None: not told.
+        is_one_job: of traces: nothing speaks against their being ranks of one job.
         has_steps: of traces: they tell steps that all ranks have; else all numbers are of whole traces, however long
             these are, or there are none, as ranks have no step in common.
         unseen: collectives that were launched and not seen to run, over launches and ranks: what traces tell is "at
@@ -231,6 +232,7 @@ class MeasuredSide(Record):
     plan_notes: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None
     world_size: int | None = None
+    is_one_job: bool = True
     has_steps: bool = True
     unseen: int = 0
     origins: tuple[Origin, ...] = ()
