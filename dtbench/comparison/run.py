@@ -31,7 +31,7 @@ from dtbench.comparison.reading.parts import (
     say_shared_part,
     say_unlike_ranks,
 )
-from dtbench.comparison.reading.renamed import find_renamed, rename_owners, say_renamed
+from dtbench.comparison.reading.renamed import find_renamed, rename_owners, say_misnamed, say_renamed
 from dtbench.comparison.reading.rounds import Rounds, arrange, find_copy
 from dtbench.comparison.reading.seen import find_not_known, say_not_known
 from dtbench.comparison.reading.settings import find_treatment
@@ -245,6 +245,7 @@ def compare_sides(
             *say_new_defaults(sides),
             *_note_unknown(sides, labels),
             *say_renamed(renamed, labels),
+            *say_misnamed(sides, labels),
             *seen.not_seen,
             *seen.of_ranks,
             *mechanism.notes,
