@@ -27,6 +27,7 @@ from dtbench.comparison.reading.parts import (
     find_unlike_ranks,
     may_lack_slowest,
     name_parts,
+    say_counted_steps,
     say_ranks,
     say_shared_part,
     say_unlike_ranks,
@@ -225,7 +226,8 @@ def compare_sides(
     )
     where = [f"{one}: whether environments are alike is not checked" for one in _say_where_not_known(sides, labels)]
     lead, *others = write_clauses(findings)
-    clauses = (lead, *seen.step_parts, *say_shared_part(sides), *where, *others)
+    of_what = (*seen.step_parts, *say_shared_part(sides), *say_counted_steps(sides, labels))
+    clauses = (lead, *of_what, *where, *others)
     return Comparison(
         baseline=first,
         candidate=second,

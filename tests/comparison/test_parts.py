@@ -168,6 +168,24 @@ def test_traces_of_two_jobs_are_not_compared_as_those_of_one(tmp_path: Path, oth
         assert sides_chart(found) is None
 
 
+def lose_kernel_of_step(trace: dict[str, Any]) -> None:
+    """Lose a kernel of a step that computes: the step has no account then."""
+    events = trace["traceEvents"]
+    begins = [one["ts"] for one in events if one.get("name") == "ProfilerStep#3" and "dur" in one]
+    kernels = [one for one in events if one.get("cat") == "kernel" and "nccl" not in one["name"]]
+    later = sorted((one for one in kernels if one["ts"] > min(begins) + 500), key=lambda one: float(one["ts"]))
+    trace["traceEvents"] = [one for one in events if one is not later[5]]
+
+
+def test_a_step_time_of_fewer_steps_than_the_other_says_so_first(tmp_path: Path) -> None:
+    whole = TRACES / "two_ranks_one_gpu" / "ddp"
+    part = make_without(tmp_path / "part", rank=1, lose=lose_kernel_of_step)
+    found = compare_paths(str(whole), str(part), results=tmp_path)
+    assert found.clauses[1] == "step times are of 3 of 3 steps of ddp and 2 of 3 steps of part"
+    same = Path(shutil.copytree(part, tmp_path / "same"))
+    assert not [one for one in compare_paths(str(part), str(same), results=tmp_path).clauses if "times are of" in one]
+
+
 def test_steps_of_the_same_rank_alone_are_compared_and_it_is_said_first_whose_they_are(tmp_path: Path) -> None:
     sides = [make_without(tmp_path / name, rank=1, lose=lose_steps) for name in ("old", "new")]
     found = compare_paths(*map(str, sides), results=tmp_path)

@@ -185,6 +185,13 @@ def measure_traces(
     return measured, left_out, doubts
 
 
+def count_steps(analyses: Sequence[TraceAnalysis]) -> tuple[int, int] | None:
+    """Count the steps of traces that ``measure_traces`` takes, and all that some rank has; None: there are none."""
+    overlap = OVERLAP.tabulate(analyses)
+    counted = _keep_of_all_ranks(overlap.dropna(subset="step_ns"))
+    return (counted["step"].nunique(), overlap["step"].nunique()) if len(overlap) else None
+
+
 def _time_steps(overlap: pd.DataFrame, ranks: Collection[int]) -> Iterator[Measurement]:
     """Yield the step time, each step's of its slowest rank, with the ranks whose steps are known; none, no number.
 

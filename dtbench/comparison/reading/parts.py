@@ -91,6 +91,17 @@ def say_shared_part(sides: Sequence[MeasuredSide]) -> Iterator[str]:
         yield f"{join_words(what, last='and')} {is_or_are(len(what))} of {name_ranks(of)} alone on both sides"
 
 
+def say_counted_steps(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> Iterator[str]:
+    """Say of how many steps the step times of traces are where one side leaves more out than the other."""
+    counts = [side.steps for side in sides]
+    if None in counts or len({*counts}) == 1 or not all(side.has_steps for side in sides):
+        return
+    known = [(label, *of_side) for label, of_side in zip(labels, counts, strict=True) if of_side is not None]
+    if any(count < of for _, count, of in known):
+        each = (f"{count} of {count_things(of, 'step')} of {label}" for label, count, of in known)
+        yield f"step times are of {join_words([*each], last='and')}"
+
+
 def say_ranks(side: MeasuredSide) -> Iterator[str]:
     """Say of which ranks a side is, where these are not all of its job."""
     if _is_part(side) and side.world_size is not None:

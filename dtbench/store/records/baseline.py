@@ -210,6 +210,8 @@ class MeasuredSide(Record):
         is_one_job: of traces: nothing speaks against their being ranks of one job.
         has_steps: of traces: they tell steps that all ranks have; else all numbers are of whole traces, however long
             these are, or there are none, as ranks have no step in common.
+        steps: of traces: how many count, which all ranks with known steps have, of how many that any rank has; None:
+            runs, traces without steps, or by versions that did not keep it.
         unseen: collectives that were launched and not seen to run, over launches and ranks: what traces tell is "at
             least" then. Baselines of cells that were saved before this was kept have 0.
         left_out: names of launches that do not count; what they issued is not known.
@@ -234,5 +236,6 @@ class MeasuredSide(Record):
     world_size: int | None = None
     is_one_job: bool = True
     has_steps: bool = True
+    steps: tuple[int, int] | None = None
     unseen: int = 0
     origins: tuple[Origin, ...] = ()
