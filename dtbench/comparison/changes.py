@@ -30,11 +30,11 @@ def compare_metrics(
     *,
     is_doubted: bool = False,
     is_part: bool = False,
-    is_of_other_ranks: bool = False,
+    may_lack_slowest: bool = False,
 ) -> tuple[MetricChange, ...]:
     """Compare every number that either side has, the step time first; see [Note: what is corrected for what].
 
-    Means over unlike ranks are not known to differ.
+    What is of unlike ranks, a mean or the slowest one's, is not known to differ.
 
     Args:
         rounds: the launches of both sides.
@@ -42,7 +42,7 @@ def compare_metrics(
         asked: owners that are tested however little of theirs is exposed.
         is_doubted: PROFILED steps of a side may not stand for others, so what they differ in is not established.
         is_part: what traces tell is of parts that cannot be compared.
-        is_of_other_ranks: a side's slowest rank may be one of which there is no trace.
+        may_lack_slowest: a side's slowest rank may be one of which there is no trace, or of another job.
     """
     launches = [launch for launch in (*rounds.baseline, *rounds.candidate) if launch is not None]
     before, after = (SideNumbers(side, launches, is_part=is_part) for side in (rounds.baseline, rounds.candidate))
@@ -50,8 +50,8 @@ def compare_metrics(
     found = {key: _compare(key, (before, after), rounds, threshold) for key in keys}
     for key in keys:
         is_profiled = BY_NAME[key[0]].is_profiled
-        is_unlike = (is_part or key in unlike) if is_profiled else is_of_other_ranks and key[0] in _QUESTION
-        if is_unlike:
+        is_unlike = is_part if is_profiled else may_lack_slowest and key[0] in _QUESTION
+        if is_unlike or key in unlike:
             found[key] = replace(_withhold(found[key]), ratio=math.nan, outcome=Outcome.UNKNOWN)
         elif is_profiled and is_doubted and found[key].outcome not in (Outcome.UNKNOWN, Outcome.NOT_ENOUGH_LAUNCHES):
             found[key] = _withhold(found[key])

@@ -8,6 +8,7 @@ from typing import Final
 from dtbench.base.vocabulary import Cause, Operation, Purpose
 from dtbench.comparison.comparison import CollectiveChange
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
+from dtbench.comparison.reading.renamed import find_misnamed
 from dtbench.comparison.reading.seen import Kind, find_open_kinds, has_named_otherwise, knows_subjects
 from dtbench.comparison.reading.untold import find_untold
 from dtbench.store.records.baseline import MeasuredLaunch, OwnedTime, PlacedTime
@@ -27,7 +28,8 @@ def find_collective_changes(
 
     An owner that a launch does not have counts as zero there, unless the launch has collectives of the kind whose owner
     it does not know: then the owner's time there is not known, nor is what became of those. Of purposes that a launch
-    does not tell (``untold.py``) nothing is known there. No rows where whose time was exposed is not known on a side.
+    does not tell (``untold.py``), and of owners that may have other names (``renamed.py``), nothing is known there. No
+    rows where whose time was exposed is not known on a side.
     """
     baseline, candidate = _keep_known(baseline), _keep_known(candidate)
     if not baseline or not candidate:
@@ -37,10 +39,18 @@ def find_collective_changes(
     before, after = ({key for rows in side for key in rows} for side in sides)
     keys = dict.fromkeys(key for side in sides for rows in side for key in rows)
     open_kinds = find_open_kinds(launches)
-    untold = [[find_untold(launch, launches) for launch in side] for side in (baseline, candidate)]
+    untold = [[_find_not_told(launch, launches, keys) for launch in side] for side in (baseline, candidate)]
     changes = [_compare(key, sides, (before, after), open_kinds, untold) for key in keys]
     named = [row if row.owner else _with_place(row, baseline, candidate) for row in changes]
     return tuple(sorted(named, key=lambda row: (-_size(exposed_change(row)), -_size(duration_change(row)))))
+
+
+def _find_not_told(
+    launch: MeasuredLaunch, launches: Sequence[MeasuredLaunch], keys: Collection[_Key]
+) -> frozenset[_Key]:
+    """Return of what a launch may have more, or less, than it tells: by purpose, or under other owners' names."""
+    kinds, misnamed = find_untold(launch, launches), find_misnamed(launch, launches)
+    return frozenset(key for key in keys if key[1:] in kinds or key in misnamed)
 
 
 def _keep_known(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:
@@ -72,7 +82,7 @@ def _compare(
     sides: tuple[Sequence[_Rows], Sequence[_Rows]],
     known: tuple[Collection[_Key], Collection[_Key]],
     open_kinds: Collection[Kind],
-    untold: Sequence[Sequence[Collection[Kind]]],
+    untold: Sequence[Sequence[Collection[_Key]]],
 ) -> CollectiveChange:
     """Compare one owner; ``known``: all that either side has in any launch, ``untold``: what each does not tell."""
     owner, operation, purpose = key
@@ -81,7 +91,7 @@ def _compare(
         first, second = (
             _median(
                 [
-                    math.nan if (operation, purpose) in lacking else _number(rows, key, others, open_kinds, name)
+                    math.nan if key in lacking else _number(rows, key, others, open_kinds, name)
                     for rows, lacking in zip(side, untold_of_side, strict=True)
                 ]
             )

@@ -25,11 +25,14 @@ from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, STEP_TIME
 from dtbench.comparison.reading.parts import (
     are_of_other_ranks,
     find_unlike_ranks,
+    may_lack_slowest,
     name_parts,
+    say_counted_steps,
     say_ranks,
+    say_shared_part,
     say_unlike_ranks,
 )
-from dtbench.comparison.reading.renamed import find_renamed, rename_owners, say_renamed
+from dtbench.comparison.reading.renamed import find_renamed, rename_owners, say_misnamed, say_renamed
 from dtbench.comparison.reading.rounds import Rounds, arrange, find_copy
 from dtbench.comparison.reading.seen import find_not_known, say_not_known
 from dtbench.comparison.reading.settings import find_treatment
@@ -205,7 +208,7 @@ def compare_sides(
         asked,
         is_doubted=any(side.doubts for side in sides),
         is_part=bool(seen.parts),
-        is_of_other_ranks=are_of_other_ranks(*sides),
+        may_lack_slowest=may_lack_slowest(sides),
     )
     mechanism = find_mechanism(*sides, labels, seen.not_seen)
     kernels = _compare_kernels(sides, labels, seen, threshold)
@@ -223,7 +226,8 @@ def compare_sides(
     )
     where = [f"{one}: whether environments are alike is not checked" for one in _say_where_not_known(sides, labels)]
     lead, *others = write_clauses(findings)
-    clauses = (lead, *where, *others)
+    of_what = (*seen.step_parts, *say_shared_part(sides), *say_counted_steps(sides, labels))
+    clauses = (lead, *of_what, *where, *others)
     return Comparison(
         baseline=first,
         candidate=second,
@@ -243,6 +247,7 @@ def compare_sides(
             *say_new_defaults(sides),
             *_note_unknown(sides, labels),
             *say_renamed(renamed, labels),
+            *say_misnamed(sides, labels),
             *seen.not_seen,
             *seen.of_ranks,
             *mechanism.notes,
@@ -279,6 +284,11 @@ class _Seen:
         """Why what is exposed cannot be compared; none: it can."""
         return (*self.not_seen, *(self.of_ranks if (EXPOSED, "") in self.unlike_ranks else ()))
 
+    @property
+    def step_parts(self) -> tuple[str, ...]:
+        """Why step times cannot be compared, where ``parts`` do not say it."""
+        return self.of_ranks if (STEP_TIME, "") in self.unlike_ranks and not self.parts else ()
+
 
 def _find_seen(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> _Seen:
     return _Seen(
@@ -302,9 +312,9 @@ def _compare_kernels(
     """Return what changed in compute kernels, of traces of the same ranks of which nothing is lost; runs tell none."""
     if any(side.settings is not None for side in sides):
         return KernelFindings()
-    if seen.not_seen:
+    if seen.parts:
         ranks = "; dtbench analyze FOLDER compares the ranks of one job" if are_of_other_ranks(*sides) else ""
-        return KernelFindings(not_compared=f"compute kernels are not compared: {'; '.join(seen.not_seen)}{ranks}")
+        return KernelFindings(not_compared=f"compute kernels are not compared: {'; '.join(seen.parts)}{ranks}")
     before, after = sides
     is_doubted = any(side.doubts for side in sides)
     return find_kernel_changes(before.launches, after.launches, labels, threshold, is_doubted=is_doubted)

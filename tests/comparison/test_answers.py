@@ -167,7 +167,8 @@ def test_a_collective_that_got_longer_but_stayed_hidden_is_named_where_there_is_
 
 
 def test_what_one_side_never_did_is_no_question_of_chance(compare: Callable[..., Comparison], gather_of: Make) -> None:
-    found = compare(TIMES, TIMES, {"owned": [gather_of("old", 2.0)]}, {"owned": [gather_of("new", 3.0)]})
+    owned = [[gather_of(name, ms).model_copy(update={"size_bytes": ms})] for name, ms in (("old", 2.0), ("new", 3.0))]
+    found = compare(TIMES, TIMES, {"owned": owned[0]}, {"owned": owned[1]})
     outcomes = {change.subject: (change.outcome, change.test) for change in found.metrics if change.subject}
     assert outcomes == {"old": (Outcome.LOWER, None), "new": (Outcome.HIGHER, None)}
 

@@ -211,8 +211,16 @@ def test_an_owner_named_by_less_evidence_is_neither_gone_nor_new(
 ) -> None:
     for before, after in (names, names[::-1]):
         sides = [
-            side(side_of, launch_of, label, [gather_of(owner, 4.0), gather_of(f"{other} of head", 1.0)])
-            for label, owner, other in (("old", before, "view"), ("new", after, "add"))
+            side(
+                side_of,
+                launch_of,
+                label,
+                [
+                    gather_of(owner, 4.0).model_copy(update={"size_bytes": 4.0}),
+                    gather_of(f"{other} of head", 1.0).model_copy(update={"size_bytes": size_bytes}),
+                ],
+            )
+            for label, owner, other, size_bytes in (("old", before, "view", 1.0), ("new", after, "add", 2.0))
         ]
         found = compare_sides(*sides)
         outcomes = {change.subject: change.outcome for change in found.metrics if change.subject}

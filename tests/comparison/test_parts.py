@@ -5,7 +5,9 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from dtbench.comparison.metrics import BY_NAME, Metric, OfPurpose
 from dtbench.comparison.reading import measure
 from dtbench.comparison.reading.sides import read_sides
 from dtbench.comparison.run import compare_paths
+from dtbench.report.page.brief.comparison import sides_chart
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.rows.tables import OVERLAP, PURPOSES
 
@@ -109,6 +112,85 @@ def test_traces_without_steps_are_not_compared_as_if_they_were_one_step(tmp_path
         check_that_nothing_is_compared(found, words)
         assert found.sentence.startswith("The step times cannot be compared: ")
         assert (found.mechanism, found.mechanism_doubts) == ((), (words,))
+
+
+def lose_steps(trace: dict[str, Any]) -> None:
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if not one.get("name", "").startswith("ProfilerStep")]
+
+
+def lose_launches(trace: dict[str, Any]) -> None:
+    """Take away what ties kernels to their launches: no step of a device is known then."""
+    for one in trace["traceEvents"]:
+        one.get("args", {}).pop("correlation", None)
+
+
+def make_without(folder: Path, *, rank: int, lose: Callable[[dict[str, Any]], None]) -> Path:
+    """Copy the traces of two ranks, of which one lacks something."""
+    found = Path(shutil.copytree(TRACES / "two_ranks_one_gpu" / "ddp", folder))
+    path = found / f"rank{rank}.json.gz"
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    lose(trace)
+    path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return found
+
+
+@pytest.mark.parametrize("lose", [lose_steps, lose_launches])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_slowest_of_two_ranks_is_not_compared_with_the_only_one_whose_steps_are_known(
+    tmp_path: Path, rank: int, lose: Callable[[dict[str, Any]], None]
+) -> None:
+    whole = TRACES / "two_ranks_one_gpu" / "ddp"
+    part = make_without(tmp_path / "part", rank=rank, lose=lose)
+    said = f"part knows step time and exposed comm of rank {1 - rank} alone"
+    for sides in ((whole, part), (part, whole)):
+        found = compare_paths(*map(str, sides), results=tmp_path)
+        assert found.sentence.startswith("The step times cannot be compared: ")
+        assert f"what was exposed cannot be compared: {said}" in found.clauses
+        assert found.kernels_not_compared == f"compute kernels are not compared: {said}"
+        assert {one.outcome for one in found.metrics} == {Outcome.UNKNOWN}
+        assert math.isnan(found.metrics[0].ratio)
+        assert judge(read_bound("step_time > 1%"), found).kept is Kept.UNDECIDED
+
+
+@pytest.mark.parametrize("other", ["skew", "host", "fsdp2"])
+def test_traces_of_two_jobs_are_not_compared_as_those_of_one(tmp_path: Path, other: str) -> None:
+    """A rank of each: ``analyze`` says of nothing over both whose it is."""
+    whole, mixed = TRACES / "two_ranks_one_gpu" / "ddp", tmp_path / "mixed"
+    mixed.mkdir()
+    shutil.copy(whole / "rank0.json.gz", mixed)
+    shutil.copy(whole.parent / other / "rank1.json.gz", mixed)
+    for sides in ((whole, mixed), (mixed, whole)):
+        found = compare_paths(*map(str, sides), results=tmp_path)
+        check_that_nothing_is_compared(found, "the traces of mixed are not all, or not surely, of one job")
+        assert found.sentence.startswith("The step times cannot be compared: ")
+        assert found.metrics[0].outcome is Outcome.UNKNOWN
+        assert judge(read_bound("step_time > 1%"), found).kept is Kept.UNDECIDED
+        assert sides_chart(found) is None
+
+
+def lose_kernel_of_step(trace: dict[str, Any]) -> None:
+    """Lose a kernel of a step that computes: the step has no account then."""
+    events = trace["traceEvents"]
+    begins = [one["ts"] for one in events if one.get("name") == "ProfilerStep#3" and "dur" in one]
+    kernels = [one for one in events if one.get("cat") == "kernel" and "nccl" not in one["name"]]
+    later = sorted((one for one in kernels if one["ts"] > min(begins) + 500), key=lambda one: float(one["ts"]))
+    trace["traceEvents"] = [one for one in events if one is not later[5]]
+
+
+def test_a_step_time_of_fewer_steps_than_the_other_says_so_first(tmp_path: Path) -> None:
+    whole = TRACES / "two_ranks_one_gpu" / "ddp"
+    part = make_without(tmp_path / "part", rank=1, lose=lose_kernel_of_step)
+    found = compare_paths(str(whole), str(part), results=tmp_path)
+    assert found.clauses[1] == "step times are of 3 of 3 steps of ddp and 2 of 3 steps of part"
+    same = Path(shutil.copytree(part, tmp_path / "same"))
+    assert not [one for one in compare_paths(str(part), str(same), results=tmp_path).clauses if "times are of" in one]
+
+
+def test_steps_of_the_same_rank_alone_are_compared_and_it_is_said_first_whose_they_are(tmp_path: Path) -> None:
+    sides = [make_without(tmp_path / name, rank=1, lose=lose_steps) for name in ("old", "new")]
+    found = compare_paths(*map(str, sides), results=tmp_path)
+    assert found.metrics[0].ratio == 1
+    assert found.clauses[1] == "step time and exposed comm are of rank 0 alone on both sides"
 
 
 def test_a_step_that_one_rank_does_not_mark_is_left_out(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 """Owners with other names that issued the same collectives are compared with what they were, not with nothing."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
 
 from dtbench.base.vocabulary import Operation, Purpose
-from dtbench.comparison.comparison import Comparison
+from dtbench.comparison.comparison import Comparison, Outcome
+from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.run import compare_sides
-from dtbench.store.records.baseline import Issued, MeasuredSide, RanksOrder
+from dtbench.store.records.baseline import Issued, MeasuredSide, OwnedTime, RanksOrder
 from tests.comparison.conftest import gather, make_launch, make_side
 
 NAMES, WRAPPED = ("root", "layers.0", "layers.1"), ("root", "_orig_mod.layers.0", "_orig_mod.layers.1")
@@ -61,6 +63,43 @@ def test_owners_that_are_only_named_otherwise_gained_and_lost_nothing(
         "and so for 1 more owner"
     )
     assert said in found.notes
+
+
+@pytest.mark.parametrize("part", [1.0, 0.5])
+def test_an_owner_that_may_have_another_name_neither_gained_nor_lost(part: float) -> None:
+    """As many collectives in all, of other names: on all ranks, or on half of them; sizes and order are not told."""
+
+    def side(label: str, owned: Sequence[OwnedTime], turn: int) -> MeasuredSide:
+        return make_side(label, [make_launch(at, 100.0, owned=owned, started=2 * at + turn) for at in range(4)])
+
+    def part_of(name: str, part: float) -> OwnedTime:
+        return gather(name, 5.0 * part).model_copy(update={"count": part})
+
+    old = [gather("root", 1.0), gather("a", 5.0)]
+    new = [gather("root", 1.0), part_of("m.a", part), *([part_of("a", 1 - part)] if part < 1 else [])]
+    for sides in ((side("old", old, 1), side("new", new, 2)), (side("old", new, 1), side("new", old, 2))):
+        found = compare_sides(*sides)
+        unknown = {row.owner for row in found.collectives if any(map(math.isnan, row.exposed_ns))}
+        assert unknown == {"a", "m.a"}
+        outcomes = {one.subject: one.outcome for one in found.metrics if one.metric == "owner_exposed"}
+        assert (outcomes["a"], outcomes["m.a"], outcomes["root"]) == (Outcome.UNKNOWN, Outcome.UNKNOWN, Outcome.SAME)
+        assert judge(read_bound("exposed[m.a] > 1 ms"), found).kept is Kept.UNDECIDED
+        assert not [clause for clause in found.clauses if "exposed" in clause]
+        assert [note for note in found.notes if "under other names, and more of these may be among them" in note]
+
+
+@pytest.mark.parametrize(
+    "new", [[gather("b", 5.0), gather("c", 5.0)], [gather("b", 5.0).model_copy(update={"size_bytes": 9.0})]]
+)
+def test_an_owner_is_gone_where_others_issued_more_or_larger_ones(new: list[OwnedTime]) -> None:
+    old = [gather("a", 5.0).model_copy(update={"size_bytes": 4.0})]
+    found = compare_sides(
+        *(
+            make_side(label, [make_launch(0, 100.0, owned=owned, started=at)])
+            for at, (label, owned) in enumerate((("old", old), ("new", new)))
+        )
+    )
+    assert {row.owner: row.exposed_ns for row in found.collectives}["a"] == (5e6, 0.0)
 
 
 def test_owners_of_ranks_other_than_the_lowest_are_renamed_too() -> None:

@@ -37,6 +37,7 @@ from dtbench.store.records.run import RunStatus
 from dtbench.store.records.traffic import Traffic
 from dtbench.traces.account.kernel_times import KernelTime
 from dtbench.traces.job.trace_set import TraceSet
+from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.rows.collective_table import COLLECTIVES
 from dtbench.traces.rows.tables import OVERLAP, PURPOSES, WHOLE
 
@@ -121,40 +122,45 @@ def _find_other_traffic(ranks: Sequence[RankRecord]) -> tuple[RanksTraffic, ...]
     return tuple(RanksTraffic(ranks=tuple(of), traffic=traffic) for traffic, of in others)
 
 
-def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[str, ...], tuple[str, ...]]:
+def measure_traces(
+    traces: TraceSet, analyses: Sequence[TraceAnalysis], name: str
+) -> tuple[MeasuredLaunch, tuple[str, ...], tuple[str, ...]]:
     """Return the numbers of someone's traces, which are one launch, and why their steps may not stand for others.
 
     They are of the steps that all ranks have, none where these have none in common; of traces without any steps, of the
     whole traces, and no step time is told.
 
+    Args:
+        traces: of one job.
+        analyses: of them, in which owners have the names that count.
+        name: of the launch.
+
     Returns:
         The numbers; which steps are left out, and which ranks lack them; what else speaks against the steps that count.
         Clauses both.
     """
-    overlap, collectives = OVERLAP.tabulate(traces.analyses), COLLECTIVES.tabulate(traces.analyses)
+    overlap, collectives = OVERLAP.tabulate(analyses), COLLECTIVES.tabulate(analyses)
     overlap = overlap.dropna(subset="step_ns")
-    purposes = PURPOSES.tabulate(traces.analyses)
-    slowest_ns: Sequence[float] = ()
+    purposes = PURPOSES.tabulate(analyses)
+    timed: tuple[Measurement, ...] = ()
+    ranks = [one.rank for one in analyses]
     left_out: tuple[str, ...] = ()
     if len(overlap):
         whole, overlap = overlap, _keep_of_all_ranks(overlap)
         left_out = tuple(_say_left_out(whole, overlap))
-        slowest_ns = [float(time_ns) for time_ns in overlap.groupby("step")["step_ns"].max()]
+        timed = tuple(_time_steps(overlap, ranks))
         purposes = purposes[purposes["step"].isin(overlap["step"])]
         collectives = collectives[collectives["step"].isin(overlap["step"])]
     else:
-        overlap = WHOLE.tabulate(traces.analyses).rename(columns={"window_ns": "step_ns"}).assign(step=0)
+        overlap = WHOLE.tabulate(analyses).rename(columns={"window_ns": "step_ns"}).assign(step=0)
         collectives = collectives.assign(step=0)
         rows = [
-            {"rank": one.rank, "step": 0, **PURPOSES.describe(row)}
-            for one in traces.analyses
-            for row in one.whole_purposes
+            {"rank": one.rank, "step": 0, **PURPOSES.describe(row)} for one in analyses for row in one.whole_purposes
         ]
         purposes = PURPOSES.fit(pd.DataFrame(rows, columns=list(PURPOSES.dtypes)))
     known = keep_known(overlap)
     counted = keep_of_steps(collectives, known)
-    doubts = spell_doubts(doubt_traces(traces.analyses))
-    ranks = [one.rank for one in traces.analyses]
+    doubts = spell_doubts(doubt_traces(analyses))
     owned = _give_causes(total_owned(counted, known, ranks), is_doubted=bool(left_out or doubts))
     orders = find_orders(collectives, overlap)
     measured = MeasuredLaunch(
@@ -162,7 +168,7 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         started_unix_ns=None,
         round=None,
         measurements=(
-            *([Measurement(metric=STEP_TIME, subject="", value=summarize(slowest_ns).median)] if slowest_ns else []),
+            *timed,
             *_profiled(known, keep_of_steps(purposes, known), ranks),
             *_by_owner(owned),
         ),
@@ -177,6 +183,26 @@ def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[s
         kernels=_total_kernels(traces, known),
     )
     return measured, left_out, doubts
+
+
+def count_steps(analyses: Sequence[TraceAnalysis]) -> tuple[int, int] | None:
+    """Count the steps of traces that ``measure_traces`` takes, and all that some rank has; None: there are none."""
+    overlap = OVERLAP.tabulate(analyses)
+    counted = _keep_of_all_ranks(overlap.dropna(subset="step_ns"))
+    return (counted["step"].nunique(), overlap["step"].nunique()) if len(overlap) else None
+
+
+def _time_steps(overlap: pd.DataFrame, ranks: Collection[int]) -> Iterator[Measurement]:
+    """Yield the step time, each step's of its slowest rank, with the ranks whose steps are known; none, no number.
+
+    Args:
+        overlap: columns ``rank``, ``step`` and ``step_ns``, which is known.
+        ranks: all that have a trace.
+    """
+    slowest_ns = [float(time_ns) for time_ns in overlap.groupby("step")["step_ns"].max()]
+    if slowest_ns:
+        of_ranks = _name_part(overlap["rank"], ranks)
+        yield Measurement(metric=STEP_TIME, subject="", value=summarize(slowest_ns).median, ranks=of_ranks)
 
 
 def _total_kernels(traces: TraceSet, steps: pd.DataFrame) -> tuple[KernelRuns, ...]:

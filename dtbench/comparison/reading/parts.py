@@ -1,14 +1,15 @@
-"""Sides that are parts of what ran: traces of some ranks of a job, collectives that were not seen to run, or no steps.
+"""Sides that are parts of what ran, or of several jobs: traces of some ranks, collectives not seen to run, no steps.
 
 Means over other ranks are other numbers, an owner of a rank that is not there is not zero, what was launched and not
-seen to run did not take no time, and whole traces are as long as somebody recorded. So of what traces tell nothing is
+seen to run did not take no time, whole traces are as long as somebody recorded, and a mean over ranks of two jobs is of
+neither. So of what traces tell nothing is
 compared then.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from dtbench.base.units import count_things, name_ranks
-from dtbench.comparison.metrics import BY_NAME, EXPOSED, spell_metric
+from dtbench.base.units import count_things, is_or_are, name_ranks
+from dtbench.comparison.metrics import BY_NAME, EXPOSED, STEP_TIME, spell_metric
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.records.baseline import MeasuredLaunch, MeasuredSide
 
@@ -27,8 +28,13 @@ def name_parts(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> tuple[st
     ]
     tell = "tell no steps, so their" if len(without) > 1 else "tells no steps, so its"
     whole = [f"{join_words(without, last='and')} {tell} numbers are of all that was recorded"] if without else []
+    jobs = [
+        f"the traces of {label} are not all, or not surely, of one job"
+        for side, label in zip(sides, labels, strict=True)
+        if not side.is_one_job
+    ]
     unseen = (_spell_unseen(side, label) for side, label in zip(sides, labels, strict=True) if side.unseen)
-    return (*unlike, *common, *whole, *unseen)
+    return (*jobs, *unlike, *common, *whole, *unseen)
 
 
 def _are_steps_apart(side: MeasuredSide) -> bool:
@@ -41,12 +47,18 @@ def are_of_other_ranks(one: MeasuredSide, other: MeasuredSide) -> bool:
     return one.ranks != other.ranks and (_is_part(one) or _is_part(other))
 
 
+def may_lack_slowest(sides: Iterable[MeasuredSide]) -> bool:
+    """Tell whether a side's slowest rank, whose the step time is, may be missing on the other, or be of another job."""
+    one, other = sides
+    return are_of_other_ranks(one, other) or not (one.is_one_job and other.is_one_job)
+
+
 def find_unlike_ranks(launches: Iterable[MeasuredLaunch]) -> frozenset[tuple[str, str]]:
-    """Return metric and subject of what is a mean over other ranks in one launch than in another."""
+    """Return metric and subject of what is of other ranks in one launch than in another, their mean or the slowest."""
     ranks_of: dict[tuple[str, str], set[tuple[int, ...]]] = {}
     for launch in launches:
         for one in launch.measurements:
-            if BY_NAME[one.metric].is_profiled:
+            if BY_NAME[one.metric].is_profiled or one.metric == STEP_TIME:
                 ranks_of.setdefault((one.metric, one.subject), set()).add(one.ranks)
     return frozenset(key for key, ranks in ranks_of.items() if len(ranks) > 1)
 
@@ -55,7 +67,7 @@ def say_unlike_ranks(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> It
     """Say of which ranks numbers are that are not compared for it, where they are not of all."""
     unlike = find_unlike_ranks(launch for side in sides for launch in side.launches)
     if (EXPOSED, "") in unlike:
-        unlike = frozenset({(EXPOSED, "")})
+        unlike &= {(STEP_TIME, ""), (EXPOSED, "")}
     for side, label in zip(sides, labels, strict=True):
         of: dict[tuple[int, ...], dict[str, None]] = {}
         for one in (one for launch in side.launches for one in launch.measurements if one.ranks):
@@ -64,6 +76,30 @@ def say_unlike_ranks(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> It
         for ranks, what in of.items():
             names = join_words([*what], last="and")
             yield f"{label} knows {names} of {name_ranks(ranks)} alone"
+
+
+def say_shared_part(sides: Sequence[MeasuredSide]) -> Iterator[str]:
+    """Say of which ranks alone all sides know the step time or what was exposed; nothing where some are of all."""
+    launches = [launch for side in sides for launch in side.launches]
+    what_of: dict[tuple[int, ...], list[str]] = {}
+    for metric in (STEP_TIME, EXPOSED):
+        told = [[one.ranks for one in launch.measurements if one.metric == metric] for launch in launches]
+        ranks = {one for of_launch in told for one in of_launch}
+        if all(told) and len(ranks) == 1 and any(ranks):
+            what_of.setdefault(ranks.pop(), []).append(spell_metric(metric, ""))
+    for of, what in what_of.items():
+        yield f"{join_words(what, last='and')} {is_or_are(len(what))} of {name_ranks(of)} alone on both sides"
+
+
+def say_counted_steps(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> Iterator[str]:
+    """Say of how many steps the step times of traces are where one side leaves more out than the other."""
+    counts = [side.steps for side in sides]
+    if None in counts or len({*counts}) == 1 or not all(side.has_steps for side in sides):
+        return
+    known = [(label, *of_side) for label, of_side in zip(labels, counts, strict=True) if of_side is not None]
+    if any(count < of for _, count, of in known):
+        each = (f"{count} of {count_things(of, 'step')} of {label}" for label, count, of in known)
+        yield f"step times are of {join_words([*each], last='and')}"
 
 
 def say_ranks(side: MeasuredSide) -> Iterator[str]:

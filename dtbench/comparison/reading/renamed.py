@@ -2,14 +2,28 @@
 
 Taken for renamed where both sides issued, one by one, the same collectives but for their owners' names, each name for
 one other, and no new name was there before. Else a name that is gone would be time saved, and a new one time lost.
+
+Where that is not sure, a name that one side lacks is no zero there as long as other names stand in its place: as many
+collectives of the kind, and as many bytes.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from dtbench.base.units import count_things
 from dtbench.comparison.metrics import EXPOSED_BY_OWNER
 from dtbench.comparison.reading.orders import pair_lowest, pair_others
-from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide
+from dtbench.comparison.reading.seen import Kind
+from dtbench.scenario.mistakes import join_words
+from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide, OwnedTime
+
+Owned = tuple[str, *Kind]
+"""An owner, and the kind of its collectives."""
+
+_MOST_NAMED: Final = 4
+_DIGITS: Final = 6
+"""Of a count per step and rank: means are not exact."""
 
 
 def find_renamed(baseline: MeasuredSide, candidate: MeasuredSide) -> dict[str, str]:
@@ -61,6 +75,55 @@ def _rename(launch: MeasuredLaunch, names: Mapping[str, str]) -> MeasuredLaunch:
             "unlike_steps": tuple(some.model_copy(update={"order": order(some.order)}) for some in launch.unlike_steps),
         }
     )
+
+
+def find_misnamed(launch: MeasuredLaunch, others: Iterable[MeasuredLaunch]) -> frozenset[Owned]:
+    """Return owners of which a launch may have more under other names: fewer than another launch, but as many in all.
+
+    Only where the names differ, and the bytes of the kind do not as far as both are told.
+    """
+    mine = _list_by_kind(launch)
+    return frozenset(
+        (owner, *kind)
+        for other in others
+        for kind, theirs in _list_by_kind(other).items()
+        if kind in mine and _are_other_names(mine[kind], theirs)
+        for owner, row in theirs.items()
+        if owner and _count(mine[kind].get(owner)) < _count(row)
+    )
+
+
+def _list_by_kind(launch: MeasuredLaunch) -> dict[Kind, dict[str, OwnedTime]]:
+    found: dict[Kind, dict[str, OwnedTime]] = {}
+    for row in launch.owned:
+        found.setdefault((row.operation, row.purpose), {})[row.owner] = row
+    return found
+
+
+def _are_other_names(one: Mapping[str, OwnedTime], other: Mapping[str, OwnedTime]) -> bool:
+    """Tell whether owners of one kind are others, and what they communicated is not, as far as it is told."""
+    counts = [round(sum(row.count for row in rows.values()), _DIGITS) for rows in (one, other)]
+    sizes = [sum(row.size_bytes for row in rows.values()) for rows in (one, other)]
+    is_size_told = not any(map(math.isnan, sizes))
+    return one.keys() != other.keys() and counts[0] == counts[1] and (not is_size_told or math.isclose(*sizes))
+
+
+def _count(row: OwnedTime | None) -> float:
+    return 0.0 if row is None else round(row.count, _DIGITS)
+
+
+def say_misnamed(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> Iterator[str]:
+    """Say which owners are not compared, as a side may have what was theirs under other names, a clause a side."""
+    launches = [launch for side in sides for launch in side.launches]
+    for side, label in zip(sides, labels, strict=True):
+        owners = sorted({owner for launch in side.launches for owner, *_ in find_misnamed(launch, launches)})
+        if owners:
+            more = [f"{len(owners) - _MOST_NAMED} more"] if len(owners) > _MOST_NAMED else []
+            which = join_words([*(f"`{owner}`" for owner in owners[:_MOST_NAMED]), *more], last="and")
+            yield (
+                f"how much {label} has of {which} is not known: it issued as many collectives in all, under other "
+                "names, and more of these may be among them"
+            )
 
 
 def say_renamed(names: Mapping[str, str], labels: Sequence[str]) -> list[str]:

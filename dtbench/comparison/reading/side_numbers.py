@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from dtbench.comparison.comparison import Sample
 from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, METRICS
+from dtbench.comparison.reading.renamed import find_misnamed
 from dtbench.comparison.reading.seen import (
     Kind,
     find_kinds,
@@ -37,6 +38,10 @@ class SideNumbers:
         self._launches, self._is_part = launches, is_part
         self._kinds, self._open_kinds = find_kinds(all_launches), find_open_kinds(all_launches)
         self._untold = [frozenset() if launch is None else find_untold(launch, all_launches) for launch in launches]
+        self._misnamed = [
+            frozenset() if launch is None else frozenset(owner for owner, *_ in find_misnamed(launch, all_launches))
+            for launch in launches
+        ]
         self._numbers: list[Mapping[Key, float]] = [
             {} if launch is None else {(one.metric, one.subject): _read(one) for one in launch.measurements}
             for launch in launches
@@ -51,10 +56,12 @@ class SideNumbers:
 
     def values(self, key: Key) -> list[float]:
         """Return a number of every launch; NaN where it has none, 0 where what did not occur took no time."""
-        rows = zip(self._launches, self._numbers, self._untold, strict=True)
+        rows = zip(self._launches, self._numbers, self._untold, self._misnamed, strict=True)
         return [
-            math.nan if self._is_untold(key, untold) else self._value(key, launch, numbers)
-            for launch, numbers, untold in rows
+            math.nan
+            if self._is_untold(key, untold) or (key[0] == EXPOSED_BY_OWNER and key[1] in misnamed)
+            else self._value(key, launch, numbers)
+            for launch, numbers, untold, misnamed in rows
         ]
 
     def _is_untold(self, key: Key, untold: Collection[Kind]) -> bool:

@@ -207,8 +207,11 @@ class MeasuredSide(Record):
         plan_notes: what its plan says of its numbers.
         ranks: of traces: those whose there are; None: all of the job.
         world_size: ranks of the job; None: not told.
+        is_one_job: of traces: nothing speaks against their being ranks of one job.
         has_steps: of traces: they tell steps that all ranks have; else all numbers are of whole traces, however long
             these are, or there are none, as ranks have no step in common.
+        steps: of traces: how many count, which all ranks with known steps have, of how many that any rank has; None:
+            runs, traces without steps, or by versions that did not keep it.
         unseen: collectives that were launched and not seen to run, over launches and ranks: what traces tell is "at
             least" then. Baselines of cells that were saved before this was kept have 0.
         left_out: names of launches that do not count; what they issued is not known.
@@ -231,6 +234,8 @@ class MeasuredSide(Record):
     plan_notes: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None
     world_size: int | None = None
+    is_one_job: bool = True
     has_steps: bool = True
+    steps: tuple[int, int] | None = None
     unseen: int = 0
     origins: tuple[Origin, ...] = ()
