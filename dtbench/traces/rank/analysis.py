@@ -128,7 +128,8 @@ class TraceAnalysis:
         notes: what of the trace is in no number; of no rank yet.
         marks: which strategy made it, as far as the trace shows.
         host_steps: what its host did in each step, in few spans.
-        repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before.
+        repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before,
+            or, where steps end with their ranges, to none.
         lost: kernels that were launched and are not in the trace, and the steps that therefore have no account.
         clock: whether its device's times fit its host's; where they do not, no cause rests on both.
         mixed_streams: what cannot have run on one stream and lies on one lane; with any, no cause rests on streams.
