@@ -34,6 +34,7 @@ from dtbench.traces.notes.files import ComesTwice, CutShort, DamagedArchive, Lef
 from dtbench.traces.notes.job import LoneRank
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis
+from dtbench.traces.rank.doubt import UntoldComm
 from dtbench.traces.ranks.late import describe_late_ranks
 from dtbench.traces.ranks.stragglers import Waiting, describe_waiting, sum_up_waiting
 from dtbench.traces.time.overlap import divide
@@ -236,7 +237,20 @@ def _name_lack(traces: TraceSet) -> str:
         return "collectives were launched that were not seen to run"
     if any(one.lost.absent or one.lost.steps or one.unsure_steps for one in traces.analyses):
         return "of some steps not all was recorded"
+    untold = [(one, one.untold_comm) for one in traces.analyses if one.untold_comm is not None]
+    if untold:
+        return _name_untold(*untold[0])
     return "no operator of the threads that compute was recorded"
+
+
+def _name_untold(one: TraceAnalysis, untold: UntoldComm) -> str:
+    """Say that a rank of several shows no communication, and which kernel may be it."""
+    where = "on the device" if one.timeline.is_device else "in the trace"
+    said = f"the job has {untold.ranks} ranks, and none is seen {where}"
+    if not untold.names:
+        return f"{said}; it was not recorded" + (", or is not known by its kernels' names" * one.timeline.is_device)
+    others = f" or {count_things(len(untold.names) - 1, 'other')}" if untold.names[1:] else ""
+    return f"{said}, unless `{_shorten(untold.names[0])}`{others} is, which counts as compute"
 
 
 def advise_traces(traces: TraceSet) -> list[Advice]:

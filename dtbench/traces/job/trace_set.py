@@ -18,6 +18,7 @@ from dtbench.traces.notes.files import ComesTwice, CutShort, LeftOut, NumberedBy
 from dtbench.traces.notes.job import LoneRank, PatternUnused, UnknownWords
 from dtbench.traces.notes.lacking import (
     ClockSet,
+    CommunicationUntold,
     ComputeNotRecorded,
     CopiedBetweenDevices,
     CutStep,
@@ -240,6 +241,8 @@ def _find_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterator[OfRanks]:
     if one.lacking:
         counted = {step.step: one.lacking[step.step] for step in one.steps if step.step in one.lacking}
         yield from [ShownElsewhere(ranks, sum(counted.values()), tuple(counted))] if counted else []
+    if (untold := one.untold_comm) is not None:
+        yield CommunicationUntold(ranks, untold.ranks, one.timeline.is_device, untold.names)
     if one.peer_copies.count:
         yield CopiedBetweenDevices(ranks, one.peer_copies.count, one.peer_copies.time_ns)
     yield from find_shared_owners(one.rank, one.collectives, one.timeline.step_of)
