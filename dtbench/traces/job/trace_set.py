@@ -31,6 +31,7 @@ from dtbench.traces.notes.lacking import (
     OperatorsAbsent,
     OutsideSteps,
     ShownElsewhere,
+    SizesImpossible,
     SpansMissing,
     StepsBeginUnsure,
     StepsSkipped,
@@ -49,6 +50,7 @@ from dtbench.traces.time.intervals import subtract, unite, unite_all
 from dtbench.traces.timeline import RankTimeline
 from dtbench.traces.trace import Unread
 from dtbench.traces.who.buckets import find_shifted_buckets, find_uneven_buckets
+from dtbench.traces.who.payload import MOST_PER_NS
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,8 @@ def _find_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterator[OfRanks]:
     if one.lacking:
         counted = {step.step: one.lacking[step.step] for step in one.steps if step.step in one.lacking}
         yield from [ShownElsewhere(ranks, sum(counted.values()), tuple(counted))] if counted else []
+    if one.impossible_sizes:
+        yield SizesImpossible(ranks, one.impossible_sizes, len(one.collectives), MOST_PER_NS)
     if (untold := one.untold_comm) is not None:
         yield CommunicationUntold(ranks, untold.ranks, one.timeline.is_device, untold.names)
     if one.peer_copies.count:

@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Final
 
-from dtbench.base.units import count_things, format_bytes, format_ns, is_or_are, name_steps
+from dtbench.base.units import NS_PER_S, count_things, format_bandwidth, format_bytes, format_ns, is_or_are, name_steps
 from dtbench.base.vocabulary import Purpose
 from dtbench.traces.notes.note import OfRanks
 
@@ -64,6 +64,27 @@ class ShownElsewhere(OfRanks):
         return (
             f"{count_things(self.collectives, 'collective')} of {name_steps(self.steps)} that other ranks ran with it"
             f" {are} not in its trace, {so}"
+        )
+
+
+@dataclass(frozen=True)
+class SizesImpossible(OfRanks):
+    """Collectives whose sizes are not believed: ``count`` of ``collectives``.
+
+    Attributes:
+        most_per_ns: bytes that none moves in a nanosecond.
+    """
+
+    count: int
+    collectives: int
+    most_per_ns: int
+
+    def _words(self) -> str:
+        what, are, it = ("the size", "is", "it") if self.count == 1 else ("the sizes", "are", "each")
+        most = format_bandwidth(self.most_per_ns * NS_PER_S)
+        return (
+            f"{what} of {self.count} of {count_things(self.collectives, 'collective')} {are} not believed, and n/a:"
+            f" {it} would have moved more than {most}, which no link and no device's memory does"
         )
 
 

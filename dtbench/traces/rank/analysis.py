@@ -49,6 +49,7 @@ from dtbench.traces.who.buckets import name_buckets
 from dtbench.traces.who.collectives import Collective, assign_steps
 from dtbench.traces.who.facts import RankFacts
 from dtbench.traces.who.owners import name_askers
+from dtbench.traces.who.payload import leave_impossible_sizes
 from dtbench.traces.who.strategy import TraceMarks, find_marks
 from dtbench.traces.who.unranged import find_unasked, find_unranged
 from dtbench.traces.who.untold import Untold, find_untold
@@ -149,6 +150,7 @@ class TraceAnalysis:
             show, and holds nothing of.
         left: its steps outside the window that was asked for, which are in ``steps`` no more; None: none was.
         likely_range: of a trace without steps, the name of ranges that may mark them, and how many there are.
+        impossible_sizes: collectives whose size, as the trace says it, cannot have been moved in their time.
         untold_comm: that it shows no communication though its job has several ranks; None: it shows some, or its job
             has one rank, or dtbench's own ranges, which every collective of it has, show none either.
     """
@@ -185,6 +187,7 @@ class TraceAnalysis:
     lacking: Mapping[int, int] = field(default_factory=dict)
     left: LeftSteps | None = None
     likely_range: tuple[str, int] | None = None
+    impossible_sizes: int = 0
     untold_comm: UntoldComm | None = None
 
     @property
@@ -258,6 +261,8 @@ def analyze_trace(
     collectives = name_askers(name_buckets(trace, contents.collectives, step_of))
     if facts is not None:
         collectives = tuple(facts.complete(collective) for collective in collectives)
+    sized = sum(one.size_bytes is not None for one in collectives)
+    collectives = leave_impossible_sizes(collectives)
     shares = share_time(
         [collective.span for collective in collectives],
         contents.kinds[Kind.COMPUTE],
@@ -279,6 +284,7 @@ def analyze_trace(
         host_steps=find_host_work(trace, contents.steps),
         truncated_step=find_truncated_step(contents.steps) if contents.is_device else None,
         likely_range=None if contents.steps else find_likely_range(trace),
+        impossible_sizes=sized - sum(one.size_bytes is not None for one in collectives),
         used_patterns=make_table(patterns).find_used(_name_kernels(trace)) if patterns else frozenset(),
     )
 

@@ -139,17 +139,24 @@ def _find_other_programs(timelines: Sequence[RankTimeline]) -> set[int]:
 
 
 def _read_calls(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Iterator[dict[int, str]]:
-    """Yield for each number that several ranks have what each of them did under it."""
-    called: dict[int, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    """Yield for each number that several ranks have what each of them did under it.
+
+    A size that is not known of one is not another's.
+    """
+    called: dict[int, dict[int, list[tuple[str, int | None]]]] = defaultdict(lambda: defaultdict(list))
     for rank, events in group.events.items():
         collectives = by_rank[rank].collectives
         for one in (collectives[event] for event in events.tolist()):
             if one.seq is not None:
                 size_bytes = one.size_bytes if one.operation in _OF_EQUAL_SIZE else None
-                called[one.seq][rank].append(f"{one.operation} {size_bytes}")
+                called[one.seq][rank].append((str(one.operation), size_bytes))
     for of_ranks in called.values():
         if len(of_ranks) > 1:
-            yield {rank: ", ".join(sorted(calls)) for rank, calls in of_ranks.items()}
+            are_sized = not any(size_bytes is None for calls in of_ranks.values() for _, size_bytes in calls)
+            yield {
+                rank: ", ".join(sorted(f"{name} {size_bytes}" if are_sized else name for name, size_bytes in calls))
+                for rank, calls in of_ranks.items()
+            }
 
 
 def _compared(timelines: Sequence[RankTimeline], clocks: Clocks) -> list[RankTimeline]:

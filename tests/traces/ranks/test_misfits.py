@@ -130,6 +130,8 @@ def test_sizes_that_may_differ_and_are_unknown_are_no_other_program(jobs: Any) -
     timelines = jobs.generate(jobs.job()).timelines
     uneven = [change(one, operation=Operation.ALL_TO_ALL, size_bytes=one.rank * 100) for one in timelines]
     assert not compare_fitting_ranks(uneven).misfits.ranks
+    untold = [*timelines[:3], change(timelines[3], size_bytes=None)]
+    assert not compare_fitting_ranks(untold).misfits.ranks, "what one does not tell is no other size"
     unnamed = [change(one, group_ranks=()) for one in timelines]
     unnamed[3] = change(unnamed[3], size_bytes=1)
     assert 3 not in compare_fitting_ranks(unnamed).misfits.strangers, "one name may stand for several groups"
