@@ -221,6 +221,22 @@ def _name_first(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
+class CopiedRows(OfRanks):
+    """Collectives that are there more than once, as no thread can have run them, and other rows with them."""
+
+    collectives: int
+    others: int
+
+    def _words(self) -> str:
+        count = self.collectives
+        are = "is a copy of another" if count == 1 else "are copies of others"
+        other = f", and so {is_or_are(self.others)} {count_things(self.others, 'other row')}" if self.others else ""
+        return (
+            f"{count_things(count, 'collective')} {are}, of the same thread, begin and end{other}: they are left out"
+        )
+
+
+@dataclass(frozen=True)
 class NamedSteps(OfRanks):
     """Steps are the ranges of a name that a person gave.
 
