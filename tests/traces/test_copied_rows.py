@@ -21,7 +21,9 @@ def is_gloos(event: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(("times", "are_all"), [(2, True), (3, True), (2, False)])
-def test_a_trace_with_rows_more_than_once_says_what_it_says_without(tmp_path: Path, times: int, *, are_all: bool) -> None:
+def test_a_trace_with_rows_more_than_once_says_what_it_says_without(
+    tmp_path: Path, times: int, *, are_all: bool
+) -> None:
     document = json.loads(gzip.decompress(RECORDED.read_bytes()))
     rows = document["traceEvents"]
     copied = [one for one in rows if one.get("ph") == "X" and (are_all or is_gloos(one))]

@@ -173,7 +173,9 @@ def test_a_rank_of_several_without_communication_is_doubted_and_has_no_zero_of_i
     assert f"the job has {world_size} ranks, and none is seen on the device, {said}" in answer
     (note,) = pick_notes(traces.notes, CommunicationUntold)
     assert (note.of_ranks, note.names) == (world_size, names)
-    assert str(note).startswith(f"rank 0: no communication is seen on its device, though the job has {world_size} ranks")
+    assert str(note).startswith(
+        f"rank 0: no communication is seen on its device, though the job has {world_size} ranks"
+    )
 
 
 def test_of_one_rank_and_of_dtbenchs_own_ranges_no_communication_is_none(draw: Callable[..., Path]) -> None:

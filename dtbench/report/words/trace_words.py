@@ -217,7 +217,9 @@ def _unknown_words(traces: TraceSet, mean: MeanTime) -> str:
         return f"{said}: {_name_lack(traces)}"
     if _count_unseen(traces):
         return "its communication was issued and not seen to run, so nothing is known of what it hid"
-    return f"whether it communicated is not known: {_name_lack(traces)}"
+    untold = [(one, one.untold_comm) for one in traces.analyses if one.untold_comm is not None]
+    why = _name_untold(*untold[0]) if len(untold) == len(traces.analyses) else _name_lack(traces)
+    return f"whether it communicated is not known: {why}"
 
 
 def _count_unseen(traces: TraceSet) -> int:
@@ -237,9 +239,6 @@ def _name_lack(traces: TraceSet) -> str:
         return "collectives were launched that were not seen to run"
     if any(one.lost.absent or one.lost.steps or one.unsure_steps for one in traces.analyses):
         return "of some steps not all was recorded"
-    untold = [(one, one.untold_comm) for one in traces.analyses if one.untold_comm is not None]
-    if untold:
-        return _name_untold(*untold[0])
     return "no operator of the threads that compute was recorded"
 
 

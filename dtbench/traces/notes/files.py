@@ -231,9 +231,7 @@ class CopiedRows(OfRanks):
         count = self.collectives
         are = "is a copy of another" if count == 1 else "are copies of others"
         other = f", and so {is_or_are(self.others)} {count_things(self.others, 'other row')}" if self.others else ""
-        return (
-            f"{count_things(count, 'collective')} {are}, of the same thread, begin and end{other}: they are left out"
-        )
+        return f"{count_things(count, 'collective')} {are}, of the same thread, begin and end{other}: they are left out"
 
 
 @dataclass(frozen=True)
