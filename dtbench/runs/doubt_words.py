@@ -25,8 +25,9 @@ def _describe(kind: DoubtKind, values: Sequence[float]) -> str:
             low, high = (format_ns(value) for value in sorted(values[:2]))
             return f"exposed communication {way} over {values[2]:.0f} steps, between {low} and {high}"
         case DoubtKind.REPEATED_NUMBER:
-            ranges = "1 range carries" if values[0] == 1 else f"{values[0]:.0f} ranges carry"
-            return f"{ranges} the number of an earlier step, and what is in it counts to the step before it"
+            if values[0] == 1:
+                return "1 range carries the number of an earlier step, and is no step of its own"
+            return f"{values[0]:.0f} ranges carry the number of an earlier step, and are no steps of their own"
         case (
             DoubtKind.ONE_STEP_UNLIKE
             | DoubtKind.TWO_STEPS_UNLIKE

@@ -80,7 +80,7 @@ class TracedSteps:
     Attributes:
         step_ns: by number, of the rank where it took longest.
         exposed_ns: by number, mean over ranks.
-        repeated: steps whose number an earlier one has; they are counted with that one.
+        repeated: ranges whose step's number an earlier one has, which are no steps of their own.
     """
 
     step_ns: Mapping[int, float]

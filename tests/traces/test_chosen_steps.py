@@ -10,6 +10,7 @@ import typer
 import dtbench
 from dtbench.base.errors import TraceError
 from dtbench.cli.analyze import analyze
+from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.chosen_steps import StepRange, find_range
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average
@@ -74,6 +75,28 @@ def test_a_note_says_how_many_of_how_many(draw: Callable[..., Path]) -> None:
     assert not pick_notes(traces.notes, OutsideSteps)  # what other steps issued is not outside all steps
     assert not pick_notes(analyze_traces([draw(FIRST)]).notes, StepsChosen)
     assert "mean of 2 steps (steps 2-3; 2 of 4 left out)" in str(dtbench.read_trace(draw(FIRST), steps=(2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("lacks", "said"),
+    [
+        ("", "mean of 1 step of each (step 3; 3 of 4 left out)"),
+        ("ProfilerStep#4", "mean of 1 step of each (step 3; 5 of 7 rank steps left out)"),
+    ],
+)
+def test_what_a_window_leaves_out_is_counted_as_what_it_keeps_is(
+    draw: Callable[..., Path], lacks: str, said: str
+) -> None:
+    paths = [
+        draw(
+            drawing,
+            f"rank{rank}.json",
+            distributedInfo={"rank": rank, "world_size": 2, "backend": "nccl"},
+        )
+        for rank, drawing in enumerate((FIRST, FIRST.replace(lacks, "evaluate") if lacks else FIRST))
+    ]
+    traces = analyze_traces(paths, steps=StepRange(3, 3))
+    assert said in "".join(answer_lines(traces))
 
 
 def test_rows_of_collectives_are_those_of_the_window(draw: Callable[..., Path]) -> None:

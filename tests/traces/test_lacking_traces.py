@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import dtbench
@@ -152,6 +153,26 @@ def test_an_event_of_no_length_is_no_time_and_no_crash(tmp_path: Path, capsys: p
         code, text, errors = run(capsys, *arguments)
         assert code == TraceError.exit_code or ("n/a" in text or '"NaN"' in text)
         assert "bug" not in errors
+
+
+@pytest.mark.parametrize(
+    ("elements", "group_size", "is_believed"),
+    [(25_000_000, 2, True), (25_000_001, 2, False), (10**9, 2, False), (10**9, 1, True)],
+)
+def test_a_size_that_no_memory_moves_in_the_time_is_not_believed_and_counted(
+    draw: Callable[..., Path], elements: int, group_size: int, is_believed: bool
+) -> None:
+    said = {"Collective name": "allreduce", "Group size": group_size, "dtype": "Float"}
+    args = json.dumps({**said, "In msg nelems": elements, "Out msg nelems": elements})
+    drawing = f"{STEP}kernel gemm @7 | a|\nkernel ncclDevKernel_AllReduce_Sum_f32 @8 | bb| {args}"
+    report = dtbench.read_trace(draw(drawing))
+    assert report.collectives["size_bytes"].tolist() == [elements * 4 if is_believed else pd.NA]
+    assert report.purposes["unsized"].tolist() == [int(not is_believed)]
+    note = (
+        "rank 0: the size of 1 of 1 collective is not believed, and n/a: it would have moved more than 50000 GB/s,"
+        " which no link and no device's memory does"
+    )
+    assert (note in report.notes) is not is_believed
 
 
 def test_a_payload_that_fits_no_device_is_not_known(draw: Callable[..., Path]) -> None:

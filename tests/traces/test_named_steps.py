@@ -10,6 +10,7 @@ import pytest
 import dtbench
 from dtbench.base.errors import TraceError
 from dtbench.cli.analyze import analyze
+from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.notes.files import LeftOut, NamedSteps
 from dtbench.traces.notes.lacking import NoSteps, OutsideSteps
@@ -84,6 +85,56 @@ def test_marks_of_the_profiler_are_no_steps_then_and_ranges_inside_others_neithe
         "rank 0: steps are the 2 ranges named `my_step`, numbered from 0 on, in their order; "
         "1 range inside others is none; 1 ProfilerStep range is none"
     )
+
+
+def test_a_range_that_begins_in_a_step_and_ends_after_it_is_none_and_takes_no_other_with_it(
+    draw: Callable[..., Path],
+) -> None:
+    drawing = """
+    range my_step  @1  |======                        |
+    range my_step  @2  |     ========                 |
+    range my_step  @3  |       =                      |
+    range my_step  @1  |             =====            |
+    range my_step  @2  |                 ======       |
+    range my_step  @1  |                        ======|
+    op aten::mm    @1  | ===   ==    ===   ==   ===   |
+    """
+    traces = analyze_traces([draw(drawing)], step_range="my_step")
+    (one,) = traces.analyses
+    assert [(step.start_ns, step.end_ns) for step in one.timeline.steps] == [(0, 6000), (13000, 18000), (24000, 30000)]
+    assert [step.step for step in one.steps] == [0, 2, 4], "ranks that lose others so are paired by these all the same"
+    (said,) = pick_notes(traces.notes, NamedSteps)
+    assert str(said) == (
+        "rank 0: steps are the 3 ranges named `my_step`, numbered from 0 on, in their order; 1 range inside others is"
+        " none; 2 ranges that begin in a step and end after it are none"
+    )
+
+
+def test_ranks_that_have_as_many_ranges_are_paired_whichever_of_them_overlap(draw: Callable[..., Path]) -> None:
+    paths = [
+        draw(
+            f"range s @1 |===     |\nrange s @2 |{second}|\nrange s @1 |      ==|\nop aten::mm @1 |== == ==|",
+            f"rank{rank}.json",
+            distributedInfo={"rank": rank, "world_size": 2, "backend": "gloo"},
+        )
+        for rank, second in enumerate(("   ===  ", "  ===   "))
+    ]
+    analyses = analyze_traces(paths, step_range="s").analyses
+    assert [[step.step for step in one.steps] for one in analyses] == [[0, 1, 2], [0, 2]]
+
+
+def test_ranges_with_the_number_of_a_step_before_are_no_steps(draw: Callable[..., Path]) -> None:
+    traces = analyze_traces([draw(name_steps("my_step 7", "my_step 7"))], step_range="my_step")
+    (one,) = traces.analyses
+    assert [(step.start_ns, step.end_ns) for step in one.timeline.steps] == [(0, 10000)]
+    assert [note.collectives for note in pick_notes(traces.notes, OutsideSteps)] == [2]
+    (said,) = pick_notes(traces.notes, NamedSteps)
+    assert str(said) == (
+        "rank 0: steps are the 1 range named `my_step`, numbered as they are; 1 range with the number of a step before"
+        " is none"
+    )
+    doubt = next(line for line in answer_lines(traces) if "REPRESENTATIVE" in line)
+    assert doubt == "NOT REPRESENTATIVE: 1 range carries the number of an earlier step, and is no step of its own"
 
 
 def test_a_name_that_is_not_there_is_asked_after(draw: Callable[..., Path]) -> None:

@@ -16,7 +16,7 @@ from dtbench.report.page.trace_page import gap_table, purpose_table, time_table
 from dtbench.report.words.trace_words import answer_lines
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.means import average, average_purposes
-from dtbench.traces.notes.lacking import ComputeNotRecorded, OutsideSteps
+from dtbench.traces.notes.lacking import CommunicationUntold, ComputeNotRecorded, OutsideSteps
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
@@ -139,6 +139,63 @@ def test_a_zero_of_communication_says_what_it_holds_for(draw: Callable[..., Path
         ),
         ("relu", "gloo:all_reduce"): (" on the device", (on_host,)),
     }
+
+
+OF_SEVERAL = """
+    step ProfilerStep#1     @1 |==========|
+    call cudaLaunchKernel   @1 |abcd      |
+    kernel gemm             @7 | aaaaaaaa |
+    kernel acme_exchange    @8 |  bbbb    |
+    kernel gemm             @8 |      cc  |
+    kernel {other}          @8 |        d |
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "world_size", "said", "names"),
+    [
+        ("relu", 64, "unless `acme_exchange` or 1 other is, which counts as compute", ("acme_exchange", "relu")),
+        ("my_all_gather", 64, "unless `my_all_gather` or 1 other is, which counts", ("my_all_gather", "acme_exchange")),
+        ("gemm", 2, "unless `acme_exchange` is, which counts as compute", ("acme_exchange",)),
+    ],
+)
+def test_a_rank_of_several_without_communication_is_doubted_and_has_no_zero_of_it(
+    draw: Callable[..., Path], other: str, world_size: int, said: str, names: tuple[str, ...]
+) -> None:
+    job = {"rank": 0, "world_size": world_size, "backend": "nccl"}
+    traces = analyze_traces([draw(OF_SEVERAL.format(other=other), distributedInfo=job)])
+    (one,) = traces.analyses
+    for overlap in (one.whole, one.steps[0].overlap):
+        assert (overlap.comm_ns, overlap.exposed_comm_ns, overlap.idle_ns) == (None, None, None)
+        assert (overlap.compute_ns, overlap.is_least) == (8000, False)
+    answer = answer_lines(traces)[0]
+    assert answer.startswith("step 8.00 us, whether it communicated is not known: ")
+    assert f"the job has {world_size} ranks, and none is seen on the device, {said}" in answer
+    (note,) = pick_notes(traces.notes, CommunicationUntold)
+    assert (note.of_ranks, note.names) == (world_size, names)
+    assert str(note).startswith(
+        f"rank 0: no communication is seen on its device, though the job has {world_size} ranks"
+    )
+
+
+def test_of_one_rank_and_of_dtbenchs_own_ranges_no_communication_is_none(draw: Callable[..., Path]) -> None:
+    own = OF_SEVERAL + "range dtbench::region forward @1 |==========|"
+    for drawing, world_size in ((OF_SEVERAL, 1), (own, 2)):
+        job = {"rank": 0, "world_size": world_size, "backend": "nccl"}
+        traces = analyze_traces([draw(drawing.format(other="relu"), distributedInfo=job)])
+        assert traces.analyses[0].steps[0].overlap.comm_ns == 0
+        assert not pick_notes(traces.notes, CommunicationUntold)
+
+
+def test_a_rank_of_several_on_threads_without_communication_is_doubted(draw: Callable[..., Path]) -> None:
+    job = {"rank": 0, "world_size": 2, "backend": "gloo"}
+    traces = analyze_traces([draw("step ProfilerStep#1 @1 |====|\nop aten::mm @1 | ==|", distributedInfo=job)])
+    assert answer_lines(traces)[0].endswith("the job has 2 ranks, and none is seen in the trace; it was not recorded")
+    (note,) = pick_notes(traces.notes, CommunicationUntold)
+    assert str(note) == (
+        "rank 0: no communication is seen in its trace, though the job has 2 ranks: it was not recorded, so"
+        " communication and what is exposed are n/a"
+    )
 
 
 def test_what_was_copied_between_devices_may_be_communication_and_that_is_said(draw: Callable[..., Path]) -> None:

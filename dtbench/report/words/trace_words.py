@@ -34,6 +34,7 @@ from dtbench.traces.notes.files import ComesTwice, CutShort, DamagedArchive, Lef
 from dtbench.traces.notes.job import LoneRank
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis
+from dtbench.traces.rank.doubt import UntoldComm
 from dtbench.traces.ranks.late import describe_late_ranks
 from dtbench.traces.ranks.stragglers import Waiting, describe_waiting, sum_up_waiting
 from dtbench.traces.time.overlap import divide
@@ -216,7 +217,9 @@ def _unknown_words(traces: TraceSet, mean: MeanTime) -> str:
         return f"{said}: {_name_lack(traces)}"
     if _count_unseen(traces):
         return "its communication was issued and not seen to run, so nothing is known of what it hid"
-    return f"whether it communicated is not known: {_name_lack(traces)}"
+    untold = [(one, one.untold_comm) for one in traces.analyses if one.untold_comm is not None]
+    why = _name_untold(*untold[0]) if len(untold) == len(traces.analyses) else _name_lack(traces)
+    return f"whether it communicated is not known: {why}"
 
 
 def _count_unseen(traces: TraceSet) -> int:
@@ -237,6 +240,16 @@ def _name_lack(traces: TraceSet) -> str:
     if any(one.lost.absent or one.lost.steps or one.unsure_steps for one in traces.analyses):
         return "of some steps not all was recorded"
     return "no operator of the threads that compute was recorded"
+
+
+def _name_untold(one: TraceAnalysis, untold: UntoldComm) -> str:
+    """Say that a rank of several shows no communication, and which kernel may be it."""
+    where = "on the device" if one.timeline.is_device else "in the trace"
+    said = f"the job has {untold.ranks} ranks, and none is seen {where}"
+    if not untold.names:
+        return f"{said}; it was not recorded" + (", or is not known by its kernels' names" * one.timeline.is_device)
+    others = f" or {count_things(len(untold.names) - 1, 'other')}" if untold.names[1:] else ""
+    return f"{said}, unless `{_shorten(untold.names[0])}`{others} is, which counts as compute"
 
 
 def advise_traces(traces: TraceSet) -> list[Advice]:

@@ -42,8 +42,9 @@ def mark_steps(trace: Trace, name: str) -> tuple[Trace, NamedSteps]:
     """Return a trace whose steps are its ranges of a name, and a note that says so, of no rank yet.
 
     Ranges called exactly so are numbered from 0 on in their order; without any, those of this name and a number of
-    their own (``my_step 7``, ``my_step#7``, ``my_step[7]``) keep that. One inside another is no step. Marks of the
-    profiler's are steps no more.
+    their own (``my_step 7``, ``my_step#7``, ``my_step[7]``) keep that. One inside another is no step, nor one that
+    begins in a step and ends after it, though it has a number: ranks that lose others so are paired all the same. Of
+    those with one number the first is a step. Marks of the profiler's are steps no more.
 
     Raises:
         TraceError: no range has the name.
@@ -56,17 +57,22 @@ def mark_steps(trace: Trace, name: str) -> tuple[Trace, NamedSteps]:
         events = np.flatnonzero(is_range & trace.is_named(own.fullmatch))
     if not len(events):
         raise TraceError(f"{trace.path}: no range is named `{name}`; {_point_to(trace, name)}")
-    steps = _keep_outermost(trace, events)
+    outermost = _leave_inside(trace, events)
+    places = _find_apart(trace, outermost)
+    steps = outermost[places]
     numbers = [
         int(match["number"]) if is_numbered and (match := own.fullmatch(trace.name_of(event))) else place
-        for place, event in enumerate(steps.tolist())
+        for place, event in zip(places, steps.tolist(), strict=True)
     ]
+    ranges = len(set(numbers))
     said = NamedSteps(
         ranks=(),
         name=name,
-        ranges=len(steps),
+        ranges=ranges,
         is_numbered=is_numbered,
-        inside=len(events) - len(steps),
+        inside=len(events) - len(outermost),
+        overlapping=len(outermost) - len(steps),
+        repeated=len(steps) - ranges,
         marks=int(np.count_nonzero(trace.is_named(_MARK.fullmatch) & is_range)),
     )
     return _rename(trace, steps, numbers), said
@@ -82,12 +88,22 @@ def _rename(trace: Trace, steps: Ints, numbers: Iterable[int]) -> Trace:
     return renamed.select(np.ones(len(trace), dtype=np.bool_))  # every name is some event's
 
 
-def _keep_outermost(trace: Trace, events: Ints) -> Ints:
-    """Return ranges in order of time, without those that begin before another has ended."""
+def _leave_inside(trace: Trace, events: Ints) -> Ints:
+    """Return ranges in order of time, both of their begins and of their ends, without those inside others."""
     order = events[np.lexsort((-trace.end_ns[events], trace.start_ns[events]))]
-    ends_ns = np.maximum.accumulate(trace.end_ns[order])
-    is_outside = np.append(True, trace.start_ns[order[1:]] >= ends_ns[:-1])
+    starts_ns, ends_ns = trace.start_ns[order[1:]], trace.end_ns[order]
+    until_ns = np.maximum.accumulate(ends_ns)[:-1]
+    is_outside = np.append(True, (ends_ns[1:] > until_ns) | (starts_ns >= until_ns))
     return np.asarray(order[is_outside], dtype=np.int64)
+
+
+def _find_apart(trace: Trace, outermost: Ints) -> list[int]:
+    """Return the places of ranges, of those in order of time, that begin when the last one returned has ended."""
+    places: list[int] = []
+    for place, event in enumerate(outermost.tolist()):
+        if not places or trace.start_ns[event] >= trace.end_ns[outermost[places[-1]]]:
+            places.append(place)
+    return places
 
 
 def find_likely_range(trace: Trace) -> tuple[str, int] | None:
@@ -96,7 +112,8 @@ def find_likely_range(trace: Trace) -> tuple[str, int] | None:
     None: no range of a person's own comes twice.
     """
     own = _list_own(trace)
-    found = {name: _keep_outermost(trace, np.array(events)) for name, events in own.items() if len(events) > 1}
+    outermost = {name: _leave_inside(trace, np.array(events)) for name, events in own.items() if len(events) > 1}
+    found = {name: events[_find_apart(trace, events)] for name, events in outermost.items()}
     took_ns = {
         name: int((trace.end_ns - trace.start_ns)[events].sum()) for name, events in found.items() if len(events) > 1
     }

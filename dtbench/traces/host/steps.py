@@ -71,7 +71,8 @@ class TruncatedStep:
 def find_host_ranges(trace: Trace) -> list[tuple[int, Window]]:
     """Find number and host range of every step, in order of time; a number that comes twice keeps its first range.
 
-    So what is in the others counts to the step before them: ``count_repeated`` says how many there are.
+    So what is in the others counts to the step before them, or, where steps end with their ranges, to none:
+    ``count_repeated`` says how many there are.
     """
     found: dict[int, Window] = {}
     for number, window in _find_ranges(trace):

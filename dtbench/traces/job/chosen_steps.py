@@ -137,10 +137,15 @@ def _choose_of_timeline(timeline: RankTimeline, kept: Sequence[int]) -> RankTime
 
 
 def say_chosen(analyses: Sequence[TraceAnalysis]) -> str:
-    """Say how many steps a window leaves out, of how many; empty: there is none, or it leaves none out."""
-    left = sum(one.left.steps for one in analyses if one.left is not None)
+    """Say how many steps a window leaves out, of how many; empty: there is none, or it leaves none out.
+
+    Of each rank where these are as many on all, else each rank's counted.
+    """
+    of_ranks = [(0 if one.left is None else one.left.steps, len(one.steps)) for one in analyses]
+    left = sum(left for left, _ in of_ranks)
     if not left:
         return ""
     kept = sorted({step.step for one in analyses for step in one.steps})
-    every = left + sum(len(one.steps) for one in analyses)
-    return f" ({name_steps(kept)}; {left} of {every} left out)"
+    if len({*of_ranks}) == 1:
+        return f" ({name_steps(kept)}; {of_ranks[0][0]} of {sum(of_ranks[0])} left out)"
+    return f" ({name_steps(kept)}; {left} of {left + sum(kept for _, kept in of_ranks)} rank steps left out)"

@@ -94,12 +94,12 @@ def _refuse_unlike_ranges(answers: Sequence[Answer]) -> None:
     """
     usable = [answer for answer in answers if isinstance(answer, Analyzed)]
     named = [(one.file.label, note) for one in usable for note in pick_notes(one.notes, NamedSteps)]
-    counts = {note.ranges for _, note in named if not note.is_numbered}
+    counts = {note.counted for _, note in named if not note.is_numbered}
     if len(counts) > 1 or len({note.is_numbered for _, note in named}) > 1:
-        fewest, most = (choose(named, key=lambda pair: pair[1].ranges) for choose in (min, max))
+        fewest, most = (choose(named, key=lambda pair: pair[1].counted) for choose in (min, max))
         raise TraceError(
-            f"ranks do not agree on the ranges named `{most[1].name}`: {most[0]} has {most[1].ranges}, {fewest[0]} "
-            f"{fewest[1].ranges}, so which of them are one step is not known; number them: "
+            f"ranks do not agree on the ranges named `{most[1].name}`: {most[0]} has {most[1].counted}, {fewest[0]} "
+            f"{fewest[1].counted}, so which of them are one step is not known; number them: "
             f'`record_function(f"{most[1].name} {{step}}")`'
         )
 

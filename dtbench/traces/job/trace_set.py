@@ -18,6 +18,7 @@ from dtbench.traces.notes.files import ComesTwice, CutShort, LeftOut, NumberedBy
 from dtbench.traces.notes.job import LoneRank, PatternUnused, UnknownWords
 from dtbench.traces.notes.lacking import (
     ClockSet,
+    CommunicationUntold,
     ComputeNotRecorded,
     CopiedBetweenDevices,
     CutStep,
@@ -30,6 +31,7 @@ from dtbench.traces.notes.lacking import (
     OperatorsAbsent,
     OutsideSteps,
     ShownElsewhere,
+    SizesImpossible,
     SpansMissing,
     StepsBeginUnsure,
     StepsSkipped,
@@ -48,6 +50,7 @@ from dtbench.traces.time.intervals import subtract, unite, unite_all
 from dtbench.traces.timeline import RankTimeline
 from dtbench.traces.trace import Unread
 from dtbench.traces.who.buckets import find_shifted_buckets, find_uneven_buckets
+from dtbench.traces.who.payload import MOST_PER_NS
 
 
 @dataclass(frozen=True)
@@ -240,6 +243,10 @@ def _find_lacking(one: TraceAnalysis, *, any_steps: bool) -> Iterator[OfRanks]:
     if one.lacking:
         counted = {step.step: one.lacking[step.step] for step in one.steps if step.step in one.lacking}
         yield from [ShownElsewhere(ranks, sum(counted.values()), tuple(counted))] if counted else []
+    if one.impossible_sizes:
+        yield SizesImpossible(ranks, one.impossible_sizes, len(one.collectives), MOST_PER_NS)
+    if (untold := one.untold_comm) is not None:
+        yield CommunicationUntold(ranks, untold.ranks, one.timeline.is_device, untold.names)
     if one.peer_copies.count:
         yield CopiedBetweenDevices(ranks, one.peer_copies.count, one.peer_copies.time_ns)
     yield from find_shared_owners(one.rank, one.collectives, one.timeline.step_of)

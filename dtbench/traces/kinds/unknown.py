@@ -112,6 +112,32 @@ def find_names_on_comm_lanes(
     return tuple(sorted(found, key=lambda one: (-one.time_ns, one.name, one.lane)))
 
 
+def find_names_apart(
+    trace: Trace, computing: Bools, lane: int | None, kernels: KernelTable = KERNELS
+) -> tuple[str, ...]:
+    """Return the names of kernels that no rule knows and that never ran on the main lane, longest first.
+
+    Where nothing is known to communicate, communication by a name that nobody told us is likely among them: it is
+    given a stream of its own, so that it can overlap.
+
+    Args:
+        trace: the events.
+        computing: shape ``(n,)``, events taken for compute.
+        lane: the main lane; None: there is none, and no stream is beside it.
+        kernels: the table of kernels.
+    """
+    if lane is None:
+        return ()
+    is_main = trace.lane == lane
+    apart, main = np.flatnonzero(computing & ~is_main), computing & is_main
+    times_ns = np.zeros(len(trace.names), dtype=np.int64)
+    np.add.at(times_ns, trace.name[apart], (trace.end_ns - trace.start_ns)[apart])
+    times_ns[trace.name[main]] = 0
+    longest = np.argsort(-times_ns, kind="stable").tolist()
+    named = (trace.names[name] for name in longest if times_ns[name])
+    return tuple(name for name in named if kernels.find_rule(name) is None)
+
+
 def _time_by_lane(trace: Trace, events: Bools) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     times = np.zeros(len(trace.lanes), dtype=np.int64)
     np.add.at(times, trace.lane[events], (trace.end_ns - trace.start_ns)[events])

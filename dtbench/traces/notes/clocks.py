@@ -146,14 +146,16 @@ class OfAnotherRank(OfRanks, Misfit):
 
 @dataclass(frozen=True)
 class Copies(Misfit):
-    """Ranks that have one and the same trace."""
+    """Ranks that have one and the same trace; ``are_shifted``: all times of some are later by so much."""
 
     ranks: tuple[int, ...]
+    are_shifted: bool = False
 
     def __str__(self) -> str:
+        shifted = " but for where their clocks begin" if self.are_shifted else ""
         return (
-            f"{name_ranks(self.ranks)}: one and the same trace, to the nanosecond; whose it is cannot be told, so"
-            " nothing over ranks is said of these; give each rank's own"
+            f"{name_ranks(self.ranks)}: one and the same trace, to the nanosecond{shifted}; whose it is cannot be told,"
+            " so nothing over ranks is said of these; give each rank's own"
         )
 
 

@@ -221,6 +221,20 @@ def _name_first(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
+class CopiedRows(OfRanks):
+    """Collectives that are there more than once, as no thread can have run them, and other rows with them."""
+
+    collectives: int
+    others: int
+
+    def _words(self) -> str:
+        count = self.collectives
+        are = "is a copy of another" if count == 1 else "are copies of others"
+        other = f", and so {is_or_are(self.others)} {count_things(self.others, 'other row')}" if self.others else ""
+        return f"{count_things(count, 'collective')} {are}, of the same thread, begin and end{other}: they are left out"
+
+
+@dataclass(frozen=True)
 class NamedSteps(OfRanks):
     """Steps are the ranges of a name that a person gave.
 
@@ -228,7 +242,9 @@ class NamedSteps(OfRanks):
         name: theirs, without a number.
         ranges: how many are steps.
         is_numbered: each has its number in its name; else they are numbered in their order.
-        inside: ranges of the name that begin in another one, which are no steps.
+        inside: ranges of the name that lie inside another one, which are no steps.
+        overlapping: those that begin in a step and end after it, which are none either.
+        repeated: those whose number a step before them has, likewise.
         marks: of the profiler's, which are no steps therefore.
     """
 
@@ -236,11 +252,31 @@ class NamedSteps(OfRanks):
     ranges: int
     is_numbered: bool
     inside: int = 0
+    overlapping: int = 0
+    repeated: int = 0
     marks: int = 0
 
     def _words(self) -> str:
         numbered = "as they are" if self.is_numbered else "from 0 on, in their order"
         said = f"steps are the {count_things(self.ranges, 'range')} named `{self.name}`, numbered {numbered}"
-        inside = f"; {count_things(self.inside, 'range')} inside others {is_or_are(self.inside)} none"
-        marks = f"; {count_things(self.marks, 'ProfilerStep range')} {is_or_are(self.marks)} none"
-        return f"{said}{inside if self.inside else ''}{marks if self.marks else ''}"
+        none = [
+            f"; {count_things(count, what)}{why} {is_or_are(count)} none"
+            for count, what, why in (
+                (self.inside, "range", " inside others"),
+                (self.overlapping, "range", self._overlap),
+                (self.repeated, "range", " with the number of a step before"),
+                (self.marks, "ProfilerStep range", ""),
+            )
+            if count
+        ]
+        return f"{said}{''.join(none)}"
+
+    @property
+    def counted(self) -> int:
+        """How many ranges were numbered in their order: those that overlap a step, too."""
+        return self.ranges + self.overlapping
+
+    @property
+    def _overlap(self) -> str:
+        begin, end = ("begins", "ends") if self.overlapping == 1 else ("begin", "end")
+        return f" that {begin} in a step and {end} after it"

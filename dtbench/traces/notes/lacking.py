@@ -4,12 +4,17 @@ import shlex
 from dataclasses import dataclass
 from typing import Final
 
-from dtbench.base.units import count_things, format_bytes, format_ns, is_or_are, name_steps
+from dtbench.base.units import NS_PER_S, count_things, format_bandwidth, format_bytes, format_ns, is_or_are, name_steps
 from dtbench.base.vocabulary import Purpose
 from dtbench.traces.notes.note import OfRanks
 
 _MOST_RUNS: Final = 5
 _MOST_NAMES: Final = 4
+_MOST_LETTERS: Final = 80  # of a name of a kernel
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _MOST_LETTERS else f"{name[:_MOST_LETTERS]}..."
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,64 @@ class ShownElsewhere(OfRanks):
         return (
             f"{count_things(self.collectives, 'collective')} of {name_steps(self.steps)} that other ranks ran with it"
             f" {are} not in its trace, {so}"
+        )
+
+
+@dataclass(frozen=True)
+class SizesImpossible(OfRanks):
+    """Collectives whose sizes are not believed: ``count`` of ``collectives``.
+
+    Attributes:
+        most_per_ns: bytes that none moves in a nanosecond.
+    """
+
+    count: int
+    collectives: int
+    most_per_ns: int
+
+    def _words(self) -> str:
+        what, are, it = ("the size", "is", "it") if self.count == 1 else ("the sizes", "are", "each")
+        most = format_bandwidth(self.most_per_ns * NS_PER_S)
+        return (
+            f"{what} of {self.count} of {count_things(self.collectives, 'collective')} {are} not believed, and n/a:"
+            f" {it} would have moved more than {most}, which no link and no device's memory does"
+        )
+
+
+@dataclass(frozen=True)
+class CommunicationUntold(OfRanks):
+    """Ranks of a job of several of which no communication is seen.
+
+    Attributes:
+        of_ranks: how many the job has.
+        is_device: their work ran on a device.
+        names: kernels that may be communication, longest first.
+    """
+
+    of_ranks: int
+    is_device: bool
+    names: tuple[str, ...]
+
+    def _words(self) -> str:
+        none = f"no communication is seen {self._where}, though the job has {self.of_ranks} ranks"
+        why = "it was not recorded" + (", or is not known by its kernels' names" if self.is_device else "")
+        return f"{none}: {why}, so communication and what is exposed are n/a{self._may_be}"
+
+    @property
+    def _where(self) -> str:
+        devices = "its device" if self._is_one else "their devices"
+        return f"on {devices}" if self.is_device else "in its trace" if self._is_one else "in their traces"
+
+    @property
+    def _may_be(self) -> str:
+        if not self.names:
+            return ""
+        more = len(self.names) - _MOST_NAMES
+        rest = f" and {more} more" if more > 0 else ""
+        named = ", ".join(f"`{_shorten(name)}`" for name in self.names[:_MOST_NAMES])
+        return (
+            "; no rule knows these kernels, which sound like it or never ran on the stream with most compute, the "
+            f"longest first: {named}{rest} (a file for `--patterns` says what they are)"
         )
 
 

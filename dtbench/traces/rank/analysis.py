@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dtbench.base.ranges import REGION_PREFIX
 from dtbench.base.vocabulary import Axis, Kind, Purpose
 from dtbench.traces.account.accounts import Accounts, make_accounts
 from dtbench.traces.account.group_times import account_groups, describe_groups
@@ -35,7 +36,7 @@ from dtbench.traces.rank.by_purpose import PurposeSources
 from dtbench.traces.rank.contents import Contents
 from dtbench.traces.rank.cpu_contents import find_cpu_contents
 from dtbench.traces.rank.device_contents import find_device_contents
-from dtbench.traces.rank.doubt import Losses, count_lost, take_untold
+from dtbench.traces.rank.doubt import Losses, UntoldComm, count_lost, take_untold
 from dtbench.traces.rank.understood import find_left_out, is_of_device
 from dtbench.traces.rank.unsure import Before
 from dtbench.traces.ranks.skew import CollectiveSkew
@@ -48,6 +49,7 @@ from dtbench.traces.who.buckets import name_buckets
 from dtbench.traces.who.collectives import Collective, assign_steps
 from dtbench.traces.who.facts import RankFacts
 from dtbench.traces.who.owners import name_askers
+from dtbench.traces.who.payload import leave_impossible_sizes
 from dtbench.traces.who.strategy import TraceMarks, find_marks
 from dtbench.traces.who.unranged import find_unasked, find_unranged
 from dtbench.traces.who.untold import Untold, find_untold
@@ -128,7 +130,8 @@ class TraceAnalysis:
         notes: what of the trace is in no number; of no rank yet.
         marks: which strategy made it, as far as the trace shows.
         host_steps: what its host did in each step, in few spans.
-        repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before.
+        repeated_steps: ranges whose step's number another has before them; what is in them counts to the step before,
+            or, where steps end with their ranges, to none.
         lost: kernels that were launched and are not in the trace, and the steps that therefore have no account.
         clock: whether its device's times fit its host's; where they do not, no cause rests on both.
         mixed_streams: what cannot have run on one stream and lies on one lane; with any, no cause rests on streams.
@@ -147,6 +150,9 @@ class TraceAnalysis:
             show, and holds nothing of.
         left: its steps outside the window that was asked for, which are in ``steps`` no more; None: none was.
         likely_range: of a trace without steps, the name of ranges that may mark them, and how many there are.
+        impossible_sizes: collectives whose size, as the trace says it, cannot have been moved in their time.
+        untold_comm: that it shows no communication though its job has several ranks; None: it shows some, or its job
+            has one rank, or dtbench's own ranges, which every collective of it has, show none either.
     """
 
     path: str
@@ -181,6 +187,8 @@ class TraceAnalysis:
     lacking: Mapping[int, int] = field(default_factory=dict)
     left: LeftSteps | None = None
     likely_range: tuple[str, int] | None = None
+    impossible_sizes: int = 0
+    untold_comm: UntoldComm | None = None
 
     @property
     def rank(self) -> int:
@@ -253,6 +261,8 @@ def analyze_trace(
     collectives = name_askers(name_buckets(trace, contents.collectives, step_of))
     if facts is not None:
         collectives = tuple(facts.complete(collective) for collective in collectives)
+    sized = sum(one.size_bytes is not None for one in collectives)
+    collectives = leave_impossible_sizes(collectives)
     shares = share_time(
         [collective.span for collective in collectives],
         contents.kinds[Kind.COMPUTE],
@@ -274,6 +284,7 @@ def analyze_trace(
         host_steps=find_host_work(trace, contents.steps),
         truncated_step=find_truncated_step(contents.steps) if contents.is_device else None,
         likely_range=None if contents.steps else find_likely_range(trace),
+        impossible_sizes=sized - sum(one.size_bytes is not None for one in collectives),
         used_patterns=make_table(patterns).find_used(_name_kernels(trace)) if patterns else frozenset(),
     )
 
@@ -346,7 +357,8 @@ def _make_timeline(
 def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: Shares) -> TraceAnalysis:
     windows = [*timeline.steps, contents.whole]
     collectives, step_of = timeline.collectives, timeline.step_of
-    losses = _find_losses(contents, timeline)
+    untold_comm = _find_untold_comm(trace, contents, timeline)
+    losses = replace(_find_losses(contents, timeline), is_comm_untold=untold_comm is not None)
     overlaps = losses.doubt_overlaps(measure_overlaps(windows, contents.kinds, contents.recorded))
     is_decided = [one.is_decided for one in overlaps[:-1]]
     stepped_ns = tuple(shares.stepped_exposed_ns(is_decided).tolist())
@@ -415,7 +427,18 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
         repeated_steps=count_repeated(trace),
         purpose_sources=sources,
         untold=untold,
+        untold_comm=untold_comm,
     )
+
+
+def _find_untold_comm(trace: Trace, contents: Contents, timeline: RankTimeline) -> UntoldComm | None:
+    """Tell whether no communication at all is seen of a rank of several; one that was launched is lost, not untold."""
+    is_shown = timeline.collectives or timeline.unseen or contents.kinds[Kind.COMM].length_ns
+    is_own = any(name.startswith(REGION_PREFIX) for name in trace.names)
+    if is_shown or is_own or (timeline.world_size or 1) < 2:
+        return None
+    sounding = [name for name, _ in contents.unknown_names]
+    return UntoldComm(timeline.world_size or 1, tuple(dict.fromkeys((*sounding, *contents.names_apart))))
 
 
 def _find_losses(contents: Contents, timeline: RankTimeline) -> Losses:

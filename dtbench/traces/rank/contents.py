@@ -42,6 +42,7 @@ class Contents:
         unknown_names: kernels counted as compute that sound like communication.
         unseen: collectives that were launched and whose kernels the trace lacks.
         names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
+        names_apart: those, longest first, that never ran on the main lane.
         recorded: when what computes was recorded; None: always. Elsewhere it is not known what was hidden.
         lost: kernels that were launched and are not in the trace.
         clock: whether the device's times fit the host's.
@@ -63,6 +64,7 @@ class Contents:
     uncorrelated: Uncorrelated = field(default_factory=Uncorrelated)
     unknown_names: tuple[tuple[str, int], ...] = ()
     names_on_comm_lanes: tuple[UnknownName, ...] = ()
+    names_apart: tuple[str, ...] = ()
     unseen: tuple[Launch, ...] = ()
     recorded: Intervals | None = None
     lost: Lost = field(default_factory=Lost)

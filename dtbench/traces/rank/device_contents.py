@@ -39,7 +39,7 @@ from dtbench.traces.device.unseen_launches import find_unseen_launches
 from dtbench.traces.host.correlate import count_uncorrelated, find_links
 from dtbench.traces.host.nesting import Nesting
 from dtbench.traces.kinds.kernels import KernelTable
-from dtbench.traces.kinds.unknown import find_names_on_comm_lanes, find_unknown_names
+from dtbench.traces.kinds.unknown import find_names_apart, find_names_on_comm_lanes, find_unknown_names
 from dtbench.traces.rank.contents import Contents
 from dtbench.traces.time.intervals import Bools, Ints
 from dtbench.traces.trace import Trace
@@ -98,6 +98,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         collectives=collectives,
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE], kernels),
         names_on_comm_lanes=find_names_on_comm_lanes(trace, masks[Kind.COMPUTE], masks[Kind.COMM], kernels),
+        names_apart=find_names_apart(trace, masks[Kind.COMPUTE], lane.lane, kernels),
         compute_starts_ns=trace.start_ns[computing],
         compute_launches_ns=np.stack((launched.earliest_ns[computing], launched.latest_ns[computing])),
         uncorrelated=count_uncorrelated(find_links(trace, nesting)[1]),

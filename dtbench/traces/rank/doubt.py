@@ -49,6 +49,19 @@ def take_untold(collectives: Sequence[Collective], step_of: Sequence[int | None]
 
 
 @dataclass(frozen=True)
+class UntoldComm:
+    """That a rank of several shows no communication: none was recorded, or nothing of it is known by its name.
+
+    Attributes:
+        ranks: of its job, as its trace says.
+        names: kernels that may be it, longest first; all are accounted as compute.
+    """
+
+    ranks: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Losses:
     """What was not seen to run in each window: in the steps and, last, in the whole trace.
 
@@ -58,6 +71,7 @@ class Losses:
         are_kernels_lost: whether kernels are lost, of whatever kind.
         are_copies_lost: whether copies are.
         before: what may be of steps of which it is not known where they begin.
+        is_comm_untold: no communication is seen in any window, though the job has several ranks.
     """
 
     may_be_lost: tuple[int, ...]
@@ -65,20 +79,27 @@ class Losses:
     are_kernels_lost: tuple[bool, ...]
     are_copies_lost: tuple[bool, ...]
     before: Before
+    is_comm_untold: bool = False
 
     @property
     def counts(self) -> tuple[int, ...]:
         """How much is lost of each window; 0: nothing is, and its zeros were seen."""
-        return tuple(count + is_lost for count, is_lost in zip(self.may_be_lost, self.are_kernels_lost, strict=True))
+        return tuple(
+            count + is_lost + self.is_comm_untold
+            for count, is_lost in zip(self.may_be_lost, self.are_kernels_lost, strict=True)
+        )
 
     @property
     def may_be_more(self) -> tuple[int, ...]:
         """How much communication may be of each window that is not in its account."""
-        return tuple(count + self.before.has_comm(place) for place, count in enumerate(self.unseen))
+        untold = int(self.is_comm_untold)
+        return tuple(count + untold + self.before.has_comm(place) for place, count in enumerate(self.unseen))
 
     def doubt_overlaps(self, overlaps: Sequence[Overlap]) -> list[Overlap]:
         """Return the account of each window with what is lost of it: a bound, or communication that was seen alone."""
         bounds = [doubt_overlap(one) if lost else one for one, lost in zip(overlaps, self.counts, strict=True)]
+        if self.is_comm_untold and not any(self.are_kernels_lost):  # nothing is known to have been launched
+            bounds = [replace(one, is_least=False) for one in bounds]
         known = (_leave_copies(one) if lost else one for one, lost in zip(bounds, self.are_copies_lost, strict=True))
         *steps, whole = known
         is_lost = self.are_kernels_lost[:-1]

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, NoReturn
 from dtbench.base.errors import TraceError
 from dtbench.base.signals import forget_signals
 from dtbench.base.vocabulary import Axis
+from dtbench.traces.cpu.copies import leave_copies
 from dtbench.traces.garbage import without_collection
 from dtbench.traces.host.named_steps import mark_steps
 from dtbench.traces.notes.files import OtherParts
@@ -115,10 +116,18 @@ def analyze_file(file: TraceFile) -> tuple[Answer, ...]:
 def read_parts(file: TraceFile) -> tuple[Part, ...]:
     """Read a file's parts, or the one that is asked for; of a file whose rank is known elsewhere, its own.
 
+    Rows that are there twice are left out of them.
+
     Raises:
         TraceError: it cannot be read, or has no range that its steps are to be.
     """
-    return tuple(_mark_steps(part, file.step_range) if file.step_range else part for part in _read_parts(file))
+    parts = tuple(map(_leave_copies, _read_parts(file)))
+    return tuple(_mark_steps(part, file.step_range) if file.step_range else part for part in parts)
+
+
+def _leave_copies(part: Part) -> Part:
+    trace, note = leave_copies(part.trace)
+    return part if note is None else replace(part, trace=trace, notes=(*part.notes, note))
 
 
 def _mark_steps(part: Part, name: str) -> Part:

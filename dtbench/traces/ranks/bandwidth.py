@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dtbench.base.vocabulary import Operation
+from dtbench.traces.who.payload import MOST_PER_NS
 
 
 def _of_ring(ranks: int) -> float:
@@ -37,10 +38,12 @@ _BUS_FACTORS: Final[Mapping[Operation, Callable[[int], float]]] = {
 def algorithm_bandwidth(size_bytes: int | None, transfer_ns: int | None) -> float:
     """Return bytes per second; NaN where size or time is not known or no time passed.
 
+    NaN, too, where that is more than any device moves: the size is not right, or the time, as clocks are apart.
+
     >>> algorithm_bandwidth(4_000, 2_000)  # 4 kB in 2 us
     2000000000.0
     """
-    if size_bytes is None or not transfer_ns:
+    if size_bytes is None or not transfer_ns or size_bytes > MOST_PER_NS * transfer_ns:
         return math.nan
     return size_bytes / transfer_ns * 1e9
 

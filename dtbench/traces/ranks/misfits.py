@@ -55,8 +55,8 @@ def find_mistaken(timelines: Sequence[RankTimeline], misnumbered: Collection[int
     """
     copies = _find_copies([one for one in timelines if one.rank not in misnumbered])
     of_another = [OfAnotherRank(tuple(sorted(misnumbered)))] if misnumbered else []
-    strangers = frozenset(misnumbered).union(*copies)
-    return Misfits(strangers, strangers, (*of_another, *(Copies(tuple(ranks)) for ranks in copies)))
+    strangers = frozenset(misnumbered).union(*(one.ranks for one in copies))
+    return Misfits(strangers, strangers, (*of_another, *copies))
 
 
 def find_misfits(timelines: Sequence[RankTimeline], clocks: Clocks, mistaken: Misfits) -> Misfits:
@@ -80,29 +80,40 @@ def find_misfits(timelines: Sequence[RankTimeline], clocks: Clocks, mistaken: Mi
     )
 
 
-def _find_copies(timelines: Sequence[RankTimeline]) -> list[list[int]]:
-    """Find ranks whose traces are the same to the nanosecond.
+def _find_copies(timelines: Sequence[RankTimeline]) -> list[Copies]:
+    """Find ranks whose traces are the same to the nanosecond, wherever the zeros of their clocks lie.
 
-    Of few events two ranks may have the same by chance, or by whoever drew them, unless neither says its rank.
+    Of few events two ranks may have the same by chance, or by whoever drew them, unless neither says its rank and the
+    times are the same without any shift.
     """
-    found: dict[tuple[bytes, object], list[int]] = defaultdict(list)
+    found: dict[tuple[bytes, object], dict[int, int]] = defaultdict(dict)
     for timeline in timelines:
         events = sum(len(one.span.starts_ns) for one in timeline.collectives)
-        is_telling = timeline.said_rank is None or events + len(timeline.compute_starts_ns) >= _NO_ACCIDENT
-        if events:
-            found[_digest(timeline), None if is_telling else timeline.rank].append(timeline.rank)
-    return [ranks for ranks in found.values() if len(ranks) > 1]
+        if not events:
+            continue
+        begin_ns, digest = _digest(timeline)
+        is_surely = events + len(timeline.compute_starts_ns) >= _NO_ACCIDENT
+        unlike = None if is_surely else begin_ns if timeline.said_rank is None else f"rank {timeline.rank}"
+        found[digest, unlike][timeline.rank] = begin_ns
+    return [Copies((*begins,), len({*begins.values()}) > 1) for begins in found.values() if len(begins) > 1]
 
 
-def _digest(timeline: RankTimeline) -> bytes:
-    """Return what is the same in copies of one trace, whatever stands around the events."""
+def _digest(timeline: RankTimeline) -> tuple[int, bytes]:
+    """Return when a trace begins, and what is the same in its copies, whatever stands around the events.
+
+    That has all times since the begin: a copy of which all are shifted alike is one all the same.
+    """
     spans = [one.span for one in timeline.collectives]
-    said = [(one.operation, one.size_bytes, one.issue_ns) for one in timeline.collectives]
-    times = [timeline.compute.starts_ns, timeline.compute.ends_ns, timeline.compute_starts_ns]
-    times += [side for span in spans for side in (span.starts_ns, span.ends_ns)]
+    compute = [timeline.compute.starts_ns, timeline.compute.ends_ns, timeline.compute_starts_ns]
+    times_ns = np.concatenate((*compute, *(side for span in spans for side in (span.starts_ns, span.ends_ns))))
+    begin_ns = int(times_ns.min())
+    said = [
+        (one.operation, one.size_bytes, None if one.issue_ns is None else one.issue_ns - begin_ns)
+        for one in timeline.collectives
+    ]
     digest = blake2b(repr(said).encode(), digest_size=16)
-    digest.update(np.concatenate(times).tobytes())
-    return digest.digest()
+    digest.update((times_ns - begin_ns).tobytes())
+    return begin_ns, digest.digest()
 
 
 def _differing(said: Mapping[int, _Said]) -> set[int]:
@@ -128,17 +139,24 @@ def _find_other_programs(timelines: Sequence[RankTimeline]) -> set[int]:
 
 
 def _read_calls(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Iterator[dict[int, str]]:
-    """Yield for each number that several ranks have what each of them did under it."""
-    called: dict[int, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    """Yield for each number that several ranks have what each of them did under it.
+
+    A size that is not known of one is not another's.
+    """
+    called: dict[int, dict[int, list[tuple[str, int | None]]]] = defaultdict(lambda: defaultdict(list))
     for rank, events in group.events.items():
         collectives = by_rank[rank].collectives
         for one in (collectives[event] for event in events.tolist()):
             if one.seq is not None:
                 size_bytes = one.size_bytes if one.operation in _OF_EQUAL_SIZE else None
-                called[one.seq][rank].append(f"{one.operation} {size_bytes}")
+                called[one.seq][rank].append((str(one.operation), size_bytes))
     for of_ranks in called.values():
         if len(of_ranks) > 1:
-            yield {rank: ", ".join(sorted(calls)) for rank, calls in of_ranks.items()}
+            are_sized = not any(size_bytes is None for calls in of_ranks.values() for _, size_bytes in calls)
+            yield {
+                rank: ", ".join(sorted(f"{name} {size_bytes}" if are_sized else name for name, size_bytes in calls))
+                for rank, calls in of_ranks.items()
+            }
 
 
 def _compared(timelines: Sequence[RankTimeline], clocks: Clocks) -> list[RankTimeline]:

@@ -4,10 +4,12 @@ All-gather: the whole output; reduce-scatter: the whole input; else the tensor.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.traces.trace import Details
+from dtbench.traces.who.collectives import Collective
 
 # As `record_shapes` writes C++ types and as NCCL's metadata writes torch's scalar types.
 _ITEM_BYTES: Final = {
@@ -26,6 +28,11 @@ _MAP_DTYPE: Final = "int"
 _TENSORS: Final = "TensorList"  # how `record_shapes` writes a list of tensors, with the sizes of all or with none
 _LARGEST_BYTES: Final = 1 << 50
 """No device holds more: what is larger was not read rightly, and a sum of sizes would not fit into 64 bits."""
+
+MOST_PER_NS: Final = 50_000
+"""Bytes: no collective moves more in a nanosecond (50 TB/s), as each goes through the memory of its rank's device once.
+
+The fastest memory, of 2024, gives 8 TB/s (HBM3E: B200, MI325X 6), what is announced about 20 (HBM4), and links less."""
 
 
 def item_bytes(dtype: str | None) -> int | None:
@@ -118,3 +125,19 @@ def largest_argument_bytes(levels: Sequence[Details]) -> int | None:
         if (size := item_bytes(dtype)) is not None
     ]
     return _check(max(sizes)) if sizes else None
+
+
+def leave_impossible_sizes(collectives: Sequence[Collective]) -> tuple[Collective, ...]:
+    """Return the collectives, without the sizes of those that would have moved more than ``MOST_PER_NS``.
+
+    From first start to last end of the span, so that neither a wait for others nor how far clocks are apart makes one
+    seem faster than it was. A span that was cut tells no speed; nor does one of an emulated link, which costs what it
+    was told to, or of a group of one rank, which moves nothing.
+    """
+    return tuple(replace(one, size_bytes=None) if _is_impossible(one) else one for one in collectives)
+
+
+def _is_impossible(one: Collective) -> bool:
+    took_ns = one.end_ns - one.start_ns
+    is_too_fast = took_ns > 0 and one.size_bytes is not None and one.size_bytes > MOST_PER_NS * took_ns
+    return is_too_fast and one.has_ended and not one.on_link and one.group_size != 1

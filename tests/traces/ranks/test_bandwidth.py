@@ -37,3 +37,8 @@ def test_bytes_per_second_are_decimal() -> None:
     assert math.isnan(algorithm_bandwidth(None, 10))
     assert math.isnan(algorithm_bandwidth(10, 0))
     assert math.isnan(algorithm_bandwidth(10, None))
+
+
+def test_what_is_faster_than_any_memory_is_no_bandwidth() -> None:
+    assert algorithm_bandwidth(50_000, 1) == 5e13
+    assert math.isnan(algorithm_bandwidth(50_001, 1))

@@ -53,6 +53,30 @@ def test_one_trace_under_two_numbers_is_nobodys(jobs: Any, count: int, *, said: 
     assert compared.waiting.straggler is None, "one of these two may be who the others wait for"
 
 
+@pytest.mark.parametrize("by_ns", [1, -500_000, DAY_NS])
+@pytest.mark.parametrize("said", [True, False])
+def test_a_copy_whose_times_are_all_shifted_alike_is_a_copy(jobs: Any, by_ns: int, *, said: bool) -> None:
+    timelines = [
+        replace(one, said_rank=one.rank if said else None)
+        for one in jobs.generate(jobs.job(groups=EIGHT, offsets_ns=(0,) * 8)).timelines
+    ]
+    shifted = jobs.shift(replace(timelines[2], rank=5, said_rank=5 if said else None), by_ns)
+    copied = [*timelines[:5], shifted, *timelines[6:]]
+    compared = compare_fitting_ranks(copied, find_mistaken(copied, ()))
+    assert set_apart(compared) == {2, 5}
+    assert say_notes(compared.notes)[0] == (
+        "ranks 2, 5: one and the same trace, to the nanosecond but for where their clocks begin; whose it is cannot be"
+        " told, so nothing over ranks is said of these; give each rank's own"
+    )
+    assert not compared.is_one_job
+
+
+def test_few_things_that_took_as_long_at_another_time_are_no_copy(jobs: Any) -> None:
+    timelines = [replace(one, said_rank=None) for one in jobs.generate(jobs.job(count=3)).timelines]
+    shifted = jobs.shift(replace(timelines[2], rank=3), 500_000)
+    assert not find_mistaken([*timelines[:3], shifted], ()).ranks
+
+
 def test_two_ranks_that_did_the_same_few_things_and_say_who_they_are_are_two(jobs: Any) -> None:
     spans = [(0, 10_000), (20_000, 25_000)]
     timelines = [
@@ -106,6 +130,8 @@ def test_sizes_that_may_differ_and_are_unknown_are_no_other_program(jobs: Any) -
     timelines = jobs.generate(jobs.job()).timelines
     uneven = [change(one, operation=Operation.ALL_TO_ALL, size_bytes=one.rank * 100) for one in timelines]
     assert not compare_fitting_ranks(uneven).misfits.ranks
+    untold = [*timelines[:3], change(timelines[3], size_bytes=None)]
+    assert not compare_fitting_ranks(untold).misfits.ranks, "what one does not tell is no other size"
     unnamed = [change(one, group_ranks=()) for one in timelines]
     unnamed[3] = change(unnamed[3], size_bytes=1)
     assert 3 not in compare_fitting_ranks(unnamed).misfits.strangers, "one name may stand for several groups"
