@@ -104,9 +104,9 @@ def rank_record(rank: int, losses: tuple[float, ...]) -> RankRecord:
                 purpose=Purpose.GRAD_REDUCE,
                 axis=Axis.REPLICATE,
                 operation=Operation.ALL_REDUCE,
-                count=4,
-                size_bytes=400,
-                count_async=4,
+                count=3,
+                size_bytes=3 * 4_194_304,
+                count_async=3,
             ),
         ),
         traffic_is_stable=True,
@@ -487,6 +487,22 @@ def test_a_rank_that_expects_bytes_only_is_believed_over_the_plan(
         write_record(run.launch.rank_record(rank), record)
     (purpose,) = summarize_run(run.folder.path).cells[0].purposes
     assert (purpose.planned_count, purpose.planned_size_bytes, purpose.matches_plan) == (None, size_bytes, matches)
+
+
+@pytest.mark.parametrize("changed", [{"size_bytes": 17}, {"count": 1}])
+def test_measured_steps_are_held_to_the_plan_as_profiled_ones_are(
+    tmp_path: Path, scenario: Callable[..., Scenario], recorded: Path, changed: dict[str, int]
+) -> None:
+    run = make_run(tmp_path / "run", scenario(), planned_bytes=3 * 4_194_304)
+    fill_launch(run.launch, recorded)
+    record = rank_record(1, (2.0, 0.5))
+    assert summarize_run(run.folder.path).cells[0].purposes[0].matches_plan
+    (traffic,) = record.traffic
+    other = record.model_copy(update={"traffic": (traffic.model_copy(update=changed),)})
+    write_record(run.launch.rank_record(1), other)
+    cell = summarize_run(run.folder.path).cells[0]
+    assert cell.purposes[0].matches_plan is False
+    assert any("recorded other collectives in MEASURED steps" in note for note in cell.notes)
 
 
 def test_derived_tables_are_made_once_read_back_and_can_be_made_again(made: MadeRun) -> None:

@@ -30,7 +30,7 @@ def summarize(
     )
     plan: Any = SimpleNamespace(ranks=1, traffic=())
     expected = [ExpectedTraffic(purpose=Purpose.GRAD_REDUCE, count=planned, size_bytes=8 * planned)] if planned else []
-    rank: Any = SimpleNamespace(planned=tuple(expected), overlap_possible=())
+    rank: Any = SimpleNamespace(traffic=(), planned=tuple(expected), overlap_possible=())
     found, _ = summarize_purposes(
         pd.DataFrame(rows, columns=["launch", *PURPOSES.dtypes]), overlap, plan, [rank], unplanned, is_whole=is_whole
     )
@@ -69,7 +69,7 @@ def summarize_waits(
     purposes = pd.DataFrame(rows).astype(PURPOSES.dtypes)
     accounts = [dict.fromkeys(OVERLAP.dtypes, None if step in lost else 0) for step in range(len(waits))]
     overlap = pd.DataFrame([{**one, "launch": 0, "rank": 0, "step": step} for step, one in enumerate(accounts)])
-    rank: Any = SimpleNamespace(planned=(), overlap_possible=())
+    rank: Any = SimpleNamespace(traffic=(), planned=(), overlap_possible=())
     plan: Any = SimpleNamespace(ranks=1, traffic=None)
     (row,), notes = summarize_purposes(purposes, overlap, plan, [rank])
     return row, notes

@@ -241,6 +241,9 @@ def summarize_purposes(
         table["wait_ns"] = fill_waits(table)
         issued = table[["count", "size_bytes"]].drop_duplicates()  # one row where all ranks' steps issued the same
         row = _summarize(purpose, table, issued, expected, possible.get(purpose), is_whole=is_whole)
+        if row.matches_plan and expected is not None and not _is_as_recorded(expected, ranks):
+            row = row.model_copy(update={"matches_plan": False})
+            notes.append(f"{purpose}: ranks recorded other collectives in MEASURED steps than were planned")
         rows.append(row.model_copy(update=_find_parts(table, told, overlap)))
         notes += _say_parts(rows[-1])
         if len(issued) > 1:
@@ -296,6 +299,18 @@ def _expect(purpose: Purpose, plan: Plan, ranks: Sequence[RankRecord]) -> Expect
         return None
     count, size_bytes = sum(one.count for one in traffic), sum(one.size_bytes for one in traffic)
     return ExpectedTraffic(purpose=purpose, count=count, size_bytes=size_bytes)
+
+
+def _is_as_recorded(expected: ExpectedTraffic, ranks: Sequence[RankRecord]) -> bool:
+    """Tell whether ranks that recorded what they issued in every MEASURED step issued what is expected there, too."""
+    for record in ranks:
+        if not record.traffic or not record.traffic_is_stable:
+            continue
+        mine = [one for one in record.traffic if one.purpose is expected.purpose]
+        count, size_bytes = sum(one.count for one in mine), sum(one.size_bytes for one in mine)
+        if size_bytes != expected.size_bytes or expected.count not in (None, count):
+            return False
+    return True
 
 
 def _summarize(
