@@ -42,7 +42,7 @@ class Contents:
         unknown_names: kernels counted as compute that sound like communication.
         unseen: collectives that were launched and whose kernels the trace lacks.
         names_on_comm_lanes: kernels counted as compute that no rule knows, on lanes where most is communication.
-        names_apart: those, longest first, that never ran on the main lane.
+        names_apart: where nothing communicates, those, longest first, that never ran on the main lane.
         recorded: when what computes was recorded; None: always. Elsewhere it is not known what was hidden.
         lost: kernels that were launched and are not in the trace.
         clock: whether the device's times fit the host's.

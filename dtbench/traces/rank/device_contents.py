@@ -98,7 +98,7 @@ def find_device_contents(trace: Trace, process_groups: Mapping[str, Axis | None]
         collectives=collectives,
         unknown_names=find_unknown_names(trace, masks[Kind.COMPUTE], kernels),
         names_on_comm_lanes=find_names_on_comm_lanes(trace, masks[Kind.COMPUTE], masks[Kind.COMM], kernels),
-        names_apart=find_names_apart(trace, masks[Kind.COMPUTE], lane.lane, kernels),
+        names_apart=() if masks[Kind.COMM].any() else find_names_apart(trace, masks[Kind.COMPUTE], lane.lane, kernels),
         compute_starts_ns=trace.start_ns[computing],
         compute_launches_ns=np.stack((launched.earliest_ns[computing], launched.latest_ns[computing])),
         uncorrelated=count_uncorrelated(find_links(trace, nesting)[1]),
