@@ -80,10 +80,8 @@ def find_kernel_changes(
     before, after = sides
     lacking = [label for label, side in zip(labels, sides, strict=True) if not side]
     if lacking:
-        have = "have" if len(lacking) > 1 else "has"
-        return KernelFindings(
-            not_compared=f"{_NOT}: {join_words(lacking, last='and')} {have} none that ran on a device"
-        )
+        who = f"{join_words(lacking, last='and')} {'have' if len(lacking) > 1 else 'has'}"
+        return KernelFindings(not_compared=f"{_NOT}: {who} none that ran on a device in a step that counts")
     every = sorted(
         {*before, *after},
         key=lambda key: (

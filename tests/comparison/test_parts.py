@@ -193,6 +193,23 @@ def test_steps_of_the_same_rank_alone_are_compared_and_it_is_said_first_whose_th
     assert found.clauses[1] == "step time and exposed comm are of rank 0 alone on both sides"
 
 
+def test_a_side_whose_ranks_show_no_communication_is_doubted(tmp_path: Path) -> None:
+    ran = {"ph": "X", "pid": 0, "tid": 7, "ts": 1, "cat": "kernel", "name": "gemm", "dur": 8, "args": {"stream": 7}}
+    call = {"ph": "X", "pid": 1, "tid": 1, "ts": 0, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1}
+    step = {**call, "cat": "user_annotation", "name": "ProfilerStep#1", "dur": 10}
+    for name, size in (("alone", 1), ("several", 64)):
+        for event in (ran, call):
+            event["args"] = {"correlation": 5, "stream": 7}
+        job = {"distributedInfo": {"rank": 0, "world_size": size, "backend": "nccl"}}
+        (tmp_path / f"{name}.json").write_text(json.dumps({**job, "traceEvents": [step, call, ran]}), encoding="utf-8")
+    (alone,), (several,) = (
+        read_sides(str(tmp_path / f"{name}.json"), tmp_path).values() for name in ("alone", "several")
+    )
+    said = "PERHAPS NOT REPRESENTATIVE: no communication is seen of rank 0, though the job has 64 ranks"
+    assert [doubt for doubt in several.doubts if doubt.startswith(said)]
+    assert not [doubt for doubt in alone.doubts if "no communication" in doubt]
+
+
 def test_a_step_that_one_rank_does_not_mark_is_left_out(tmp_path: Path) -> None:
     """Else its time were the other ranks' alone, and means were over unlike steps."""
     whole = TRACES / "pipelines" / "1f1b"

@@ -9,13 +9,14 @@
     traces/  rank0.json.gz             anyone's traces of one job: one launch
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from glob import has_magic
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Final
 
 from dtbench.base.errors import ComparisonError, StoreError
+from dtbench.base.units import name_ranks
 from dtbench.comparison.machines import find_machine_changes, read_machines
 from dtbench.comparison.metrics import STEP_TIME
 from dtbench.comparison.reading.matched_owners import give_matched_owners, say_matched_owners
@@ -38,7 +39,8 @@ from dtbench.store.records.run import tell_reason_in_a_line
 from dtbench.traces.job.foreign import analyze_traces, are_traces
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.job import LacksSteps
-from dtbench.traces.notes.note import say_notes
+from dtbench.traces.notes.lacking import CommunicationUntold
+from dtbench.traces.notes.note import pick_notes, say_notes
 
 ONLY: Final = ""
 """Stands for the cell of what has no cells: a saved baseline, traces."""
@@ -225,8 +227,15 @@ def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
         is_one_job=traces.over_ranks.is_one_job,
         has_steps=any(one.metric == STEP_TIME for one in launch.measurements),
         unseen=sum(one.unseen for one in traces.analyses),
-        doubts=(*left_out, *doubts),
+        doubts=(*left_out, *doubts, *_say_untold_communication(traces)),
     )
+
+
+def _say_untold_communication(traces: TraceSet) -> Iterator[str]:
+    """Say of which ranks of several no communication is seen: what they compute may be it, or it was not recorded."""
+    for note in pick_notes(traces.notes, CommunicationUntold):
+        seen = f"no communication is seen of {name_ranks(note.ranks)}, though the job has {note.of_ranks} ranks"
+        yield f"PERHAPS NOT REPRESENTATIVE: {seen}, so that what was exposed there is not known"
 
 
 def _refuse_copies(sides: Sequence[MeasuredSide], label: str) -> None:
