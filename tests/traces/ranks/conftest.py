@@ -1,7 +1,7 @@
 """Jobs whose truth is known: ranks that meet in collectives, each with a clock of its own."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ class Job:
     """What to generate; times in ns.
 
     ``groups`` are the ranks of each group, ``offsets_ns`` and ``drifts`` one per rank, ``jitter_ns`` the most by which
-    ranks leave a collective apart. ``is_named``: whether the traces say group, ranks and sequence numbers.
+    ranks leave a collective apart, ``late_ns`` what a rank computes longer before each. ``is_named``: whether the traces say group, ranks and sequence numbers.
     """
 
     groups: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3),)
@@ -29,6 +29,7 @@ class Job:
     offsets_ns: tuple[int, ...] = (0, 0, 0, 0)
     drifts: tuple[float, ...] = ()
     jitter_ns: int = 0
+    late_ns: Mapping[int, int] = field(default_factory=dict)
     is_named: bool = True
     is_periodic: bool = False
     seed: int = 0
@@ -102,7 +103,9 @@ def generate(job: Job) -> Truth:
         kind = 0 if job.is_periodic else int(random.integers(3))
         size = 1 << (16 if job.is_periodic else int(random.integers(12, 16)))
         transfer = 50_000 + size
-        starts = {rank: free[rank] + int(random.integers(50_000, 3_000_000)) for rank in group}
+        starts = {
+            rank: free[rank] + int(random.integers(50_000, 3_000_000)) + job.late_ns.get(rank, 0) for rank in group
+        }
         last = max(starts.values())
         for rank in group:
             end = last + transfer + int(random.integers(0, job.jitter_ns + 1))
