@@ -21,7 +21,7 @@ class Job:
     """What to generate; times in ns.
 
     ``groups`` are the ranks of each group, ``offsets_ns`` and ``drifts`` one per rank, ``jitter_ns`` the most by which
-    ranks leave a collective apart, ``late_ns`` what a rank computes longer before each of its own. ``is_named``: whether
+    ranks leave a collective apart, ``late_ns`` what a rank computes longer before each. ``is_named``: whether
     the traces say group, ranks and sequence numbers.
     """
 
