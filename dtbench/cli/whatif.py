@@ -151,6 +151,8 @@ def _refuse_to_go_on(named: "Sequence[str]", changes: "Sequence[str]", further: 
 
     if further.prove is None and (further.html is not None or further.as_json):
         raise typer.BadParameter("--write leaves a scenario alone: --html and --json are of --prove")
+    if further.prove is None and len(changes) > 1:
+        raise typer.BadParameter("--write leaves one changed scenario: give one --change, `FIELD=VALUE + FIELD=VALUE`")
     if further.write is not None and further.write.exists():
         raise typer.BadParameter(f"{further.write} is there already, and is not replaced", param_hint="--write")
     if are_all_traces(named) or len(named) > 1:

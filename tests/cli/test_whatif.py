@@ -173,6 +173,10 @@ def test_what_cannot_be_run_is_refused(capsys: pytest.CaptureFixture[str], tmp_p
         ((str(DDP), "--prove", "1"), "of traces there is no scenario to run"),
         ((example, "--prove", "1", "--change", "link: x2"), "`link: x2` is no setting of a scenario"),
         ((example, "--prove", "1", "--cell", "ddpp", "--change", "parallel.bucket_cap_mb=1"), "no cell `ddpp`"),
+        (
+            (example, *write, "--change", "parallel.bucket_cap_mb=1", "--change", "parallel.bucket_cap_mb=2"),
+            "--write leaves one changed scenario: give one --change",
+        ),
         ((example, *write, "--json"), "--html and --json are of --prove"),
         (
             (example, *write, "--cell", "ddp", "--change", "model.layers=2"),
