@@ -83,9 +83,9 @@ def test_a_page_says_of_which_cells_compute_was_found_and_how_far_such_closed_fo
     assert notes[2].startswith("settings of `real` are not run either")
     assert "compute of blocks was found from how long forward, backward and optimizer of these steps were" in notes[2]
     assert "exposed is 3.1 % of a step from what PROFILED steps showed (above 8.0 % nothing is said)" in notes[2]
-    assert notes[3].startswith("intervals of `real` hold the spread of launches and 8.0 % of a step, by which such")
-    (line,) = settings_lines(replace(forecast(answer(5)), source=CostSource.REGIONS), "")
-    assert line.words.startswith("no other setting is sure to help")  # of one launch: 5 % is within 8
+    assert notes[3].startswith("intervals of `real` hold the spread of launches and 3.0 % of a step, by which such")
+    (line,) = settings_lines(replace(forecast(answer(2.5)), source=CostSource.REGIONS), "")
+    assert line.words.startswith("no other setting is sure to help")  # of one launch: 2.5 % is within 3
     (line,) = settings_lines(forecast(answer(5)), "")
     assert line.words.startswith("of settings `a.b=1` saves most")
 
