@@ -4,7 +4,7 @@ No moment of a trace is in it but those at which it begins. All lengths are ns.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Final
 
@@ -169,3 +169,12 @@ class RankGraph:
 
 JobGraph = Mapping[int, RankGraph]
 """Graphs by rank."""
+
+
+def scale_hosts(graph: JobGraph, times: float) -> JobGraph:
+    """Return the graph with hosts that take so many times as long between what they come to."""
+
+    def scale(one: RankGraph) -> RankGraph:
+        return replace(one, host=replace(one.host, before_ns=np.rint(one.host.before_ns * times).astype(np.int64)))
+
+    return {rank: scale(one) for rank, one in graph.items()}

@@ -8,13 +8,11 @@
 As closed forms of known-cost runs do (``prediction/calibrate.py``): what a host's time consists of is not asked.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-import numpy as np
-
-from dtbench.replay.graph import JobGraph, RankGraph
+from dtbench.replay.graph import JobGraph, scale_hosts
 from dtbench.replay.run import replay
 
 LEAST: Final = 0.5
@@ -54,15 +52,8 @@ def rescale_hosts(graph: JobGraph, step_ns: float) -> AsMeasured | None:
         if abs(took_ns - step_ns) <= _NEAR * step_ns:
             break
         low, high = (times, high) if took_ns < step_ns else (low, times)
-    return AsMeasured(_scale(graph, times), times)
+    return AsMeasured(scale_hosts(graph, times), times)
 
 
 def _take(graph: JobGraph, times: float) -> float:
-    return fmean(replay(_scale(graph, times)).steps_ns)
-
-
-def _scale(graph: JobGraph, times: float) -> JobGraph:
-    def scale(one: RankGraph) -> RankGraph:
-        return replace(one, host=replace(one.host, before_ns=np.rint(one.host.before_ns * times).astype(np.int64)))
-
-    return {rank: scale(one) for rank, one in graph.items()}
+    return fmean(replay(scale_hosts(graph, times)).steps_ns)

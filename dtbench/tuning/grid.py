@@ -20,7 +20,7 @@ from dtbench.plan.traffic.parameters import known_parameters
 from dtbench.prediction.costs import Costs, UnitCosts, same_costs
 from dtbench.prediction.predict import write_programs
 from dtbench.runs.settings.candidates import AND
-from dtbench.runs.settings.forecast import refuse_other_work
+from dtbench.runs.settings.forecast import refuse_other_ranks, refuse_other_work
 from dtbench.scenario.load import load_scenario
 from dtbench.scenario.mistakes import AXIS_PREFIX, as_error
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
@@ -166,8 +166,8 @@ def make_grid(cell: str, scenario: Scenario, axes: Sequence[OverAxis], machine: 
         point = Point(name, change, None)
         try:
             point = replace(point, scenario=_lay(text, settings))
-            points.append(_place(point, base_plan, machine, seen))
-        except (ScenarioError, PlanError) as error:
+            points.append(_place(point, scenario, machine, seen))
+        except (ScenarioError, PlanError, PredictionError) as error:
             points.append(replace(point, refused=_say_refusal(error)))
     _refuse_none(points)
     return Grid(cell, scenario, tuple(points))
@@ -213,16 +213,16 @@ def _say_refusal(error: Exception) -> str:
     return "; ".join(line.replace("--set ", "") for line in str(error).splitlines())
 
 
-def _place(point: Point, base: Plan, machine: Machine, seen: dict[Hashable, str]) -> Point:
-    """Return a point with what it is the same as, or why it is another job; ``seen`` gets it where it is new.
+def _place(point: Point, base: Scenario, machine: Machine, seen: dict[Hashable, str]) -> Point:
+    """Return a point with what it is the same as; ``seen`` gets it where it is new.
 
     Raises:
         PlanError: it cannot run.
+        PredictionError: it is another job.
     """
     assert point.scenario is not None
     plan = make_plan(point.scenario, machine)
-    if plan.ranks != base.ranks:
-        return replace(point, refused=f"it has {plan.ranks} ranks in place of {base.ranks}: that is another job")
+    refuse_other_ranks(base, point.scenario, "it")
     key = _find_key(point.scenario, plan)
     if key in seen:
         return replace(point, same_as=seen[key])

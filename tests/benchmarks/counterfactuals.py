@@ -14,12 +14,10 @@ block's collective takes longer than the block, so that queues decide, and links
 import argparse
 import random
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import isnan
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -37,15 +35,13 @@ from dtbench.prediction.program import Collective, Program, Request, Wait
 from dtbench.prediction.step import write_step
 from dtbench.prediction.wire import Wire
 from dtbench.runs.run import summarize_run
-from dtbench.runs.settings.base import why_not_measured
 from dtbench.runs.settings.candidates import AND
 from dtbench.runs.settings.forecast import apply_change, forecast_cell
-from dtbench.runs.summary import CellSummary
 from dtbench.scenario.schema.model import Mlp, Transformer
 from dtbench.scenario.schema.network import Algorithm, EmulatedNetwork
 from dtbench.scenario.written import Words, sections_of, spell_scenario, write_scenario
 from dtbench.selftest.sections import SHARED, Blocks, Message, tier
-from dtbench.store.find_run import is_run
+from tests.benchmarks.scoring import find_doubts, find_late, find_mean, find_or_run, read_seeds
 
 BASE: Final = "base"
 _STRATEGIES: Final = (
@@ -230,29 +226,18 @@ def _strategy(strategy: str, mib: float, numbers: random.Random) -> tuple[Words,
             )
 
 
-def find_or_run(results: Path, seed: int, launches: int) -> Path:
-    """Return the run of a seed, which is made where it is not there."""
-    drawn, name = draw(seed), f"counterfactuals_{seed}"
-    found = [path for path in sorted((results / name).glob("*")) if is_run(path)]
-    if found:
-        return found[-1]
+def spell(seed: int, launches: int) -> str:
+    """Return the scenario of a seed: the cell and its changes."""
+    drawn = draw(seed)
     shared = {**SHARED, "measure": _MEASURE, **drawn.words, "repeat": launches}
-    base = write_scenario(name, "What if?", shared).cells[0].scenario
+    base = write_scenario("counterfactuals", "What if?", shared).cells[0].scenario
     cells: dict[str, Words] = {BASE: {}}
     for number, change in enumerate(drawn.changes, 1):
         changed = sections_of(apply_change(base, change))
         cells[f"changed_{number}"] = {section: changed.get(section, {}) for section in ("parallel", "network")}
     sections = {name: words for name, words in sections_of(base).items() if name not in ("parallel", "network")}
     cells[BASE] = {section: sections_of(base)[section] for section in ("parallel", "network")}
-    file = results / f"{name}.yaml"
-    file.write_text(spell_scenario("What if?", sections, cells))
-    subprocess.run(
-        [sys.executable, "-m", "dtbench", "run", str(file), "--results", str(results)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
-    return [path for path in sorted((results / name).glob("*")) if is_run(path)][-1]
+    return spell_scenario("What if?", sections, cells)
 
 
 def make_pairs(run: Path, seed: int) -> Iterator[Pair]:
@@ -261,8 +246,8 @@ def make_pairs(run: Path, seed: int) -> Iterator[Pair]:
     cells = {cell.name: cell for cell in summarize_run(run).cells}
     for number, change in enumerate(drawn.changes, 1):
         base, changed = cells[BASE], cells[f"changed_{number}"]
-        pair = Pair(seed, drawn.strategy, change, _mean(base), _mean(changed), None)
-        pair.doubt = "; ".join(_doubts(base) + _doubts(changed))
+        pair = Pair(seed, drawn.strategy, change, find_mean(base), find_mean(changed), None)
+        pair.doubt = "; ".join(find_doubts(base) + find_doubts(changed))
         try:
             (answer,) = forecast_cell(base, [change]).answers
         except PredictionError as error:
@@ -275,16 +260,6 @@ def make_pairs(run: Path, seed: int) -> Iterator[Pair]:
         yield pair
 
 
-def _mean(cell: CellSummary) -> float:
-    known = [time_ns for time_ns in cell.launch_medians_ns if not isnan(time_ns)]
-    return statistics.fmean(known) if known else float("nan")
-
-
-def _doubts(cell: CellSummary) -> list[str]:
-    why = why_not_measured(cell) or cell.reason
-    return [] if why is None else [f"{cell.name}: {why}"]
-
-
 def describe(pairs: Sequence[Pair]) -> Iterator[str]:
     """Say how well forecasts hold."""
     doubted = [pair for pair in pairs if pair.doubt]
@@ -294,7 +269,7 @@ def describe(pairs: Sequence[Pair]) -> Iterator[str]:
     if not kept:
         return
     errors = sorted(abs(pair.error) for pair in kept)
-    late = errors[int(0.95 * (len(errors) - 1))]
+    late = find_late(errors)
     yield f"off by {statistics.median(errors):.2%} in the middle, {late:.2%} at 95 %, {errors[-1]:.2%} at most"
     told = [pair for pair in kept if pair.low_ns is not None and pair.high_ns is not None]
     if told:
@@ -350,11 +325,6 @@ LIES: Final[Mapping[str, Callable[[], Any]]] = {
 }
 
 
-def _read_seeds(text: str) -> range:
-    first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
-
-
 def _record(pairs: Sequence[Pair], path: Path) -> None:
     """Write pairs beside those of other seeds that are there."""
     there = msgspec.json.decode(path.read_bytes(), type=list[Pair]) if path.exists() else []
@@ -368,14 +338,15 @@ def main() -> None:
     """Run, score, print and record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
-    parser.add_argument("--seeds", type=_read_seeds, required=True)
+    parser.add_argument("--seeds", type=read_seeds, required=True)
     parser.add_argument("--launches", type=int, default=3)
     parser.add_argument("--record", type=Path)
     arguments = parser.parse_args()
     arguments.results.mkdir(parents=True, exist_ok=True)
     runs = {}
     for seed in arguments.seeds:
-        runs[seed] = find_or_run(arguments.results, seed, arguments.launches)
+        spelled = partial(spell, seed, arguments.launches)
+        runs[seed] = find_or_run(arguments.results, f"counterfactuals_{seed}", spelled)
         for pair in make_pairs(runs[seed], seed):
             said = pair.doubt or pair.refused or f"{pair.error:+.2%}"
             print(

@@ -14,12 +14,10 @@ Seeds below 100 are for looking at; from 100 on they are held out.
 import argparse
 import random
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import isnan
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -37,14 +35,12 @@ from dtbench.runs.scaling.links import Cluster, put_on_cluster, read_link
 from dtbench.runs.scaling.measured import Measured, measure_host
 from dtbench.runs.scaling.subjects import Subjects, join_subjects
 from dtbench.runs.scaling.world import find_growth, put_at_world
-from dtbench.runs.settings.base import why_not_measured
-from dtbench.runs.summary import CellSummary
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.scenario.written import Words, sections_of, spell_scenario, write_scenario
 from dtbench.selftest.sections import SHARED, Blocks, Message, tier
-from dtbench.store.find_run import is_run
 from tests.benchmarks.counterfactuals import LIES as LIES_OF_LINKS
+from tests.benchmarks.scoring import find_doubts, find_late, find_mean, find_or_run, read_seeds
 
 STRATEGIES: Final = ("ddp", "fsdp2", "fsdp1", "ddp_tp", "fsdp2_async", "hsdp")
 """By seed, in turns."""
@@ -166,24 +162,13 @@ def _spell_parallel(strategy: str, blocks: Blocks, numbers: random.Random) -> Wo
             return {"kind": "fsdp2", "shards": 2}
 
 
-def find_or_run(results: Path, seed: int, launches: int) -> Path:
-    """Return the run of a seed, which is made where it is not there."""
-    drawn, name = draw(seed), f"predictions_{seed}"
-    found = [path for path in sorted((results / name).glob("*")) if is_run(path)]
-    if found:
-        return found[-1]
+def spell(seed: int, launches: int) -> str:
+    """Return the scenario of a seed: the same cell at all its numbers of ranks, and over other links."""
+    drawn = draw(seed)
     cells: dict[str, Words] = {
         cell: {**sections_of(drawn.put(*where)), "repeat": launches} for cell, where in drawn.cells.items()
     }
-    file = results / f"{name}.yaml"
-    file.write_text(spell_scenario("What if?", {}, cells))
-    subprocess.run(
-        [sys.executable, "-m", "dtbench", "run", str(file), "--results", str(results)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
-    return [path for path in sorted((results / name).glob("*")) if is_run(path)][-1]
+    return spell_scenario("What if?", {}, cells)
 
 
 def make_pairs(run: Path, seed: int) -> Iterator[Pair]:
@@ -205,7 +190,7 @@ def make_pairs(run: Path, seed: int) -> Iterator[Pair]:
     for name, (world, link) in drawn.cells.items():
         if name not in fitted:
             pair = Pair(seed, drawn.strategy, world, link, find_mean(cells[name]), refused=refused)
-            pair.doubt = "; ".join(doubt for one in (*fitted, name) for doubt in _doubts(cells[one]))
+            pair.doubt = "; ".join(doubt for one in (*fitted, name) for doubt in find_doubts(cells[one]))
             yield pair if subject is None else fill_in(pair, subject)
 
 
@@ -219,17 +204,6 @@ def fill_in(pair: Pair, subject: Subject) -> Pair:
     else:
         pair.predicted_ns, pair.low_ns, pair.high_ns = point.step_ns, point.low_ns, point.high_ns
     return pair
-
-
-def find_mean(cell: CellSummary) -> float:
-    """Return the step that a cell measured, over its launches."""
-    known = [time_ns for time_ns in cell.launch_medians_ns if not isnan(time_ns)]
-    return statistics.fmean(known) if known else float("nan")
-
-
-def _doubts(cell: CellSummary) -> list[str]:
-    why = why_not_measured(cell) or cell.reason or ("no MEASURED step" if isnan(find_mean(cell)) else None)
-    return [] if why is None else [f"{cell.name}: {why}"]
 
 
 def describe(pairs: Sequence[Pair]) -> Iterator[str]:
@@ -248,7 +222,7 @@ def _describe(pairs: Sequence[Pair], what: str, goal: tuple[float, float]) -> It
     if not pairs:
         return
     errors = sorted(abs(pair.error) for pair in pairs)
-    middle, late = statistics.median(errors), errors[int(0.95 * (len(errors) - 1))]
+    middle, late = statistics.median(errors), find_late(errors)
     met = "met" if middle <= goal[0] and late <= goal[1] else "NOT met"
     yield (
         f"{what}: {len(pairs)} pairs, off by {middle:.2%} in the middle, {late:.2%} at 95 %, {errors[-1]:.2%} at most "
@@ -276,23 +250,19 @@ def _without_growth() -> Iterator[None]:
 LIES: Final[Mapping[str, Callable[[], Any]]] = {**LIES_OF_LINKS, "hosts that do not grow": _without_growth}
 
 
-def _read_seeds(text: str) -> range:
-    first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
-
-
 def main() -> None:
     """Run, score, print and record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
-    parser.add_argument("--seeds", type=_read_seeds, required=True)
+    parser.add_argument("--seeds", type=read_seeds, required=True)
     parser.add_argument("--launches", type=int, default=3)
     parser.add_argument("--record", type=Path)
     arguments = parser.parse_args()
     arguments.results.mkdir(parents=True, exist_ok=True)
     runs, pairs = {}, list[Pair]()
     for seed in arguments.seeds:
-        runs[seed] = find_or_run(arguments.results, seed, arguments.launches)
+        spelled = partial(spell, seed, arguments.launches)
+        runs[seed] = find_or_run(arguments.results, f"predictions_{seed}", spelled)
         for pair in make_pairs(runs[seed], seed):
             pairs.append(pair)
             said = pair.refused if pair.predicted_ns is None else f"{pair.error:+.2%}"

@@ -1,12 +1,10 @@
 """A device's host takes some part of its time: what CUDA graphs, or a compiled model, could give at most."""
 
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from dtbench.base.errors import PredictionError
 from dtbench.replay.changes.change import Change, ChangeKind
-from dtbench.replay.graph import JobGraph
+from dtbench.replay.graph import JobGraph, scale_hosts
 
 
 @dataclass(frozen=True)
@@ -29,9 +27,4 @@ class HostTime(Change):
         """
         if not all(one.is_device for one in graph.values()):
             raise PredictionError("on CPUs the host is what computes: its time is no change of its own")
-        return {
-            rank: replace(
-                one, host=replace(one.host, before_ns=np.rint(one.host.before_ns * self.times).astype(np.int64))
-            )
-            for rank, one in graph.items()
-        }
+        return scale_hosts(graph, self.times)

@@ -155,10 +155,19 @@ def apply_change(scenario: Scenario, change: str) -> Scenario:
             changed = change_field(changed, override.strip(), OPTION)
         except ScenarioError as error:
             raise PredictionError("; ".join(str(error).splitlines())) from error
+    refuse_other_ranks(scenario, changed, f"`{change}`")
+    return changed
+
+
+def refuse_other_ranks(scenario: Scenario, changed: Scenario, what: str) -> None:
+    """Refuse a change of the number of ranks, in the name of what is changed.
+
+    Raises:
+        PredictionError: there are more of them, or fewer.
+    """
     before, after = (prod(axis.size for axis in plan_mesh(one)) for one in (scenario, changed))
     if before != after:
-        raise PredictionError(f"`{change}` has {after} ranks in place of {before}: that is another job")
-    return changed
+        raise PredictionError(f"{what} has {after} ranks in place of {before}: that is another job")
 
 
 def refuse_other_work(setting: str) -> None:
