@@ -59,9 +59,11 @@ def list_baselines(results: _Results = Path("results")) -> None:
         return
     headers = ("name", "of", "launches", "step time", "torch", "host")
     columns = [Column(header, is_number=header in ("launches", "step time")) for header in headers]
-    told = (("n/a" if row.launches is None else str(row.launches), row) for row in rows)
-    shown = [(row.name, row.of, count, row.step_time, row.torch, row.host) for count, row in told]
+    shown = [(row.name, row.of, row.launches, row.step_time, row.torch, row.host) for row in rows]
     print_block(Table("", columns, shown))
+    for row in rows:
+        for doubt in row.doubts:
+            print_line(f"Note: {row.name}: {doubt}")
 
 
 def remove(

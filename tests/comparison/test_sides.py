@@ -277,7 +277,7 @@ def test_a_baseline_says_the_same_as_its_run_when_the_run_is_gone(two_cells: Pat
     assert kept.mechanism == before.mechanism
     (row,) = describe_baselines(results)
     assert (row.name, row.of, row.launches, row.step_time, row.torch) == (
-        *("main", "20260101T120000Z-aaaa:plain", 4, "100 ms", "2.13.0+cpu"),
+        *("main", "20260101T120000Z-aaaa:plain", "4", "100 ms", "2.13.0+cpu"),
     )
     save_baseline("other", "small:slow", results=results)
     shutil.rmtree(two_cells)
@@ -597,7 +597,7 @@ def test_a_baseline_with_what_nobody_can_have_measured_is_refused_and_hides_no_o
     with pytest.raises(StoreError, match=said):
         compare_paths("broken", "small:slow", results=results)
     broken, whole = describe_baselines(results)
-    assert (broken.name, broken.launches, whole.launches) == ("broken", None, 4)
+    assert (broken.name, broken.launches, whole.launches) == ("broken", "n/a", "4")
     assert said in broken.of
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dtbench.cli.main import main
 from dtbench.comparison.comparison import Comparison, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
 from dtbench.comparison.reading.baselines import describe_baselines
@@ -68,6 +69,45 @@ def test_launches_that_do_not_know_what_was_exposed_are_named_once(side: Make) -
 
 
 def test_a_baselines_step_time_says_of_how_many_of_its_launches_it_is(side: Make, results: Path) -> None:
+    cut = side("cut", (100.0, 102.0)).model_copy(update={"left_out": ("launch2",)})
+    write_record(baseline_file(results, "cut"), cut)
     write_record(baseline_file(results, "some"), side("some", (math.nan, 100.0, 102.0)))
     write_record(baseline_file(results, "whole"), side("whole", (100.0, 102.0)))
-    assert [row.step_time for row in describe_baselines(results)] == ["101 ms (2 of 3)", "101 ms"]
+    assert [(row.launches, row.step_time) for row in describe_baselines(results)] == [
+        ("2 of 3", "101 ms"),
+        ("3", "101 ms (2 of 3 launches)"),
+        ("2", "101 ms"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("of_traces", "ranks", "said"),
+    [
+        ({"ranks": (0, 1), "world_size": 2, "steps": (3, 3)}, (), ""),
+        ({"ranks": (0, 1), "world_size": 8, "steps": (3, 3)}, (), " (traces of ranks 0-1 of 8)"),
+        ({"ranks": (0, 1), "steps": (3, 3)}, (), " (traces of ranks 0-1, of how many is not told)"),
+        ({"ranks": (0, 1), "world_size": 2, "steps": (1, 3)}, (0,), " (rank 0 alone; 1 of 3 steps)"),
+        ({"ranks": (0, 1), "world_size": 2, "is_one_job": False}, (), " (not surely of one job)"),
+    ],
+)
+def test_a_baselines_step_time_says_of_which_ranks_and_steps_it_is(
+    side: Make, results: Path, of_traces: dict[str, object], ranks: tuple[int, ...], said: str
+) -> None:
+    whole = side("some", (100.0,))
+    (launch,) = whole.launches
+    measured = tuple(one.model_copy(update={"ranks": ranks}) for one in launch.measurements)
+    part = {"launches": (launch.model_copy(update={"measurements": measured}),), "settings": None, **of_traces}
+    write_record(baseline_file(results, "some"), whole.model_copy(update=part))
+    (row,) = describe_baselines(results)
+    assert row.step_time == f"100 ms{said}"
+
+
+def test_why_a_baselines_steps_may_stand_for_no_others_is_listed(
+    side: Make, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doubt = "PERHAPS NOT REPRESENTATIVE: step 3 is left out on all ranks, as rank 1 lacks it"
+    made = side("some", (100.0,)).model_copy(update={"ranks": (0, 1), "world_size": 2, "doubts": (doubt,)})
+    write_record(baseline_file(results, "some"), made)
+    with pytest.raises(SystemExit):
+        main(["baseline", "list", "--results", str(results)])
+    assert f"Note: some: {doubt}" in " ".join(capsys.readouterr().out.split())

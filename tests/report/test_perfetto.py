@@ -231,7 +231,7 @@ def test_ranks_that_are_not_in_step_keep_their_own_times_and_it_is_said(
     assert told == [(0, 0.0), (None, None)], "of the other one it is not known"
     (table,) = (block for part in archive_page(archive).parts for block in part.blocks if isinstance(block, Table))
     assert [row[1] for row in table.words] == ["0", "n/a"]
-    assert any("not in step" in note or "shares no collective" in note for note in plan.notes)
+    assert any("not in step" in note or "not known to share a collective" in note for note in plan.notes)
 
 
 def test_a_rank_that_shares_no_collective_is_not_moved_by_what_others_are(

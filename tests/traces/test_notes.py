@@ -63,12 +63,12 @@ def test_a_note_that_comes_again_is_there_once_and_may_be_asked_for_by_its_kind(
         (
             SharesNothing((1,), "b.json", 5_000),
             (
-                "b.json shares no collective with any other rank and lies 5.00 us from theirs; its own figures stand,"
-                " nothing over ranks is said of it"
+                "b.json is not known to share a collective with any other rank and lies 5.00 us from theirs; its own"
+                " figures stand, nothing over ranks is said of it"
             ),
             (
-                "ranks 1-3 share no collective with any other rank and lie 5.00 us from theirs; their own figures"
-                " stand, nothing over ranks is said of them"
+                "ranks 1-3 are not known to share a collective with any other rank and lie 5.00 us from theirs; their"
+                " own figures stand, nothing over ranks is said of them"
             ),
         ),
         (

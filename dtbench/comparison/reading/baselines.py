@@ -9,6 +9,7 @@ from typing import Final
 from dtbench.base.errors import ComparisonError, StoreError
 from dtbench.base.units import format_ns
 from dtbench.comparison.metrics import STEP_TIME
+from dtbench.comparison.reading.parts import say_part_of_time
 from dtbench.comparison.reading.sides import read_sides
 from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.sweeps.sweep import name_some
@@ -22,14 +23,22 @@ _UNKNOWN: Final = "not told"
 
 @dataclass(frozen=True)
 class BaselineRow:
-    """One saved baseline in words; ``of`` is what it was made from, ``launches`` None where it cannot be read."""
+    """One saved baseline in words.
+
+    Attributes:
+        of: what it was made from; why it cannot be read.
+        launches: how many count, of how many.
+        step_time: median over launches, and of what part of them, of their ranks and steps.
+        doubts: why these steps may not stand for others, clauses.
+    """
 
     name: str
     of: str
-    launches: int | None
+    launches: str
     step_time: str
     torch: str
     host: str
+    doubts: tuple[str, ...] = ()
 
 
 def save_baseline(name: str, named: str, *, results: Path) -> MeasuredSide:
@@ -86,7 +95,7 @@ def _read_row(name: str, results: Path) -> BaselineRow:
     try:
         return _describe(name, read_baseline(results, name))
     except StoreError as error:
-        return BaselineRow(name=name, of=str(error), launches=None, step_time="n/a", torch=_UNKNOWN, host=_UNKNOWN)
+        return BaselineRow(name=name, of=str(error), launches="n/a", step_time="n/a", torch=_UNKNOWN, host=_UNKNOWN)
 
 
 def _describe(name: str, side: MeasuredSide) -> BaselineRow:
@@ -96,13 +105,15 @@ def _describe(name: str, side: MeasuredSide) -> BaselineRow:
         for one in launch.measurements
         if one.metric == STEP_TIME and not math.isnan(one.value)
     ]
-    count = len(side.launches)
-    told = "" if len(times_ns) == count else f" ({len(times_ns)} of {count})"
+    count, left_out = len(side.launches), len(side.left_out)
+    told = [] if len(times_ns) == count else [f"{len(times_ns)} of {count} launches"]
+    part = "; ".join((*told, *say_part_of_time(side)))
     return BaselineRow(
         name=name,
         of=side.labels[-1].removeprefix(f"{name} (").removesuffix(")"),
-        launches=count,
-        step_time=f"{format_ns(median(times_ns))}{told}" if times_ns else "n/a",
+        launches=f"{count} of {count + left_out}" if left_out else str(count),
+        step_time=f"{format_ns(median(times_ns))}{f' ({part})' * bool(part)}" if times_ns else "n/a",
         torch=side.environment.torch if side.environment else _UNKNOWN,
         host=side.environment.host if side.environment else _UNKNOWN,
+        doubts=side.doubts if times_ns and side.ranks is not None else (),
     )

@@ -122,9 +122,7 @@ def _find_other_traffic(ranks: Sequence[RankRecord]) -> tuple[RanksTraffic, ...]
     return tuple(RanksTraffic(ranks=tuple(of), traffic=traffic) for traffic, of in others)
 
 
-def measure_traces(
-    traces: TraceSet, analyses: Sequence[TraceAnalysis], name: str
-) -> tuple[MeasuredLaunch, tuple[str, ...], tuple[str, ...]]:
+def measure_traces(traces: TraceSet, name: str) -> tuple[MeasuredLaunch, tuple[str, ...], tuple[str, ...]]:
     """Return the numbers of someone's traces, which are one launch, and why their steps may not stand for others.
 
     They are of the steps that all ranks have, none where these have none in common; of traces without any steps, of the
@@ -132,13 +130,13 @@ def measure_traces(
 
     Args:
         traces: of one job.
-        analyses: of them, in which owners have the names that count.
         name: of the launch.
 
     Returns:
         The numbers; which steps are left out, and which ranks lack them; what else speaks against the steps that count.
         Clauses both.
     """
+    analyses = traces.analyses
     overlap, collectives = OVERLAP.tabulate(analyses), COLLECTIVES.tabulate(analyses)
     overlap = overlap.dropna(subset="step_ns")
     purposes = PURPOSES.tabulate(analyses)

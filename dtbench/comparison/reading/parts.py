@@ -108,6 +108,18 @@ def say_ranks(side: MeasuredSide) -> Iterator[str]:
         yield f"there are {_spell_ranks(side)} alone"
 
 
+def say_part_of_time(side: MeasuredSide) -> Iterator[str]:
+    """Say of what part of what ran a side's step time is, a clause each; nothing where it is of all."""
+    if not side.is_one_job:
+        yield "not surely of one job"
+    if _is_part(side):
+        yield f"{_spell_ranks(side)}{', of how many is not told' if side.world_size is None else ''}"
+    measured = (one for launch in side.launches for one in launch.measurements if one.metric == STEP_TIME and one.ranks)
+    yield from dict.fromkeys(f"{name_ranks(one.ranks)} alone" for one in measured)
+    if side.steps is not None and side.steps[0] < side.steps[1]:
+        yield f"{side.steps[0]} of {count_things(side.steps[1], 'step')}"
+
+
 def _spell_unseen(side: MeasuredSide, label: str) -> str:
     count = count_things(side.unseen, "collective")
     return f"{count} of {label} {'was' if side.unseen == 1 else 'were'} launched and not seen to run"

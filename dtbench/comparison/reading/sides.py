@@ -19,7 +19,6 @@ from dtbench.base.errors import ComparisonError, StoreError
 from dtbench.base.units import name_ranks
 from dtbench.comparison.machines import find_machine_changes, read_machines
 from dtbench.comparison.metrics import STEP_TIME
-from dtbench.comparison.reading.matched_owners import give_matched_owners, say_matched_owners
 from dtbench.comparison.reading.measure import count_steps, measure_launch, measure_traces, spell_doubts, summarize_side
 from dtbench.comparison.reading.rounds import find_copy
 from dtbench.comparison.reading.settings import find_treatment
@@ -207,21 +206,17 @@ def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
 
 
 def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:
-    matched = give_matched_owners(traces)
-    launch, left_out, doubts = measure_traces(traces, matched.analyses, path.name)
+    launch, left_out, doubts = measure_traces(traces, path.name)
     whole = path.resolve()
     return MeasuredSide(
-        steps=count_steps(matched.analyses),
+        steps=count_steps(traces.analyses),
         labels=(path.name or whole.name, *("/".join(whole.parts[-count:]) for count in (2, 3)), str(whole)),
         paths=(str(whole),),
         settings=None,
         environment=None,
         machine=read_machines(traces),
         launches=(launch,),
-        notes=(
-            *say_matched_owners(matched),
-            *say_notes(note for note in traces.notes if not (left_out and isinstance(note, LacksSteps))),
-        ),
+        notes=say_notes(note for note in traces.notes if not (left_out and isinstance(note, LacksSteps))),
         ranks=tuple(one.rank for one in traces.analyses),
         world_size=traces.world_size,
         is_one_job=traces.over_ranks.is_one_job,

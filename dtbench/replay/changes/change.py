@@ -75,7 +75,7 @@ def list_collectives(graph: RankGraph) -> Iterator[tuple[int, Collective]]:
 def choose_items(graph: JobGraph, fits: Callable[[Collective], bool]) -> dict[int, list[int]]:
     """Return by rank the items that are collectives that fit, or one with a collective of another rank that does.
 
-    What ranks do together is one, whatever each of them calls it.
+    What ranks do together is changed on all of them, and what one sends to another at both ends.
     """
     keys = {one.services[item].key for one in graph.values() for item, each in list_collectives(one) if fits(each)}
     return {

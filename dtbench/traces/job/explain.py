@@ -13,6 +13,7 @@ from dtbench.traces.causes.unwaited import withhold_unwaited
 from dtbench.traces.job.chosen_steps import StepRange, choose_steps
 from dtbench.traces.job.lacking_collectives import find_lacking_collectives
 from dtbench.traces.job.lacking_ends import doubt_lacking, find_lacking_ends
+from dtbench.traces.job.matched_owners import find_matched_owners, give_owners, note_matched_owners
 from dtbench.traces.job.set_clocks import leave_out_cut, leave_out_settings, leave_out_unsure
 from dtbench.traces.job.step_shifts import find_step_shifts, note_step_shifts, renumber_steps
 from dtbench.traces.job.told_purposes import find_one_sided, find_told_purposes, give_purposes
@@ -70,6 +71,7 @@ def explain(
         over_ranks = replace(over_ranks, notes=(*over_ranks.notes, *notes))
     one_sided = find_one_sided(over_ranks.transfers, [one.timeline for one in analyses])
     analyses = [give_purposes(one, one_sided[one.rank]) if one.rank in one_sided else one for one in analyses]
+    analyses, over_ranks = _match_owners(analyses, over_ranks)
     lacking = _find_lacking(analyses, over_ranks)
     analyses = [doubt_lacking(one, lacking[one.rank]) if one.rank in lacking else one for one in analyses]
     if steps is not None:
@@ -100,6 +102,16 @@ def explain(
         owners=rank_exposed_owners(ranks, any_steps=any_steps),
         late_ranks=find_late_ranks(over_ranks, [one.timeline for one in explained], hosts),
     )
+
+
+def _match_owners(analyses: Sequence[TraceAnalysis], over_ranks: OverRanks) -> tuple[list[TraceAnalysis], OverRanks]:
+    """Return what ranks did together with one owner, and notes on whose name for it is another's."""
+    if not over_ranks.is_one_job:
+        return [*analyses], over_ranks
+    owners = find_matched_owners(over_ranks.matches, [one.timeline for one in analyses])
+    notes = join_ranks(note for one in analyses for note in note_matched_owners(one, owners.get(one.rank, {})))
+    matched = [give_owners(one, owners[one.rank]) if one.rank in owners else one for one in analyses]
+    return matched, replace(over_ranks, notes=(*over_ranks.notes, *notes))
 
 
 def _find_lacking(analyses: Sequence[TraceAnalysis], over_ranks: OverRanks) -> dict[int, Counter[int]]:

@@ -157,10 +157,11 @@ class SharesNothing(_OfFiles):
     apart_ns: int | None
 
     def __str__(self) -> str:
-        shares, lies, its, it = ("shares", "lies", "its", "it") if self._is_one else ("share", "lie", "their", "them")
+        lies, its, it = ("lies", "its", "it") if self._is_one else ("lie", "their", "them")
         apart = "" if self.apart_ns is None else f" and {lies} {format_ns(self.apart_ns)} from theirs"
+        shares = "is not known to share" if self._is_one else "are not known to share"
         return (
-            f"{self._who} {shares} no collective with any other rank{apart}; {its} own figures stand, nothing over"
+            f"{self._who} {shares} a collective with any other rank{apart}; {its} own figures stand, nothing over"
             f" ranks is said of {it}"
         )
 
@@ -254,15 +255,27 @@ class SendsApart(Note):
 
 @dataclass(frozen=True)
 class GroupUndecided(Note):
-    """Ranks of which the traces do not tell which share a process group; ``group``: its name, empty where none is."""
+    """Collectives, so many over these ranks, of which the traces do not tell which ranks share their process group.
+
+    ``group``: its name, empty where none is.
+    """
 
     ranks: tuple[int, ...]
     group: str
+    collectives: int
 
     def __str__(self) -> str:
-        why = f"process group {self.group} may be several" if self.group else "no process group is named"
-        untold = "ends do not tell which ranks share one; nothing over ranks is said of these"
-        return f"rank{'s' if len(self.ranks) > 1 else ''} {list_numbers(self.ranks)}: {why}, and {untold}"
+        counted = count_things(self.collectives, "collective")
+        name, end, them = (
+            ("names", "its end does", "it") if self.collectives == 1 else ("name", "their ends do", "them")
+        )
+        why = (
+            f"process group {self.group} of {counted} may be several"
+            if self.group
+            else f"{counted} {name} no process group"
+        )
+        untold = f"{end} not tell which ranks share one; nothing over ranks is said of {them}"
+        return f"{name_ranks(self.ranks)}: {why}, and {untold}"
 
 
 @dataclass(frozen=True)
@@ -298,6 +311,28 @@ class PurposesDisputed(OfRanks):
     def _words(self) -> str:
         may_be = ", ".join(sorted(self.may_be))
         return f"{_do_not_tell(self)}, and the other ranks disagree ({may_be}): of these there may be more than is said"
+
+
+@dataclass(frozen=True)
+class OwnersFollowed(OfRanks):
+    """Ranks with collectives that others that issued them, too, call otherwise, and that have the others' owner.
+
+    Attributes:
+        names: what a rank calls the owner, empty: it knows none; what others do; of how many collectives of each rank.
+    """
+
+    names: tuple[tuple[str, str, int], ...]
+
+    def _words(self) -> str:
+        own, owner, count = self.names[0]
+        each = "" if self._is_one else " of each"
+        whose = f"of `{own}`" if own else "without an owner"
+        counts, them = ("counts", "it") if count == 1 else ("count", "them")
+        more = f"; so for {count_things(len(self.names) - 1, 'more name')}" if len(self.names) > 1 else ""
+        return (
+            f"{count_things(count, 'collective')}{each} {whose} there {counts} as `{owner}`'s, as on other ranks that "
+            f"issued {them}{more}"
+        )
 
 
 def _do_not_tell(note: PurposesFollowed | PurposesDisputed) -> str:

@@ -5,7 +5,7 @@ without a trace, and groups that the traces do not name, are allowed; what canno
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,12 +106,12 @@ def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
         is_sure = _is_sure(group, timelines, has_all_ranks=has_all_ranks)
         split = Split((Part(group),)) if is_sure else split_group(group, by_rank)
         undecided |= split.undecided
-        notes += [GroupUndecided(tuple(sorted(split.undecided)), group.name)] if split.undecided else []
+        notes += [_note_undecided(group, split.undecided)] if split.undecided else []
         for part in split.parts:
             index = _line_up(part.group, by_rank)
             if not is_sure and not is_one_group(index, _ends(index, part.group, by_rank)):
                 undecided |= set(part.group.events)
-                notes.append(GroupUndecided(tuple(sorted(part.group.events)), group.name))
+                notes.append(_note_undecided(part.group, part.group.events))
                 continue
             shared = (index != ABSENT).sum(axis=1) > 1
             is_complete = part.is_clear and _is_complete(part.group, timelines, has_all_ranks=has_all_ranks)
@@ -126,6 +126,11 @@ def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
         notes=tuple(notes),
         is_size_told=any(timeline.told_size for timeline in timelines),
     )
+
+
+def _note_undecided(group: GroupEvents, ranks: Iterable[int]) -> GroupUndecided:
+    known = tuple(sorted(ranks))
+    return GroupUndecided(known, group.name, sum(len(group.events[rank]) for rank in known))
 
 
 def _count(index: Ints, group: GroupEvents) -> dict[int, int]:

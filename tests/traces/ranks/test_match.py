@@ -208,7 +208,10 @@ def test_two_ranks_of_two_share_every_group_also_where_ends_differ_and_none_is_n
     of_many = [replace(one, world_size=None) for one in timelines]
     assert list(match_collectives(of_many)) == []
     (note,) = say_notes(match_collectives(of_many).notes)
-    assert note.startswith("ranks 0, 1: no process group is named, and ends do not tell")
+    assert note == (
+        "ranks 0-1: 80 collectives name no process group, and their ends do not tell which ranks share one; nothing "
+        "over ranks is said of them"
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -364,7 +367,7 @@ def test_what_ranks_infer_apart_of_gloos_threads_takes_no_collective_from_anothe
     assert sorted(sorted(match.members.items()) for match in matches) == [[(0, i), (1, i)] for i in range(16)]
 
 
-@pytest.mark.parametrize(("ranks", "who"), [((2,), "rank 2"), ((3, 2), "ranks 2, 3"), ((2, 4, 3), "ranks 2-4")])
+@pytest.mark.parametrize(("ranks", "who"), [((2,), "rank 2"), ((3, 2), "ranks 2-3"), ((2, 4, 3), "ranks 2-4")])
 def test_ranks_that_are_not_matched_are_named_one_or_several(ranks: Sequence[int], who: str) -> None:
-    said = str(GroupUndecided(tuple(sorted(ranks)), "inferred 0"))
-    assert said.startswith(f"{who}: process group inferred 0 may be several, and ")
+    said = str(GroupUndecided(tuple(sorted(ranks)), "inferred 0", 9))
+    assert said.startswith(f"{who}: process group inferred 0 of 9 collectives may be several, and their ends do not ")
