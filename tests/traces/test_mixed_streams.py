@@ -61,7 +61,7 @@ def test_what_rests_on_streams_is_not_known(name: str, tmp_path: Path) -> None:
     assert not any("issued blocking" in line or "gradient wait 0" in line for line in answer_lines(mixed))
     ranks: Any = document_head(mixed)["ranks"]
     assert all(rank["mixed_streams"]["time_ns"] > 20_000 for rank in ranks)
-    with pytest.raises(PredictionError, match="does not tell its device's streams apart"):
+    with pytest.raises(PredictionError, match="streams of devices are not told apart on ranks 0-1"):
         read_graph(mixed)
 
 
@@ -73,17 +73,34 @@ def test_of_no_real_trace_streams_are_called_mixed(name: str) -> None:
     assert all(rank["mixed_streams"] is None for rank in ranks)
 
 
-def test_what_overlaps_for_less_than_clocks_tell_is_no_other_stream(tmp_path: Path) -> None:
-    """A collective begins 4 us before what ran before it on its stream has ended; another 30 us."""
-    for early_us, is_mixed in ((4.0, False), (30.0, True)):
-        document = read_events(RECORDED / "at_once" / "rank0.json.gz")
-        kernels = [event for event in document["traceEvents"] if event.get("cat") == "kernel"]
-        nccl = next(event for event in kernels if event["name"].startswith("nccl"))
-        beside = dict(nccl, name="gemm", ts=nccl["ts"] - 100.0, dur=100.0 + early_us)
-        beside["args"] = {
-            name: value for name, value in nccl["args"].items() if name in ("stream", "device", "context")
-        }
-        path = tmp_path / f"{is_mixed}.json"
-        path.write_text(json.dumps({**document, "traceEvents": [*document["traceEvents"], beside]}))
-        (one,) = analyze_traces([path], workers=1).analyses
-        assert bool(one.mixed_streams) is is_mixed
+def analyze_with_a_kernel_beside(folder: Path, first_us: float, last_us: float) -> TraceSet:
+    """Analyze a trace with a kernel on a collective's stream, from and to these times after that begins."""
+    document = read_events(RECORDED / "at_once" / "rank0.json.gz")
+    kernels = [event for event in document["traceEvents"] if event.get("cat") == "kernel"]
+    nccl = next(event for event in kernels if event["name"].startswith("nccl"))
+    assert nccl["dur"] > 50.0
+    beside = dict(nccl, name="gemm", ts=nccl["ts"] + first_us, dur=last_us - first_us)
+    beside["args"] = {name: value for name, value in nccl["args"].items() if name in ("stream", "device", "context")}
+    path = folder / "rank0.json"
+    path.write_text(json.dumps({**document, "traceEvents": [*document["traceEvents"], beside]}))
+    return analyze_traces([path], workers=1)
+
+
+@pytest.mark.parametrize(
+    ("first_us", "last_us", "said"),
+    [
+        (-100.0, 4.0, None),
+        (-100.0, 8.0, "8.00 us in all, which is too short"),
+        (-100.0, 30.0, "30.0 us in all, which no stream does"),
+        (3.0, 9.0, "6.00 us in all, which no stream does"),
+    ],
+)
+def test_a_lane_is_no_stream_where_work_overlaps_for_longer_than_what_is_launched_early_or_ends_inside(
+    tmp_path: Path, first_us: float, last_us: float, said: str | None
+) -> None:
+    traces = analyze_with_a_kernel_beside(tmp_path, first_us, last_us)
+    (one,) = traces.analyses
+    assert bool(one.mixed_streams) is (said is not None and said.endswith("no stream does"))
+    notes = [str(note) for note in traces.notes if "of its own stream" in str(note)]
+    lead = "rank 0: 1 time a collective ran beside other work of its own stream, for "
+    assert [note[: len(f"{lead}{said}")] for note in notes] == ([f"{lead}{said}"] if said else [])

@@ -37,6 +37,7 @@ from dtbench.traces.notes.lacking import (
     StepsSkipped,
     StepsUntold,
     StreamsMixed,
+    StreamsPerhapsMixed,
     UnknownPurposes,
     UntiedSteps,
 )
@@ -300,8 +301,8 @@ def _find_unknown_purposes(one: TraceAnalysis) -> Iterator[UnknownPurposes]:
 def _find_untold(one: TraceAnalysis) -> Iterator[OfRanks]:
     """Yield of which times nothing is known, or not how they lie to each other, though the trace has them."""
     ranks, clock, lost = (one.rank,), one.clock, one.lost
-    if one.mixed_streams:
-        yield StreamsMixed(ranks, one.mixed_streams.count, one.mixed_streams.time_ns)
+    if (mixed := one.mixed_streams).count:
+        yield (StreamsMixed if mixed else StreamsPerhapsMixed)(ranks, mixed.count, mixed.time_ns)
     if clock.is_off:
         early, late = (clock.early or 0, clock.early_ns or 0), (clock.late or 0, clock.late_ns or 0)
         yield DeviceClockOff(ranks, clock.launched or 0, *early, *late)

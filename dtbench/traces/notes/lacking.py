@@ -225,8 +225,8 @@ class UnknownPurposes(OfRanks):
 
 
 @dataclass(frozen=True)
-class StreamsMixed(OfRanks):
-    """Communication that ran beside other work of its own lane, so that the lane is no stream.
+class _Streams(OfRanks):
+    """Communication that ran beside other work of its own lane.
 
     Attributes:
         count: how many collectives did, with the compute or the collective beside them.
@@ -236,11 +236,28 @@ class StreamsMixed(OfRanks):
     count: int
     time_ns: int
 
+    def _ran_beside(self) -> str:
+        ran = "a collective ran beside other work of its own stream"
+        return f"{count_things(self.count, 'time')} {ran}, for {format_ns(self.time_ns)} in all"
+
+
+class StreamsMixed(_Streams):
+    """So long that the lane is no stream."""
+
     def _words(self) -> str:
         return (
-            f"{count_things(self.count, 'time')} a collective ran beside other work of its own stream, for "
-            f"{format_ns(self.time_ns)} in all, which no stream does: the trace does not tell streams apart (tools "
+            f"{self._ran_beside()}, which no stream does: the trace does not tell streams apart (tools "
             "that merge traces may give all of them one number), so who waited for what and most causes are not known"
+        )
+
+
+class StreamsPerhapsMixed(_Streams):
+    """So short that kernels that are launched early may be why."""
+
+    def _words(self) -> str:
+        return (
+            f"{self._ran_beside()}, which is too short to tell whether the trace tells streams apart: if it does not "
+            "(tools that merge traces may give all of them one number), who waited for what, and causes, are not so"
         )
 
 
