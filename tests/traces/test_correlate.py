@@ -37,10 +37,30 @@ def test_an_id_below_all_calls_was_launched_before_the_trace_and_one_among_them_
     path = draw("""
         op aten::mm             @1   |=======     |
         call cudaLaunchKernel   @1   | c    e     |
-        kernel gemm             @s7  |aabbccddeeff|
+        kernel gemm             @s7  |aabbcc  ee  |
+        kernel relu             @s7  |      dd  ff|
         kernel untied           @s8  |=           |
         """)
     assert count(path) == Uncorrelated(launched_before=2, without_id=1, launch_missing=2)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "expected"),
+    [
+        ("aabbccddeeffgg", Uncorrelated(launched_before=1, launch_missing=4)),
+        ("aabbcc  ee    ", Uncorrelated(launched_before=2)),
+    ],
+)
+def test_an_id_below_all_calls_is_no_proof_where_calls_of_its_likes_are_lost(
+    draw: Callable[..., Path], gemm: str, expected: Uncorrelated
+) -> None:
+    """The calls of d, f and g are: so may b's be, not a's, which began before any operator."""
+    path = draw(f"""
+        op aten::mm             @1   |=======       |
+        call cudaLaunchKernel   @1   | c    e       |
+        kernel gemm             @s7  |{gemm}|
+        """)
+    assert count(path) == expected
 
 
 def test_an_id_below_all_calls_is_no_proof_where_an_operator_before_them_lacks_its_launch(

@@ -36,6 +36,9 @@ _NO_ANNOTATION: Final = re.compile(r"ProfilerStep#|dtbench::")
 _GRAPH_LAUNCH: Final = "GraphLaunch"
 _KINDS_LOST: Final = 3
 """Operators of so many names that lack a launch show that launches are lost."""
+_OFTEN: Final = 0.1
+"""Part of what bears one name: where so much of it lacks its call, and not one or two alone, a first one may, too."""
+_FEWEST_LOST: Final = 3
 
 
 class Link(IntEnum):
@@ -57,8 +60,8 @@ class Uncorrelated:
     All of them stay in every account of time.
 
     Attributes:
-        launched_before: no call; its id is smaller than that of every call, and no operator before it lacks a call, so
-            it was launched before the trace began.
+        launched_before: no call; its id is smaller than that of every call, no operator before it lacks a call, and its
+            likes have theirs, so it was launched before the trace began.
         without_id: they carry no id, so that any call may have launched them.
         launch_missing: no call carries their id.
         graph_launched: one of the kernels of a captured graph: the call is there, their operators ran at capture.
@@ -97,8 +100,22 @@ def find_links(trace: Trace, nesting: Nesting) -> tuple[Ints, NDArray[np.int8]]:
     is_before = (calls == NOTHING) & (ids > 0) & (ids < first_id)
     if is_before.any():
         is_before &= trace.start_ns[events] < _find_first_loss(trace)
+        is_before &= ~_are_often_lost(trace, events, links == Link.MISSING, is_before)
     links[is_before] = Link.BEFORE_WINDOW
     return events, links
+
+
+def _are_often_lost(trace: Trace, events: Ints, is_missing: Bools, is_before: Bools) -> Bools:
+    """Tell of which events, shape ``(n,)``, the likes often have no call in the trace, so that theirs may be lost, too.
+
+    Not of what began before all operators: that was launched before the trace, whatever is lost of it.
+    """
+    names, each = trace.name[events], np.unique(trace.name[events], return_inverse=True)[1]
+    lost = np.bincount(each, weights=is_missing & ~is_before, minlength=len(names))
+    others = np.bincount(each, weights=~is_before, minlength=len(names))
+    began_ns = trace.start_ns[trace.is_one_of(("cpu_op",))].min(initial=np.iinfo(np.int64).max)
+    is_often = (lost >= _FEWEST_LOST) & (lost >= _OFTEN * others)
+    return np.asarray(is_often[each] & (trace.start_ns[events] > began_ns), dtype=np.bool_)
 
 
 def _find_first_loss(trace: Trace) -> int:
