@@ -1,6 +1,6 @@
 """From traces to the graph of their job, and the steps as they were; or why there is none."""
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from dtbench.base.errors import PredictionError
+from dtbench.base.units import name_ranks, name_steps
 from dtbench.replay.draft import Draft
 from dtbench.replay.graph import GraphStep, Host, Items, JobGraph, Point, RankGraph, Service
 from dtbench.replay.read_cpu import read_cpu
@@ -15,6 +16,24 @@ from dtbench.replay.read_device import read_device
 from dtbench.traces.garbage import without_collection
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.kinds.kernels import make_table
+from dtbench.traces.notes.clocks import Misfit
+from dtbench.traces.notes.job import OtherJobSize, SharesNothing
+from dtbench.traces.notes.lacking import (
+    ClockSet,
+    CommunicationUntold,
+    ComputeNotRecorded,
+    CutStep,
+    EmptySteps,
+    LostCopies,
+    LostKernels,
+    NotSeenToRun,
+    OperatorsAbsent,
+    ShownElsewhere,
+    SpansMissing,
+    StepsSkipped,
+    StepsUntold,
+    UntiedSteps,
+)
 from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.rank.file import read_parts
 from dtbench.traces.ranks.clocks.times import Clock
@@ -99,7 +118,14 @@ def _refuse_strangers(traces: TraceSet) -> None:
         PredictionError: they may be such.
     """
     if len(traces.analyses) > 1 and not traces.over_ranks.is_one_job:
-        raise PredictionError("these are not surely ranks of one job: ask the traces of one, or of one rank alone")
+        why = [str(note) for note in traces.notes if isinstance(note, _STRANGE)]
+        raise PredictionError(
+            "; ".join(("these are not surely ranks of one job: ask the traces of one, or of one rank alone", *why))
+        )
+
+
+_STRANGE: Final = (Misfit, OtherJobSize, SharesNothing, CommunicationUntold)
+"""Notes on why ranks may be of several jobs."""
 
 
 def _choose_steps(traces: TraceSet, without: Collection[int]) -> list[int]:
@@ -108,24 +134,59 @@ def _choose_steps(traces: TraceSet, without: Collection[int]) -> list[int]:
     Raises:
         PredictionError: there is none.
     """
-    for one in traces.analyses:
-        if not one.timeline.step_numbers:
-            raise PredictionError(f"rank {one.rank} has no steps: which of its work is one step's is not known")
-        if one.clock.is_off:
-            raise PredictionError(
-                f"the times of rank {one.rank}'s device do not fit its host's: how long launches take is not known"
-            )
-        if one.mixed_streams:
-            raise PredictionError(
-                f"rank {one.rank} does not tell its device's streams apart: what waited for what is not known"
-            )
-    known = set.intersection(*(_list_known(one) for one in traces.analyses))
+    stepless = [one.rank for one in traces.analyses if not one.timeline.step_numbers]
+    if stepless:
+        have = "has" if len(stepless) == 1 else "have"
+        raise PredictionError(f"{name_ranks(stepless)} {have} no steps: which work is one step's is not known there")
+    off = [one.rank for one in traces.analyses if one.clock.is_off]
+    if off:
+        raise PredictionError(
+            f"the times of devices do not fit their hosts' on {name_ranks(off)}: how long launches take is not known"
+        )
+    mixed = [one.rank for one in traces.analyses if one.mixed_streams]
+    if mixed:
+        raise PredictionError(
+            f"the streams of devices are not told apart on {name_ranks(mixed)}: what waited for what is not known"
+        )
+    of_ranks = {one.rank: _list_known(one) for one in traces.analyses}
+    known = set.intersection(*of_ranks.values())
     if known and known <= {*without}:
         raise DisturbedError("others disturbed every step of which all is known")
     longest = _find_longest(traces.analyses[0].timeline.step_numbers, known.difference(without))
     if not longest:
-        raise PredictionError("no step is there on all ranks of which all is known")
+        raise PredictionError(
+            "; ".join(("no step is there on all ranks of which all is known", *_say_lack(traces, of_ranks)))
+        )
     return longest
+
+
+_LACKING: Final = (
+    CommunicationUntold,
+    ShownElsewhere,
+    NotSeenToRun,
+    SpansMissing,
+    LostKernels,
+    LostCopies,
+    OperatorsAbsent,
+    ComputeNotRecorded,
+    StepsUntold,
+    StepsSkipped,
+    CutStep,
+    ClockSet,
+    EmptySteps,
+    UntiedSteps,
+)
+"""Notes for which all of a step may not be known."""
+
+
+def _say_lack(traces: TraceSet, known: Mapping[int, Collection[int]]) -> Iterator[str]:
+    """Yield, where ranks have no known step in common, which each has, and what the traces lack; by rank both."""
+    ranks_of: dict[tuple[int, ...], list[int]] = {}
+    for rank, numbers in known.items():
+        ranks_of.setdefault(tuple(sorted(numbers)), []).append(rank)
+    for numbers, ranks in ranks_of.items():
+        yield f"{name_ranks(ranks)}: all is known of {name_steps(numbers) if numbers else 'no step'}"
+    yield from (str(note) for note in traces.notes if isinstance(note, _LACKING))
 
 
 def _find_longest(numbers: Iterable[int], known: Container[int]) -> list[int]:

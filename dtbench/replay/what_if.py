@@ -26,6 +26,8 @@ from dtbench.replay.run import replay
 
 MOST_OWNERS: Final = 12
 """Owners that are asked for one by one: those that take most."""
+_SMALL: Final = 0.1
+"""Part of a saving: by less a replay may be off without a word."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Answer:
         change: what is changed.
         saving_ns: by how much all steps together would be shorter, divided by their number; below 0: longer.
         lowest_ns, highest_ns: the least and the most of any step, from the last rank's end to the last rank's end.
+        off_ns: by how much the replay of the unchanged steps is off, of the mean step what it is of the worst: the
+            saving is known no better, and is no bound of anything by less.
         own_ns: for what is hidden, what it takes in a step, without waiting for other ranks: the saving is no more.
     """
 
@@ -43,7 +47,18 @@ class Answer:
     saving_ns: float
     lowest_ns: int
     highest_ns: int
+    off_ns: float
     own_ns: float | None = None
+
+    @property
+    def is_off(self) -> bool:
+        """Whether what the replay is off by is to be said beside the saving."""
+        return is_visibly_off(self.saving_ns, self.off_ns)
+
+
+def is_visibly_off(saving_ns: float, off_ns: float) -> bool:
+    """Tell whether what a replay is off by is not small beside what is saved, or lost."""
+    return off_ns > _SMALL * abs(saving_ns)
 
 
 @dataclass(frozen=True)
@@ -131,7 +146,7 @@ def find_changes(graph: JobGraph, *, are_all_here: bool = True) -> list[Change]:
 
 
 def _find_owners(graph: JobGraph) -> list[Owner]:
-    """Return whose collectives there are, those that take most first; once where ranks call theirs by other names."""
+    """Return whose collectives there are, most first; once where several have the same, as both ends do."""
     took_ns, keys = Counter[Owner](), defaultdict[Owner, set[str]](set)
     for one in graph.values():
         for item, collective in list_collectives(one):
@@ -181,11 +196,13 @@ def ask(
         launches = [replace(one, graph=made.graph) for one, made in zip(launches, rescaled, strict=True)]
         replays = [replay(one.graph) for one in launches]
     base_ns = [ns for replayed in replays for ns in replayed.rounds_ns]
+    step_ns = fmean(ns for replayed in replays for ns in replayed.steps_ns)
+    off_ns = max(fit.worst for fit in fits) * step_ns
     answers, not_asked = [], []
     every = find_changes(launches[0].graph, are_all_here=_count_missing(launches[0]) == 0)
     for change in every if changes is None else changes:
         try:
-            answers.append(_answer(launches, change, base_ns))
+            answers.append(_answer(launches, change, base_ns, off_ns))
         except PredictionError as error:
             if changes is not None:
                 raise
@@ -193,7 +210,7 @@ def ask(
     graph = launches[0].graph
     return WhatIf(
         fits=tuple(fits),
-        step_ns=fmean(ns for replayed in replays for ns in replayed.steps_ns),
+        step_ns=step_ns,
         answers=tuple(sorted(answers, key=lambda answer: -answer.saving_ns)),
         not_asked=tuple(not_asked),
         way=find_longest_way((one.graph, replayed) for one, replayed in zip(launches, replays, strict=True)),
@@ -237,7 +254,7 @@ def _refuse_misfits(fits: Sequence[Fit]) -> None:
         )
 
 
-def _answer(launches: Sequence[Recorded], change: Change, base_ns: Sequence[int]) -> Answer:
+def _answer(launches: Sequence[Recorded], change: Change, base_ns: Sequence[int], off_ns: float) -> Answer:
     changed_ns = [ns for one in launches for ns in replay(change.apply(one.graph)).rounds_ns]
     savings_ns = [base - changed for base, changed in zip(base_ns, changed_ns, strict=True)]
     return Answer(
@@ -245,6 +262,7 @@ def _answer(launches: Sequence[Recorded], change: Change, base_ns: Sequence[int]
         saving_ns=fmean(savings_ns),
         lowest_ns=min(savings_ns),
         highest_ns=max(savings_ns),
+        off_ns=off_ns,
         own_ns=_measure_own(launches, change) if change.kind is ChangeKind.HIDDEN else None,
     )
 

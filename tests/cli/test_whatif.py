@@ -1,5 +1,6 @@
 """``dtbench whatif``: what it prints of traces and runs, and what it refuses."""
 
+import gzip
 import html
 import json
 import re
@@ -103,6 +104,48 @@ def test_of_one_rank_nothing_is_offered_that_needs_the_others(capsys: pytest.Cap
     code, said = call(capsys, str(rank), "--change", "no straggler")
     assert code
     assert "one rank alone" in said
+
+
+def write_with_a_silent_rank(folder: Path, *, are_three: bool) -> None:
+    """Write two or three ranks, of the last of which nothing was recorded that communicates."""
+    for rank, source in enumerate((0, 1, 1) if are_three else (0, 1)):
+        trace = json.loads(gzip.decompress((DDP / f"rank{source}.json.gz").read_bytes()))
+        trace["distributedInfo"] |= {"rank": rank, "world_size": 3 if are_three else 2}
+        if rank == 1 + are_three:
+            events, silent = trace["traceEvents"], re.compile("nccl|c10d|record_param_comms|allreduce", re.IGNORECASE)
+            gone = {event.get("args", {}).get("correlation") for event in events if silent.search(event["name"])} - {
+                None
+            }
+            trace["traceEvents"] = [
+                event
+                for event in events
+                if event.get("args", {}).get("correlation") not in gone and not silent.search(event["name"])
+            ]
+            for event in trace["traceEvents"]:
+                event["ts"] = float(event.get("ts", 0)) + 1.0  # no copy of another rank's
+        (folder / f"rank{rank}.json").write_text(json.dumps(trace))
+
+
+@pytest.mark.parametrize(
+    ("are_three", "wanted"),
+    [
+        (
+            True,
+            (
+                "no step is there on all ranks of which all is known; ranks 0-1: all is known of steps 2-4; rank 2: "
+                "all is known of no step; rank 2: no communication is seen on its device, though the job has 3 ranks"
+            ),
+        ),
+        (False, "; rank 1: no communication is seen on its device, though the job has 2 ranks"),
+    ],
+)
+def test_a_rank_that_shows_no_communication_is_named_with_what_it_lacks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, *, are_three: bool, wanted: str
+) -> None:
+    write_with_a_silent_rank(tmp_path, are_three=are_three)
+    code, said = call(capsys, str(tmp_path))
+    assert code
+    assert wanted in said
 
 
 def test_what_only_costs_is_said_to_cost(capsys: pytest.CaptureFixture[str]) -> None:

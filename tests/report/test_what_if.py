@@ -15,9 +15,11 @@ from dtbench.cli.main import main
 from dtbench.replay.changes.hidden import Hidden
 from dtbench.replay.changes.link import Link
 from dtbench.replay.read import Recorded
-from dtbench.replay.what_if import ask
-from dtbench.report.notebook.what_if import ask_run
+from dtbench.replay.what_if import WhatIf, ask
+from dtbench.report.documents.what_if import Asked, document
+from dtbench.report.notebook.what_if import ask_run, tabulate
 from dtbench.report.page import looks
+from dtbench.report.page.page import Cell, Table
 from dtbench.report.page.what_if_page import what_if_page
 from dtbench.report.plots.names import plot_what_if
 from dtbench.report.plots.what_if import MOST_CHANGES
@@ -149,14 +151,45 @@ def test_steps_of_a_run_are_replayed_as_they_were_measured(
     assert found.host_times == (() if disturbed else (pytest.approx(1 / 1.1, rel=2e-3),))
 
 
+def ask_a_step_of(recorded_ns: int, host_ns: int = 950) -> WhatIf:
+    """Ask a step of a host and a collective, 1,000 ns in all by the replay, and recorded as given."""
+    graph = {0: Written().begin().spend(host_ns).issue("a", 1_000 - host_ns).sit(0).end().finish()}
+    return ask([Recorded(graph, (1,), {0: (recorded_ns,)}, gather_ranks([]))], [Hidden(), Link(2.0)])
+
+
 @pytest.mark.parametrize(
     ("recorded_ns", "said"), [(1_000, ""), (1_020, ", give or take the 19.6 ns by which the replay is off")]
 )
 def test_what_is_no_more_than_the_replay_is_off_is_no_clear_saving(recorded_ns: int, said: str) -> None:
-    graph = {0: Written().begin().spend(950).issue("a", 50).sit(0).end().finish()}
-    found = ask([Recorded(graph, (1,), {0: (recorded_ns,)}, gather_ranks([]))], [Hidden(), Link(2.0)])
-    (answer,) = what_if_page("made", {"": found}, {}, {}).answer
+    (answer,) = what_if_page("made", {"": ask_a_step_of(recorded_ns)}, {}, {}).answer
     assert answer.words.removesuffix(".").endswith(f"takes no time: 50.0 ns (5.0 %) of a step of 1.00 us{said}")
+
+
+def test_nothing_is_said_to_help_little_without_what_the_replay_is_off_by() -> None:
+    (answer,) = what_if_page("made", {"": ask_a_step_of(1_020, host_ns=995)}, {}, {}).answer
+    assert answer.words == (
+        "nothing helps by more than 1.0 % of a step of 1.00 us; the most is 5.00 ns, where all communication takes no "
+        "time, give or take the 19.6 ns by which the replay is off."
+    )
+
+
+@pytest.mark.parametrize(("recorded_ns", "is_said"), [(1_000, False), (1_020, True)])
+def test_each_row_has_what_the_replay_is_off_by_wherever_there_are_rows(recorded_ns: int, is_said: bool) -> None:
+    asked = Asked("made", {"": ask_a_step_of(recorded_ns)}, {}, {})
+    (part,) = what_if_page("made", asked.cells, {}, {}).parts
+    changes = next(block for block in part.blocks if isinstance(block, Table))
+    savings = [row[1] for row in changes.rows]
+    assert [cell.words for cell in savings if isinstance(cell, Cell)] == (
+        ["50.0 ns ± 19.6 ns", "25.0 ns ± 19.6 ns"] if is_said else ["50.0 ns", "25.0 ns"]
+    )
+    assert ("± what the replay is off by" in changes.title) is is_said
+    off_ns = pytest.approx(19.6 if is_said else 0.0, abs=0.1)
+    (cell,) = json.loads(json.dumps(document(asked)))["cells"]
+    assert [answer["off_ns"] for answer in cell["answers"]] == [off_ns, off_ns]
+    table = tabulate(asked)
+    assert table["off_ns"].tolist() == [off_ns, off_ns]
+    finding = plot_what_if(table).axes[0].get_title(loc="left")
+    assert ("saves 50.0 ns (5.0 %), give or take 19.6 ns, of a step" in finding.replace("\n", " ")) is is_said
 
 
 def test_what_traces_leave_out_is_said_wherever_changes_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -70,6 +70,12 @@ _ANSWER: Final = Shape[Answer](
         Key("lowest_ns", NS, "the least of any step", lambda answer: answer.lowest_ns),
         Key("highest_ns", NS, "the most of any step", lambda answer: answer.highest_ns),
         Key(
+            "off_ns",
+            FLOAT_NS,
+            "by how much the replay of the unchanged steps is off: the saving is known no better, a bound as little",
+            lambda answer: answer.off_ns,
+        ),
+        Key(
             "own_ns",
             OrNan(FLOAT_NS),
             "what is hidden takes so long in a step, without waiting for other ranks: no saving is more; "

@@ -108,6 +108,13 @@ WHAT_IF: Final = Table[Asked, None, _Told](
             least=ANY,
         ),
         Column(
+            "off_ns",
+            "Float64",
+            Unit.NS,
+            "by how much the replay of the unchanged steps is off: the saving is known no better; NA of settings",
+            lambda row: None if (one := _replayed(row)) is None else one.off_ns,
+        ),
+        Column(
             "low_ns",
             "Float64",
             Unit.NS,

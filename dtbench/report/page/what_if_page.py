@@ -28,8 +28,6 @@ from dtbench.report.words.causes import name_collective, name_operation
 _MOST_ROWS: Final = 8
 _FEWEST_ROWS: Final = 3
 _MOST_OWNERS: Final = 3
-_SMALL: Final = 0.1
-"""Part of a saving: by less a replay may be off without a word."""
 _STANDS_FOR: Final[Mapping[ChangeKind, str]] = {
     ChangeKind.HIDDEN: "the bound of any remedy",
     ChangeKind.LINK: "faster network, or fewer bytes",
@@ -145,7 +143,7 @@ def _answer_lines(one: WhatIf, lead: str, doubt: str | None) -> list[Line]:
         return [
             Line(
                 f"{lead}nothing of that helps: {_name_step(one)} is at least {format_ns(-best.saving_ns)} longer, "
-                f"where {name_change(best.change)}.",
+                f"where {name_change(best.change)}{_say_off(best)}.",
                 Tone.STRONG,
             )
         ]
@@ -153,14 +151,14 @@ def _answer_lines(one: WhatIf, lead: str, doubt: str | None) -> list[Line]:
         return [
             Line(
                 f"{lead}nothing helps by more than {format_fraction(LEAST)} of {_name_step(one)}; "
-                f"the most is {format_ns(max(0.0, best.saving_ns))}, where {name_change(best.change)}.",
+                f"the most is {format_ns(max(0.0, best.saving_ns))}, where {name_change(best.change)}{_say_off(best)}.",
                 Tone.STRONG,
             )
         ]
     said = [
         Line(
             f"{lead}most is saved where {name_change(best.change)}: {_saving(best, one)} of {_name_step(one)}"
-            f"{_say_off(best, one)}.",
+            f"{_say_off(best)}.",
             Tone.STRONG,
         )
     ]
@@ -169,16 +167,15 @@ def _answer_lines(one: WhatIf, lead: str, doubt: str | None) -> list[Line]:
         said.append(
             Line(
                 f"{lead}no remedy for what communication itself takes saves more than {_saving(everything, one)}"
-                f"{_say_off(everything, one)}{_say_waiting(one)}."
+                f"{_say_off(everything)}{_say_waiting(one)}."
             )
         )
     return said
 
 
-def _say_off(answer: Answer, one: WhatIf) -> str:
+def _say_off(answer: Answer) -> str:
     """Say by how much the replay of the unchanged steps is off, where that is not small beside what is saved."""
-    off_ns = max(abs(misfit) for fit in one.fits for misfit in fit.misfits) * one.step_ns
-    return f", give or take the {format_ns(off_ns)} by which the replay is off" * (off_ns > _SMALL * answer.saving_ns)
+    return f", give or take the {format_ns(answer.off_ns)} by which the replay is off" * answer.is_off
 
 
 def _say_waiting(one: WhatIf) -> str:
@@ -205,8 +202,9 @@ def _changes(name: str, one: WhatIf) -> Table:
     helping = [answer for answer in one.answers if answer.saving_ns >= LEAST * one.step_ns]
     shown = max(len(helping[:_MOST_ROWS]), min(_FEWEST_ROWS, len(one.answers)))
     each = "" if len(helping) > shown else f", below {format_fraction(LEAST)} of a step each"
+    off = " (± what the replay is off by)" * any(answer.is_off for answer in one.answers)
     return Table(
-        f"{name}: what each change would save" if name else "what each change would save",
+        f"{name}: what each change would save{off}" if name else f"what each change would save{off}",
         (
             Column("change"),
             *numbers(Unit.NS, "saves\na step"),
@@ -224,9 +222,10 @@ def _changes(name: str, one: WhatIf) -> Table:
 
 def _row(answer: Answer, one: WhatIf) -> Row:
     saving_ns = answer.saving_ns
+    off = f" ± {format_ns(answer.off_ns)}" * answer.is_off
     return (
         name_change(answer.change),
-        Cell(format_ns(saving_ns), value=saving_ns),
+        Cell(f"{format_ns(saving_ns)}{off}", value=saving_ns),
         Cell(format_fraction(saving_ns / one.step_ns), value=saving_ns / one.step_ns),
         "" if one.steps == 1 else f"{format_ns(answer.lowest_ns)} to {format_ns(answer.highest_ns)}",
         "" if answer.own_ns is None else Cell(format_ns(answer.own_ns), value=answer.own_ns),

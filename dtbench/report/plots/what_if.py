@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from dtbench.base.units import NS_PER_MS, count_things, format_fraction, format_ns
 from dtbench.replay.changes.change import ChangeKind
+from dtbench.replay.what_if import is_visibly_off
 from dtbench.report.page import looks
 from dtbench.report.plots.drawing import EDGE, add_axes, literal, new_figure, say, set_finding, shorten_middle
 from dtbench.runs.settings.forecast import SETTING
@@ -77,6 +78,8 @@ def _find_words(shown: pd.DataFrame, cell: str, *, several: bool) -> str:
     lead = f"{cell}: " if several else ""
     if first["doubt"]:
         return f"{lead}{first['doubt']}"
-    saving = f"saves {format_ns(float(first['saving_ns']))} ({format_fraction(float(first['saving_fraction']))})"
+    saving_ns, off_ns = float(first["saving_ns"]), first["off_ns"]
+    off = "" if pd.isna(off_ns) or not is_visibly_off(saving_ns, off_ns) else f", give or take {format_ns(off_ns)},"
+    saving = f"saves {format_ns(saving_ns)} ({format_fraction(float(first['saving_fraction']))}){off}"
     unsure = "; no interval: one launch" if first["kind"] == SETTING and pd.isna(first["low_ns"]) else ""
     return f"{lead}it {saving} of a step of {format_ns(float(first['step_ns']))} where {first['what']}{unsure}"
