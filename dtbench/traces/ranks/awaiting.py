@@ -55,10 +55,10 @@ def _find_root(group: MatchedGroup, indices: Ints, timelines: Mapping[int, Skele
         for rank, index in zip(group.ranks, indices.tolist(), strict=True)
         if index != ABSENT
     ]
-    places = {place for columns, index in events if (place := columns.root.at(index)) is not None}
+    roots = {root for columns, index in events if (root := columns.root.at(index)) is not None}
     said = (columns.groups[columns.group[index]].ranks for columns, index in events)
     ranks = next((one for one in said if one), ())
     ranks = ranks or (tuple(sorted(group.ranks)) if group.is_complete else ())
-    if len(places) != 1 or (place := next(iter(places))) >= len(ranks) or ranks[place] not in group.ranks:
+    if len(roots) != 1 or (place := next(iter(roots))) >= len(ranks) or ranks[place] not in group.ranks:
         return None
     return group.ranks.index(ranks[place])

@@ -117,9 +117,13 @@ def _find_told(skews: Sequence[GroupSkew]) -> dict[int, list[Ints]]:
 
 
 def _unite(spans_ns: Sequence[Sequence[int]]) -> Intervals:
-    borders_ns = np.array(spans_ns, dtype=np.int64).reshape(-1, 2)
+    if not spans_ns:
+        return unite([], [])
+    borders_ns = np.array(spans_ns, dtype=np.int64)
     return unite(borders_ns[:, 0], borders_ns[:, 1])
 
 
 def _to_common(own: Intervals, clock: Clock) -> Intervals:
+    if not len(own.starts_ns):
+        return own
     return unite(clock.to_common(own.starts_ns), clock.to_common(own.ends_ns))

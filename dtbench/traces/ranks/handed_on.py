@@ -103,15 +103,21 @@ def _place_late(
     ranks, late = np.array(skew.group.ranks), np.full(len(skew.last_ns), ABSENT, dtype=np.int64)
     alone = skew.last_column != ABSENT
     late[alone] = np.array([places[rank,] for rank in skew.group.ranks], dtype=np.int64)[skew.last_column[alone]]
-    sets, which = np.unique(skew.is_late, axis=0, return_inverse=True)
-    is_waited = skew.wait_ns.max(axis=1) > 0
-    for number in np.flatnonzero(sets.sum(axis=1) > 1).tolist():
-        several = tuple(ranks[sets[number]].tolist())
+    for rows in _find_together(skew):
+        several = tuple(ranks[skew.is_late[rows[0]]].tolist())
         if may_hand_on.isdisjoint(several):
-            rows = np.flatnonzero((which.reshape(-1) == number) & is_waited)
             late[rows] = places.setdefault(several, len(places))
             together[several] += len(rows)
     return late
+
+
+def _find_together(skew: GroupSkew) -> list[list[int]]:
+    """Return in which collectives, of which some waited, the same several ranks were late."""
+    rows = np.flatnonzero((skew.is_late.sum(axis=1) > 1) & (skew.wait_ns.max(axis=1) > 0))
+    of: dict[bytes, list[int]] = {}
+    for row, members in zip(rows.tolist(), np.packbits(skew.is_late[rows], axis=1), strict=True):
+        of.setdefault(members.tobytes(), []).append(row)
+    return list(of.values())
 
 
 def find_undecided(skew: GroupSkew, may_hand_on: Set[int]) -> Bools:

@@ -210,10 +210,25 @@ def _choose(
         rank: max(spread_ns / _HELPS, RESOLUTION_NS) for rank, spread_ns in _ends_spread(times, estimated).items()
     }
 
+    may_change = _leave_alike(times, estimated, machines)
+
     def is_enough(number: int) -> bool:
-        return all(spread_ns <= enough_ns[rank] for rank, spread_ns in _ends_spread(times, apply(number)).items())
+        spreads_ns = _ends_spread(may_change, apply(number))
+        return all(spread_ns <= enough_ns[rank] for rank, spread_ns in spreads_ns.items())
 
     return apply(bisect.bisect_left(range(len(order)), x=True, key=is_enough))
+
+
+def _leave_alike(
+    times: Sequence[GroupTimes], clocks: Mapping[int, Clock], machines: Sequence[Sequence[int]]
+) -> list[GroupTimes]:
+    """Leave out the groups of one machine whose clock does not drift: no correction changes how far apart they end."""
+    machine_of = {rank: place for place, members in enumerate(machines) for rank in members}
+    return [
+        one
+        for one in times
+        if len({machine_of[rank] for rank in one.ranks}) > 1 or any(clocks[rank].drift for rank in one.ranks)
+    ]
 
 
 def _find_furthest(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[int, int]:
