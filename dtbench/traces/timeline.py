@@ -1,9 +1,10 @@
 """One rank's trace reduced to what questions over ranks need: small enough to cross from process to process."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
-from dtbench.base.vocabulary import Operation
+from dtbench.traces.skeleton import CollectiveColumns, read_columns
 from dtbench.traces.time.coverage import Window
 from dtbench.traces.time.intervals import Intervals, Ints
 from dtbench.traces.who.collectives import Collective, Launch, Regions
@@ -79,6 +80,15 @@ class RankTimeline:
     ways: tuple[tuple[Collective, ...], ...] = ()
     unasked: frozenset[int] = frozenset()
 
+    @cached_property
+    def columns(self) -> CollectiveColumns:
+        """The collectives as what is compared over ranks."""
+        return read_columns(self.collectives, self.step_of)
+
+    def read(self, index: int) -> Collective:
+        """Return one collective."""
+        return self.collectives[index]
+
     @property
     def told_size(self) -> int | None:
         """How many ranks the job has at least, by itself or by its largest group; None: the trace says neither."""
@@ -94,11 +104,6 @@ class RankTimeline:
         """Tell whether a step issued a collective whose exposed time is known."""
         step = self.step_of[index]
         return step is not None and (not self.known_steps or self.known_steps[step])
-
-    def is_woken_for(self, index: int) -> bool:
-        """Tell whether a thread must wake before a collective ends: no kernel does, nor what an emulated link sends."""
-        one = self.collectives[index]
-        return not self.is_device and (not one.on_link or one.operation is Operation.BARRIER)
 
     def exposed_of(self, index: int) -> int | None:
         """Return a collective's exposed time; None: it was not seen to run, or what computes was not recorded."""

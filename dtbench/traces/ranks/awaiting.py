@@ -18,12 +18,12 @@ from dtbench.base.vocabulary import GIVEN_BY_ROOT, ROOTED
 from dtbench.traces.ranks.align import ABSENT
 from dtbench.traces.ranks.clocks.times import GroupTimes, waits_for_all
 from dtbench.traces.ranks.match import MatchedGroup
+from dtbench.traces.skeleton import OPERATIONS, Skeleton, are_among
 from dtbench.traces.time.intervals import Bools, Ints
-from dtbench.traces.timeline import RankTimeline
 
 
 def find_awaiting(
-    group: MatchedGroup, times: GroupTimes, began_last: Bools, timelines: Mapping[int, RankTimeline]
+    group: MatchedGroup, times: GroupTimes, began_last: Bools, timelines: Mapping[int, Skeleton]
 ) -> Bools:
     """Tell of each rank whether it surely waits for the last one to begin, shape ``(m, r)``.
 
@@ -34,8 +34,8 @@ def find_awaiting(
         timelines: by rank; say who the root is.
     """
     awaits = np.repeat(waits_for_all(times)[:, None], len(group.ranks), axis=1)
-    for row, operation in enumerate(times.operation.tolist()):
-        root = _find_root(group, group.index[row], timelines) if operation in ROOTED else None
+    for row in np.flatnonzero(are_among(times.operation, ROOTED)).tolist():
+        operation, root = OPERATIONS[times.operation[row]], _find_root(group, group.index[row], timelines)
         if root is None:
             continue
         if operation not in GIVEN_BY_ROOT:
@@ -45,19 +45,20 @@ def find_awaiting(
     return awaits
 
 
-def _find_root(group: MatchedGroup, indices: Ints, timelines: Mapping[int, RankTimeline]) -> int | None:
+def _find_root(group: MatchedGroup, indices: Ints, timelines: Mapping[int, Skeleton]) -> int | None:
     """Return the column of a collective's root; None: its ranks do not tell, or not alike, or the root has no trace.
 
     Which rank is where in its group the traces tell, or it is clear where all are there: torch sorts them.
     """
     events = [
-        timelines[rank].collectives[index]
+        (timelines[rank].columns, index)
         for rank, index in zip(group.ranks, indices.tolist(), strict=True)
         if index != ABSENT
     ]
-    places = {one.root for one in events if one.root is not None}
-    ranks = next((one.group_ranks for one in events if one.group_ranks), ())
+    roots = {root for columns, index in events if (root := columns.root.at(index)) is not None}
+    said = (columns.groups[columns.group[index]].ranks for columns, index in events)
+    ranks = next((one for one in said if one), ())
     ranks = ranks or (tuple(sorted(group.ranks)) if group.is_complete else ())
-    if len(places) != 1 or (place := next(iter(places))) >= len(ranks) or ranks[place] not in group.ranks:
+    if len(roots) != 1 or (place := next(iter(roots))) >= len(ranks) or ranks[place] not in group.ranks:
         return None
     return group.ranks.index(ranks[place])

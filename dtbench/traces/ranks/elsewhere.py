@@ -18,8 +18,8 @@ from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.ranks.point_to_point import Partner, find_standing
 from dtbench.traces.ranks.skew import GroupSkew
-from dtbench.traces.time.intervals import Bools, Intervals, subtract, unite
-from dtbench.traces.timeline import RankTimeline
+from dtbench.traces.skeleton import Skeleton, are_among
+from dtbench.traces.time.intervals import Intervals, Ints, subtract, unite
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Elsewhere:
 def find_elsewhere(
     skews: Sequence[GroupSkew],
     partners: Mapping[int, Mapping[int, Partner]],
-    timelines: Sequence[RankTimeline],
+    timelines: Sequence[Skeleton],
     clocks: Clocks,
 ) -> Elsewhere:
     """Find when ranks that can be compared waited, or may have, outside what the skew of their groups tells.
@@ -53,59 +53,77 @@ def find_elsewhere(
     """
     several: set[int] = set()
     waited, untold = dict[int, Intervals](), dict[int, Intervals]()
+    told = _find_told(skews)
     for timeline in timelines:
         rank = timeline.rank
         if rank in clocks.out_of_step:
             continue
-        if sum(rank in skew.group.ranks for skew in skews) > 1 or _count_groups(timeline) > 1:
+        own_told = told.get(rank, [])
+        if len(own_told) > 1 or _count_groups(timeline) > 1:
             several.add(rank)
-        own = partners.get(rank, {})
-        is_told = _find_told(timeline, skews)
-        waits: list[tuple[int, int]] = []
-        stays: list[tuple[int, int]] = []
-        for index, one in enumerate(timeline.collectives):
-            if is_told[index] or one.group_size == 1 or not len(one.span.starts_ns):
-                continue
-            from_ns, until_ns = (
-                find_standing(one, is_device=timeline.is_device)
-                if one.operation in POINT_TO_POINT
-                else (one.start_ns, one.end_ns)
-            )
-            if index in own:
-                waits.append((from_ns, from_ns + own[index].waited_ns))
-            else:
-                stays.append((from_ns, until_ns))
+        waits_ns, stays_ns = _find_spans(timeline, own_told, partners.get(rank, {}))
         clock = clocks.by_rank.get(rank, Clock())
-        waited[rank] = _to_common(_unite(waits), clock)
-        untold[rank] = _to_common(subtract(_unite(stays), timeline.compute), clock)
+        waited[rank] = _to_common(waits_ns, clock)
+        untold[rank] = _to_common(subtract(stays_ns, timeline.compute) if len(stays_ns.starts_ns) else stays_ns, clock)
     return Elsewhere(frozenset(several), waited, untold)
 
 
-def _count_groups(timeline: RankTimeline) -> int:
+def _find_spans(
+    timeline: Skeleton, told: Sequence[Ints], partners: Mapping[int, Partner]
+) -> tuple[Intervals, Intervals]:
+    """Return when a rank waited for the other ends of its sends and receives, and when it was in what is not told.
+
+    Args:
+        timeline: the rank.
+        told: its collectives of which it is known when each rank of their group began, group by group.
+        partners: by index of its send or receive, the other end.
+    """
+    columns = timeline.columns
+    is_open = columns.is_seen & ~columns.of_groups(said.size == 1 for said in columns.groups)
+    for events in told:
+        is_open[events] = False
+    is_sent = is_open & are_among(columns.operation, POINT_TO_POINT)
+    rows = np.flatnonzero(is_open & ~is_sent)
+    waits: list[tuple[int, int]] = []
+    stays = np.stack((columns.start_ns[rows], columns.end_ns[rows]), axis=1).tolist()
+    for index in np.flatnonzero(is_sent).tolist():
+        from_ns, until_ns = find_standing(timeline.read(index), is_device=timeline.is_device)
+        if index in partners:
+            waits.append((from_ns, from_ns + partners[index].waited_ns))
+        else:
+            stays.append((from_ns, until_ns))
+    return _unite(waits), _unite(stays)
+
+
+def _count_groups(timeline: Skeleton) -> int:
     """Count the groups in which a rank meets others, as far as its trace tells them apart; each peer is one."""
-    return len(
-        {
-            (one.operation, one.peer) if one.operation in POINT_TO_POINT else (one.group, one.group_ranks)
-            for one in timeline.collectives
-            if one.group_size != 1
-        }
-    )
+    columns = timeline.columns
+    is_shared = columns.of_groups(said.size != 1 for said in columns.groups)
+    is_sent = are_among(columns.operation, POINT_TO_POINT)
+    shown = np.unique(columns.group[is_shared & ~is_sent]).tolist()
+    groups = {(columns.groups[code].name, columns.groups[code].ranks) for code in shown}
+    sent = (timeline.read(index) for index in np.flatnonzero(is_shared & is_sent).tolist())
+    return len(groups) + len({(one.operation, one.peer) for one in sent})
 
 
-def _find_told(timeline: RankTimeline, skews: Sequence[GroupSkew]) -> Bools:
-    """Tell of which collectives it is known when each rank of their group began, shape ``(n,)``."""
-    is_told = np.zeros(len(timeline.collectives), dtype=np.bool_)
+def _find_told(skews: Sequence[GroupSkew]) -> dict[int, list[Ints]]:
+    """Return, by rank and for each of its groups, its collectives of which it is known when each rank began."""
+    told: dict[int, list[Ints]] = {}
     for skew in skews:
-        if timeline.rank in skew.group.ranks:
-            own = skew.group.index[skew.is_known & skew.begins_everywhere, skew.group.ranks.index(timeline.rank)]
-            is_told[own[own != ABSENT]] = True
-    return is_told
+        index = skew.group.index[skew.is_known & skew.begins_everywhere]
+        for rank, own in zip(skew.group.ranks, np.ascontiguousarray(index.T), strict=True):
+            told.setdefault(rank, []).append(own[own != ABSENT])
+    return told
 
 
-def _unite(spans_ns: Sequence[tuple[int, int]]) -> Intervals:
-    borders_ns = np.array(spans_ns, dtype=np.int64).reshape(-1, 2)
+def _unite(spans_ns: Sequence[Sequence[int]]) -> Intervals:
+    if not spans_ns:
+        return unite([], [])
+    borders_ns = np.array(spans_ns, dtype=np.int64)
     return unite(borders_ns[:, 0], borders_ns[:, 1])
 
 
 def _to_common(own: Intervals, clock: Clock) -> Intervals:
+    if not len(own.starts_ns):
+        return own
     return unite(clock.to_common(own.starts_ns), clock.to_common(own.ends_ns))

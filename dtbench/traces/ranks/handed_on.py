@@ -13,7 +13,7 @@ It may as well have waited elsewhere: in a send, or with ranks that no trace is 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -67,17 +67,23 @@ def sum_caused(skews: Sequence[GroupSkew], may_hand_on: Set[int]) -> Caused:
     untold_ns = Counter[int]()
     for skew in skews:
         handed_on_ns += int(skew.handed_on_ns.sum())
-        for column, rank in enumerate(skew.group.ranks):
-            untold_ns[rank] += int(skew.untold_ns[skew.last_column == column].sum())
+        has_last = skew.last_column != ABSENT
+        by_last = np.zeros(len(skew.group.ranks), dtype=np.int64)
+        np.add.at(by_last, skew.last_column[has_last], skew.untold_ns[has_last].sum(axis=1))
+        untold_ns.update(dict(zip(skew.group.ranks, by_last.tolist(), strict=True)))
         late = _place_late(skew, may_hand_on, places, together)
+        is_waiting = _is_waiting(skew) & (late != ABSENT)[:, None] & ~skew.is_late
+        alone_ns = np.minimum(skew.wait_ns, skew.apart_ns[:, None])
         for column, rank in enumerate(skew.group.ranks):
-            rows = np.flatnonzero(_is_waiting(skew, column) & (late != ABSENT) & ~skew.is_late[:, column])
-            from_ns = skew.last_ns[rows] - np.minimum(skew.wait_ns[rows, column], skew.apart_ns[rows])
-            until_ns = from_ns + skew.own_ns[rows, column]
+            rows = np.flatnonzero(is_waiting[:, column])
+            waited_ns = alone_ns[rows, column]
+            from_ns = skew.last_ns[rows] - waited_ns
+            until_ns = from_ns + np.maximum(waited_ns - skew.handed_on_ns[rows, column], 0)
             found.setdefault(rank, []).append(_Waits(from_ns, until_ns, late[rows]))
     waited_ns = np.zeros(len(places), dtype=np.int64)
     for waits in found.values():
-        waited_ns += _sum_by_late(waits, len(places))
+        late, sums_ns = _sum_by_late(waits)
+        waited_ns[late] += sums_ns
     return Caused(dict(zip(places, waited_ns.tolist(), strict=True)), together, handed_on_ns, untold_ns)
 
 
@@ -97,14 +103,21 @@ def _place_late(
     ranks, late = np.array(skew.group.ranks), np.full(len(skew.last_ns), ABSENT, dtype=np.int64)
     alone = skew.last_column != ABSENT
     late[alone] = np.array([places[rank,] for rank in skew.group.ranks], dtype=np.int64)[skew.last_column[alone]]
-    sets, which = np.unique(skew.is_late, axis=0, return_inverse=True)
-    for number, members in enumerate(sets):
-        several = tuple(ranks[members].tolist())
-        if len(several) > 1 and may_hand_on.isdisjoint(several):
-            rows = np.flatnonzero((which.reshape(-1) == number) & (skew.wait_ns.max(axis=1) > 0))
+    for rows in _find_together(skew):
+        several = tuple(ranks[skew.is_late[rows[0]]].tolist())
+        if may_hand_on.isdisjoint(several):
             late[rows] = places.setdefault(several, len(places))
             together[several] += len(rows)
     return late
+
+
+def _find_together(skew: GroupSkew) -> list[list[int]]:
+    """Return in which collectives, of which some waited, the same several ranks were late."""
+    rows = np.flatnonzero((skew.is_late.sum(axis=1) > 1) & (skew.wait_ns.max(axis=1) > 0))
+    of: dict[bytes, list[int]] = {}
+    for row, members in zip(rows.tolist(), np.packbits(skew.is_late[rows], axis=1), strict=True):
+        of.setdefault(members.tobytes(), []).append(row)
+    return list(of.values())
 
 
 def find_undecided(skew: GroupSkew, may_hand_on: Set[int]) -> Bools:
@@ -120,77 +133,195 @@ def find_undecided(skew: GroupSkew, may_hand_on: Set[int]) -> Bools:
     return np.asarray(skew.is_known & skew.begins_everywhere & waits.any(axis=1) & ~is_told, dtype=np.bool_)
 
 
-def _is_waiting(skew: GroupSkew, column: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    return np.asarray(
-        skew.is_known & skew.begins[:, column] & skew.awaits[:, column] & (skew.wait_ns[:, column] > 0), dtype=np.bool_
-    )
+def _is_waiting(skew: GroupSkew) -> Bools:
+    """Tell which ranks wait for the last one, as far as it is known, shape ``(m, r)``."""
+    is_waiting = skew.begins & skew.awaits & (skew.wait_ns > 0)
+    return np.asarray(is_waiting & skew.is_known[:, None], dtype=np.bool_)
 
 
-def _sum_by_late(waits: Sequence[_Waits], places: int) -> Ints:
-    """Sum what one rank waited for others, moments in which it did so for the same in several collectives once."""
+def _sum_by_late(waits: Sequence[_Waits]) -> tuple[Ints, Ints]:
+    """Sum what one rank waited for others, moments in which it did so for the same in several collectives once.
+
+    Returns:
+        The places of those that it waited for, and how long.
+    """
     starts_ns, ends_ns, late = (np.concatenate(part) for part in zip(*waits, strict=True))
     if not len(starts_ns):
-        return np.zeros(places, dtype=np.int64)
+        return late, starts_ns
+    places, which = np.unique(late, return_inverse=True)
     first_ns = starts_ns.min()
     apart_ns = int(ends_ns.max() - first_ns) + 1
-    own_ns = late * apart_ns - first_ns  # whoever is waited for has a stretch of time of its own
-    borders_ns = np.arange(places, dtype=np.int64)[:, None] * apart_ns + np.array([0, apart_ns])
-    return np.array(unite(starts_ns + own_ns, ends_ns + own_ns).covered_inside(borders_ns), dtype=np.int64)
+    own_ns = which.reshape(-1) * apart_ns - first_ns  # whoever is waited for has a stretch of time of its own
+    borders_ns = np.arange(len(places) + 1, dtype=np.int64) * apart_ns
+    covered_ns = unite(starts_ns + own_ns, ends_ns + own_ns).covered_before(borders_ns)
+    return places, np.asarray(np.diff(covered_ns), dtype=np.int64)
 
 
 def find_handed_on(skews: Sequence[GroupSkew], elsewhere: Elsewhere) -> list[GroupSkew]:
     """Return the skews with how much of each wait the last rank may only have handed on."""
-    groups_of: dict[int, set[int]] = {}
+    groups_of: dict[int, list[int]] = {}
+    waits: dict[int, list[_Spans]] = {}
     for place, skew in enumerate(skews):
-        for rank in skew.group.ranks:
-            groups_of.setdefault(rank, set()).add(place)
-    told = {
-        rank: _unite_waits([skews[place] for place in sorted(own)], rank, elsewhere.waited.get(rank))
-        for rank, own in groups_of.items()
-    }
-    either = {rank: unite_all(own, elsewhere.untold.get(rank, unite([], []))) for rank, own in told.items()}
-    meetings: dict[frozenset[int], Ints] = {}
+        for rank, spans in zip(skew.group.ranks, _find_waits(skew), strict=True):
+            groups_of.setdefault(rank, []).append(place)
+            waits.setdefault(rank, []).append(spans)
+    told = {rank: _unite_waits(own, elsewhere.waited.get(rank)) for rank, own in waits.items()}
+    either = {rank: _add(own, elsewhere.untold.get(rank)) for rank, own in told.items()}
+    search = _Search(
+        skews=skews,
+        groups_of={rank: frozenset(own) for rank, own in groups_of.items()},
+        told=told,
+        either=either,
+        may_hand_on=frozenset(rank for rank in elsewhere.ranks if rank in either and either[rank].length_ns),
+    )
+    return [search.find(skew) for skew in skews]
+
+
+class _Spans(NamedTuple):
+    """Waits on the common clock."""
+
+    starts_ns: Ints
+    ends_ns: Ints
+
+
+def _find_waits(skew: GroupSkew) -> list[_Spans]:
+    """Return when each rank of a group waited, column by column."""
+    is_waiting = np.ascontiguousarray(_is_waiting(skew).T)
     found = []
-    for skew in skews:
-        handed_ns, untold_ns = np.zeros_like(skew.wait_ns), np.zeros_like(skew.wait_ns)
-        for late in np.unique(skew.last_column[skew.last_column >= 0]).tolist():
-            late_rank = skew.group.ranks[late]
-            if late_rank not in elsewhere.ranks or not either[late_rank].length_ns:
-                continue
-            for column, rank in enumerate(skew.group.ranks):
-                shared = frozenset(groups_of[late_rank] & groups_of[rank])
-                if shared not in meetings:
-                    meetings[shared] = _find_meetings([skews[place] for place in sorted(shared)])
-                rows = np.flatnonzero(_is_waiting(skew, column) & (skew.last_column == late))
-                waited_ns, late_ns = skew.wait_ns[rows, column], skew.last_ns[rows]
-                own_ns = late_ns - waited_ns
-                met_ns = np.append(_LONG_AGO, meetings[shared])[np.searchsorted(meetings[shared], own_ns, side="right")]
-                told_ns, either_ns = (
-                    _sum_since(waits[late_rank], met_ns, late_ns) - _sum_since(waits[rank], met_ns, own_ns)
-                    for waits in (told, either)
-                )
-                handed_ns[rows, column] = np.clip(np.maximum(told_ns, either_ns), 0, waited_ns)
-                untold_ns[rows, column] = handed_ns[rows, column] - np.clip(told_ns, 0, waited_ns)
-        found.append(replace(skew, handed_on_ns=handed_ns, untold_ns=untold_ns))
+    for column, own in enumerate(is_waiting):
+        rows = np.flatnonzero(own)
+        last_ns = skew.last_ns[rows]
+        found.append(_Spans(last_ns - skew.wait_ns[rows, column], last_ns))
     return found
 
 
-def _unite_waits(skews: Sequence[GroupSkew], rank: int, elsewhere: Intervals | None) -> Intervals:
+def _unite_waits(waits: Sequence[_Spans], elsewhere: Intervals | None) -> Intervals:
     """Return when a rank waited, as far as it is known, on the common clock."""
-    elsewhere = unite([], []) if elsewhere is None else elsewhere
-    starts_ns, ends_ns = [elsewhere.starts_ns], [elsewhere.ends_ns]
-    for skew in skews:
-        column = skew.group.ranks.index(rank)
-        rows = _is_waiting(skew, column)
-        ends_ns.append(skew.last_ns[rows])
-        starts_ns.append(skew.last_ns[rows] - skew.wait_ns[rows, column])
+    also = [] if elsewhere is None else [_Spans(elsewhere.starts_ns, elsewhere.ends_ns)]
+    starts_ns, ends_ns = zip(*waits, *also, strict=True)
     return unite(np.concatenate(starts_ns), np.concatenate(ends_ns))
 
 
-def _find_meetings(skews: Sequence[GroupSkew]) -> Ints:
-    """Return when all ranks of some groups had come to a collective, rising: from then on all were equally late."""
-    return np.sort(np.concatenate([skew.last_ns[skew.is_known & skew.awaits.all(axis=1)] for skew in skews]))
+def _add(told: Intervals, untold: Intervals | None) -> Intervals:
+    return told if untold is None or not len(untold.starts_ns) else unite_all(told, untold)
 
 
-def _sum_since(waits: Intervals, since_ns: Ints, until_ns: Ints) -> Ints:
-    return np.asarray(waits.covered_before(until_ns) - waits.covered_before(since_ns), dtype=np.int64)
+@dataclass(frozen=True)
+class _Search:
+    """What tells how much of the waits in a group was handed on.
+
+    Attributes:
+        skews: of all groups.
+        groups_of: by rank, the places of its groups.
+        told: when ranks waited, as far as it is known.
+        either: when they did, or may have.
+        may_hand_on: ranks that may have waited, and meet others elsewhere.
+    """
+
+    skews: Sequence[GroupSkew]
+    groups_of: Mapping[int, frozenset[int]]
+    told: Mapping[int, Intervals]
+    either: Mapping[int, Intervals]
+    may_hand_on: Set[int]
+    _meetings: dict[frozenset[int], Ints] = field(default_factory=dict)
+
+    def find(self, skew: GroupSkew) -> GroupSkew:
+        """Return one group's skew with how much of each wait the last rank may only have handed on."""
+        ranks = skew.group.ranks
+        late = [at for at in np.unique(skew.last_column[skew.last_column != ABSENT]) if ranks[at] in self.may_hand_on]
+        handed_ns, untold_ns = np.zeros_like(skew.wait_ns), np.zeros_like(skew.wait_ns)
+        is_waiting = _is_waiting(skew) & np.isin(skew.last_column, late)[:, None]
+        if is_waiting.any():
+            told = _Group(skew, is_waiting, self.told, self.groups_of)
+            is_all_told = all(self.either[rank] is self.told[rank] for rank in ranks)
+            either = told if is_all_told else _Group(skew, is_waiting, self.either, self.groups_of)
+            for last in late:
+                for shared, columns in told.divide(last):
+                    place = np.ix_(np.flatnonzero(skew.last_column == last), columns)
+                    meetings_ns = self._find_meetings(shared)
+                    told_ns = told.compare(last, place, shared, meetings_ns)
+                    either_ns = told_ns if is_all_told else either.compare(last, place, shared, meetings_ns)
+                    waited_ns = np.where(is_waiting[place], skew.wait_ns[place], 0)
+                    handed_ns[place] = np.clip(np.maximum(told_ns, either_ns), 0, waited_ns)
+                    untold_ns[place] = handed_ns[place] - np.clip(told_ns, 0, waited_ns)
+        return replace(skew, handed_on_ns=handed_ns, untold_ns=untold_ns)
+
+    def _find_meetings(self, shared: frozenset[int]) -> Ints:
+        """Return when all ranks of some groups had come to a collective, rising: from then on all were equally late."""
+        if shared not in self._meetings:
+            skews = (self.skews[place] for place in sorted(shared))
+            met_ns = [skew.last_ns[skew.is_known & skew.awaits.all(axis=1)] for skew in skews]
+            self._meetings[shared] = np.sort(np.concatenate(met_ns))
+        return self._meetings[shared]
+
+
+class _Group:
+    """How long the ranks of one group had waited, anywhere, by some moments."""
+
+    def __init__(
+        self,
+        skew: GroupSkew,
+        is_waiting: Bools,
+        waits: Mapping[int, Intervals],
+        groups_of: Mapping[int, frozenset[int]],
+    ) -> None:
+        """Find how long each had when it began to wait.
+
+        Args:
+            skew: of the group.
+            is_waiting: shape ``(m, r)``, of which waits that is asked.
+            waits: by rank, when it waited.
+            groups_of: by rank, the places of its groups.
+        """
+        self._skew = skew
+        self._waits = [waits[rank] for rank in skew.group.ranks]
+        self._groups = [groups_of[rank] for rank in skew.group.ranks]
+        self._columns: dict[frozenset[int], list[int]] = {}
+        for column, own in enumerate(self._groups):
+            self._columns.setdefault(own, []).append(column)
+        self._begin_ns = skew.last_ns[:, None] - skew.wait_ns
+        self._before_ns = np.zeros_like(skew.wait_ns)
+        for column in np.flatnonzero(is_waiting.any(axis=0)).tolist():
+            rows = np.flatnonzero(is_waiting[:, column])
+            self._before_ns[rows, column] = self._waits[column].covered_before(self._begin_ns[rows, column])
+        self._divided: dict[frozenset[int], list[tuple[frozenset[int], Ints]]] = {}
+        self._by_meeting: dict[frozenset[int], tuple[Ints, Ints]] = {}
+
+    def divide(self, last: int) -> list[tuple[frozenset[int], Ints]]:
+        """Divide the columns by the groups that they share with that of the last rank."""
+        own = self._groups[last]
+        if own not in self._divided:
+            shared: dict[frozenset[int], list[int]] = {}
+            for groups, columns in self._columns.items():
+                shared.setdefault(own & groups, []).extend(columns)
+            self._divided[own] = [(groups, np.array(columns)) for groups, columns in shared.items()]
+        return self._divided[own]
+
+    def compare(self, last: int, place: tuple[Ints, ...], shared: frozenset[int], meetings_ns: Ints) -> Ints:
+        """Return how much longer the last rank had waited than those that waited for it, since they had met.
+
+        Args:
+            last: column of the last rank.
+            place: rows in which it was, and columns that share the same groups with it, as ``np.ix_`` gives them.
+            shared: these groups.
+            meetings_ns: of all their ranks, rising.
+        """
+        rows, columns = place
+        at, by_meeting_ns = self._tabulate(shared, meetings_ns)
+        met = np.searchsorted(meetings_ns, self._begin_ns[place], side="right") - 1  # -1, the last: before the first
+        late_ns = self._waits[last].covered_before(self._skew.last_ns[rows]) - by_meeting_ns[at[last]][met]
+        return np.asarray(late_ns - (self._before_ns[place] - by_meeting_ns[at[columns], met]), dtype=np.int64)
+
+    def _tabulate(self, shared: frozenset[int], meetings_ns: Ints) -> tuple[Ints, Ints]:
+        """Return the row of each column in a table, and how long each had waited by each meeting, and before the first.
+
+        The table has rows for the ranks that are in all of the groups.
+        """
+        if shared not in self._by_meeting:
+            moments_ns = np.append(meetings_ns, _LONG_AGO)
+            columns = [column for column, groups in enumerate(self._groups) if groups >= shared]
+            at = np.zeros(len(self._groups), dtype=np.int64)
+            at[columns] = np.arange(len(columns))
+            table_ns = np.stack([self._waits[column].covered_before(moments_ns) for column in columns])
+            self._by_meeting[shared] = at, table_ns
+        return self._by_meeting[shared]

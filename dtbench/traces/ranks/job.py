@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,12 +27,14 @@ from dtbench.traces.notes.note import Note, join_ranks
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.match import Matches
 from dtbench.traces.ranks.point_to_point import Transfers
-from dtbench.traces.timeline import RankTimeline
+from dtbench.traces.skeleton import Skeleton, are_among
+
+_Rank = TypeVar("_Rank", bound=Skeleton)
 
 
-def keep_distinct_ranks(timelines: Sequence[RankTimeline]) -> tuple[tuple[RankTimeline, ...], tuple[Note, ...]]:
+def keep_distinct_ranks(timelines: Sequence[_Rank]) -> tuple[tuple[_Rank, ...], tuple[Note, ...]]:
     """Return one timeline per rank, in order of rank, the first of each; and a note for every one left out."""
-    kept: dict[int, RankTimeline] = {}
+    kept: dict[int, _Rank] = {}
     notes = []
     for timeline in timelines:
         first = kept.setdefault(timeline.rank, timeline)
@@ -40,7 +43,7 @@ def keep_distinct_ranks(timelines: Sequence[RankTimeline]) -> tuple[tuple[RankTi
     return tuple(kept[rank] for rank in sorted(kept)), tuple(notes)
 
 
-def check_job(timelines: Sequence[RankTimeline], matches: Matches, transfers: Transfers) -> tuple[Note, ...]:
+def check_job(timelines: Sequence[Skeleton], matches: Matches, transfers: Transfers) -> tuple[Note, ...]:
     """Return what speaks against these being all ranks of one job, and what is still used.
 
     Args:
@@ -61,20 +64,19 @@ def check_job(timelines: Sequence[RankTimeline], matches: Matches, transfers: Tr
     )
 
 
-def is_one_job(timelines: Sequence[RankTimeline], matches: Matches, transfers: Transfers) -> bool:
+def is_one_job(timelines: Sequence[Skeleton], matches: Matches, transfers: Transfers) -> bool:
     """Tell whether nothing speaks against these being ranks of one job: one size, and no rank alone.
 
     Alone is a rank that shares no collective with any other and sends nothing to it, or may share some but ran at
     another time.
     """
     sizes = {one.world_size for one in timelines if one.world_size is not None}
-    strange = [
-        one for one in timelines if one.rank not in _find_matched(matches, transfers) and _find_apart_ns(one, timelines)
-    ]
+    matched = _find_matched(matches, transfers)
+    strange = [one for one in timelines if one.rank not in matched and _find_apart_ns(one, timelines)]
     return len(timelines) < 2 or not (len(sizes) > 1 or strange or _find_lonely(timelines, matches, transfers))
 
 
-def _check_world(timelines: Sequence[RankTimeline]) -> Iterator[Note]:
+def _check_world(timelines: Sequence[Skeleton]) -> Iterator[Note]:
     sizes = Counter(one.world_size for one in timelines if one.world_size is not None)
     if len(sizes) > 1:
         usual = sizes.most_common(1)[0][0]
@@ -93,27 +95,26 @@ def _check_world(timelines: Sequence[RankTimeline]) -> Iterator[Note]:
         yield RanksAbsent(tuple(absent), len(timelines), known)
 
 
-def _check_groups(timelines: Sequence[RankTimeline]) -> Iterator[Note]:
+def _check_groups(timelines: Sequence[Skeleton]) -> Iterator[Note]:
     """Find ranks that communicate on groups they are not in: ranks numbered wrongly, or of another job."""
     for timeline in timelines:
-        foreign = sorted(
-            {one.group for one in timeline.collectives if one.group_ranks and timeline.rank not in one.group_ranks}
-        )
+        said = timeline.columns.groups
+        foreign = sorted({one.name for one in said if one.ranks and timeline.rank not in one.ranks})
         if foreign:
             yield ForeignGroups(timeline.rank, timeline.path, tuple(foreign))
 
 
-def _check_matches(timelines: Sequence[RankTimeline], matches: Matches, transfers: Transfers) -> Iterator[Note]:
+def _check_matches(timelines: Sequence[Skeleton], matches: Matches, transfers: Transfers) -> Iterator[Note]:
     matched = _find_matched(matches, transfers)
     by_rank = {one.rank: one for one in timelines}
     for one in _find_lonely(timelines, matches, transfers):
         yield SharesNothing((one.rank,), one.path, _find_apart_ns(one, timelines))
     for rank, count in matches.alone.items():
         if rank in matched:
-            yield NotElsewhere((rank,), by_rank[rank].path, count, len(by_rank[rank].collectives))
+            yield NotElsewhere((rank,), by_rank[rank].path, count, len(by_rank[rank].columns))
 
 
-def check_transfers(timelines: Sequence[RankTimeline], transfers: Transfers, clocks: Clocks) -> tuple[Note, ...]:
+def check_transfers(timelines: Sequence[Skeleton], transfers: Transfers, clocks: Clocks) -> tuple[Note, ...]:
     """Return of which sends and receives it is not known how long they waited for their other end.
 
     Args:
@@ -124,7 +125,7 @@ def check_transfers(timelines: Sequence[RankTimeline], transfers: Transfers, clo
     if len(timelines) < 2:
         return ()
     by_rank = {timeline.rank: timeline for timeline in timelines}
-    sent = {rank: sum(one.operation in POINT_TO_POINT for one in by_rank[rank].collectives) for rank in transfers.alone}
+    sent = {rank: int(are_among(by_rank[rank].columns.operation, POINT_TO_POINT).sum()) for rank in transfers.alone}
     ends_of = ((rank, count, transfers.untold.get(rank, 0)) for rank, count in transfers.alone.items())
     found = [(rank, count - untold, untold) for rank, count, untold in ends_of]
     notes = (
@@ -153,16 +154,17 @@ def _find_matched(matches: Matches, transfers: Transfers) -> set[int]:
     return shared | sent
 
 
-def _find_lonely(timelines: Sequence[RankTimeline], matches: Matches, transfers: Transfers) -> list[RankTimeline]:
+def _find_lonely(timelines: Sequence[Skeleton], matches: Matches, transfers: Transfers) -> list[Skeleton]:
     known = _find_matched(matches, transfers) | matches.undecided
     return [one for one in timelines if one.rank not in known and _communicates(one)]
 
 
-def _communicates(timeline: RankTimeline) -> bool:
-    return any(one.group_size != 1 and len(one.span.starts_ns) for one in timeline.collectives)
+def _communicates(timeline: Skeleton) -> bool:
+    columns = timeline.columns
+    return bool((columns.is_seen & columns.of_groups(said.size != 1 for said in columns.groups)).any())
 
 
-def _find_apart_ns(timeline: RankTimeline, timelines: Sequence[RankTimeline]) -> int | None:
+def _find_apart_ns(timeline: Skeleton, timelines: Sequence[Skeleton]) -> int | None:
     """Return how far a trace lies from all others; None where it overlaps with one or nothing is known."""
     own = _extent(timeline)
     others = [extent for one in timelines if one is not timeline and (extent := _extent(one)) is not None]
@@ -172,16 +174,16 @@ def _find_apart_ns(timeline: RankTimeline, timelines: Sequence[RankTimeline]) ->
     return gap_ns if gap_ns > 0 else None
 
 
-def _extent(timeline: RankTimeline) -> tuple[int, int] | None:
-    times = [time for one in timeline.collectives for time in (one.start_ns, one.end_ns)]
-    return (min(times), max(times)) if times else None
+def _extent(timeline: Skeleton) -> tuple[int, int] | None:
+    times_ns = np.concatenate((timeline.columns.start_ns, timeline.columns.end_ns))
+    return (int(times_ns.min()), int(times_ns.max())) if len(times_ns) else None
 
 
-def _check_steps(timelines: Sequence[RankTimeline]) -> Iterator[Note]:
+def _check_steps(timelines: Sequence[Skeleton]) -> Iterator[Note]:
     """Find steps that some ranks have and others lack; ranks without any steps are a matter of their own."""
     with_steps = [one for one in timelines if one.step_numbers]
     every = set().union(*(one.step_numbers for one in with_steps))
-    lacking: dict[tuple[int, ...], list[RankTimeline]] = defaultdict(list)
+    lacking: dict[tuple[int, ...], list[Skeleton]] = defaultdict(list)
     for one in with_steps:
         lacking[tuple(sorted(every.difference(one.step_numbers)))].append(one)
     for steps, those in lacking.items():
@@ -192,5 +194,5 @@ def _check_steps(timelines: Sequence[RankTimeline]) -> Iterator[Note]:
         yield HasNoSteps(_ranks(without), without[0].path)
 
 
-def _ranks(timelines: Sequence[RankTimeline]) -> tuple[int, ...]:
+def _ranks(timelines: Sequence[Skeleton]) -> tuple[int, ...]:
     return tuple(one.rank for one in timelines)

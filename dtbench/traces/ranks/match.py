@@ -4,21 +4,20 @@ Order is read with holes: a rank whose trace lacks one event still matches with 
 without a trace, and groups that the traces do not name, are allowed; what cannot be known is then not called whole.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dtbench.base.units import find_absent
-from dtbench.base.vocabulary import Operation
 from dtbench.traces.notes.job import GroupUndecided
 from dtbench.traces.ranks.align import ABSENT, line_up
 from dtbench.traces.ranks.groups import GroupEvents, find_groups, read_series
 from dtbench.traces.ranks.split import Part, Split, is_one_group, split_group
+from dtbench.traces.skeleton import CollectiveColumns, Skeleton, code_of
 from dtbench.traces.time.intervals import Bools, Ints
-from dtbench.traces.timeline import RankTimeline
-from dtbench.traces.who.collectives import INFERRED_PREFIX, Collective, Launch
+from dtbench.traces.who.collectives import INFERRED_PREFIX
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,12 @@ class Matches:
                 yield Match(group.name, members, is_whole)
 
 
-def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
+def match_collectives(timelines: Sequence[Skeleton], found: Sequence[GroupEvents] | None = None) -> Matches:
     """Match the collectives of several ranks; sends and receives are left to ``point_to_point.py``.
 
     Args:
         timelines: distinct ranks.
+        found: their groups; None: not looked for yet.
     """
     by_rank = {timeline.rank: timeline for timeline in timelines}
     has_all_ranks = _has_all_ranks(timelines)
@@ -102,7 +102,7 @@ def match_collectives(timelines: Sequence[RankTimeline]) -> Matches:
     notes: list[GroupUndecided] = []
     alone: Counter[int] = Counter()
     undecided: set[int] = set()
-    for group in find_groups(timelines):
+    for group in find_groups(timelines) if found is None else found:
         is_sure = _is_sure(group, timelines, has_all_ranks=has_all_ranks)
         split = Split((Part(group),)) if is_sure else split_group(group, by_rank)
         undecided |= split.undecided
@@ -137,18 +137,18 @@ def _count(index: Ints, group: GroupEvents) -> dict[int, int]:
     return dict(zip(group.events, (index != ABSENT).sum(axis=0).tolist(), strict=True))
 
 
-def _ends(index: Ints, group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Ints:
-    ends = [np.array([one.end_ns for one in by_rank[rank].collectives], dtype=np.int64) for rank in group.events]
+def _ends(index: Ints, group: GroupEvents, by_rank: Mapping[int, Skeleton]) -> Ints:
+    ends = [by_rank[rank].columns.end_ns for rank in group.events]
     return np.stack([own[index[:, column]] for column, own in enumerate(ends)], axis=1)
 
 
-def _has_all_ranks(timelines: Sequence[RankTimeline]) -> bool:
+def _has_all_ranks(timelines: Sequence[Skeleton]) -> bool:
     ranks = {timeline.rank for timeline in timelines}
     size = max((timeline.told_size or 0 for timeline in timelines), default=0)
     return size > 0 and not find_absent(ranks, max(size, len(ranks)))
 
 
-def _is_complete(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_all_ranks: bool) -> bool:
+def _is_complete(group: GroupEvents, timelines: Sequence[Skeleton], *, has_all_ranks: bool) -> bool:
     """Tell whether every rank of a group has events of it.
 
     Where the traces do not say its ranks nor their number, no other may have lost its own.
@@ -157,53 +157,89 @@ def _is_complete(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_a
         return set(group.ranks) <= set(group.events)
     if group.size is not None:
         return len(group.events) == group.size
-    return has_all_ranks and not any(
-        timeline.rank not in group.events and _may_be_of(timeline, group, timelines) for timeline in timelines
+    if not has_all_ranks:
+        return False
+    without = [timeline for timeline in timelines if timeline.rank not in group.events]
+    return not without or not _may_lack(without, group, timelines)
+
+
+def _may_lack(without: Sequence[Skeleton], group: GroupEvents, timelines: Sequence[Skeleton]) -> bool:
+    """Tell whether ranks without events of a group may have lost them: they launched such, or show no communication."""
+    by_rank = {one.rank: one.columns for one in timelines}
+    operations = {code for rank, own in group.events.items() for code in set(by_rank[rank].operation[own].tolist())}
+    return any(_may_be_of(timeline, group, operations) for timeline in without)
+
+
+def _may_be_of(timeline: Skeleton, group: GroupEvents, operations: Collection[int]) -> bool:
+    untold, columns = code_of(None), timeline.columns
+    missing = np.flatnonzero(columns.is_span_missing)
+    issued = [(one.group, code_of(one.operation)) for one in timeline.unseen]
+    names, codes = (part[missing].tolist() for part in (columns.group, columns.operation))
+    issued += [(columns.groups[name].name, code) for name, code in zip(names, codes, strict=True)]
+    return not columns.is_seen.any() or any(
+        (not name or not group.name or name == group.name)
+        and (code == untold or untold in operations or code in operations)
+        for name, code in issued
     )
 
 
-def _may_be_of(timeline: RankTimeline, group: GroupEvents, timelines: Sequence[RankTimeline]) -> bool:
-    """Tell whether a rank without events of a group may have lost them: it launched such, or shows no communication."""
-    by_rank = {one.rank: one.collectives for one in timelines}
-    operations = {by_rank[rank][event].operation for rank, own in group.events.items() for event in own.tolist()}
-    issued: Sequence[Launch | Collective] = (
-        *timeline.unseen,
-        *(one for one in timeline.collectives if one.is_span_missing),
-    )
-    return not any(one.is_seen for one in timeline.collectives) or any(
-        (not one.group or not group.name or one.group == group.name)
-        and (one.operation is None or None in operations or one.operation in operations)
-        for one in issued
-    )
-
-
-def _line_up(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Ints:
+def _line_up(group: GroupEvents, by_rank: Mapping[int, Skeleton]) -> Ints:
     """Return shape ``(m, number of ranks)``, index into each rank's collectives or ``ABSENT``."""
-    numbered: list[Ints] = []
-    rest: list[Ints] = []
-    for rank, events in group.events.items():
-        collectives = by_rank[rank].collectives
-        has_number = np.array([collectives[event].seq is not None for event in events.tolist()], dtype=np.bool_)
-        numbered.append(events[has_number])
-        rest.append(events[~has_number])
     timelines = [by_rank[rank] for rank in group.events]
-    return np.concatenate((_by_number(timelines, numbered), _by_order(timelines, rest)))
+    has_number = [one.columns.seq.is_told[own] for one, own in zip(timelines, group.events.values(), strict=True)]
+    numbered = [own[told] for own, told in zip(group.events.values(), has_number, strict=True)]
+    rest = [own[~told] for own, told in zip(group.events.values(), has_number, strict=True)]
+    by_number = _by_number([one.columns for one in timelines], numbered)
+    return np.concatenate((by_number, _by_order(timelines, rest))) if any(map(len, rest)) else by_number
 
 
-def _by_number(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> Ints:
-    """Match by sequence number; several of one operation under one number (coalesced) by their order."""
-    rows: dict[tuple[int | None, Operation | None, int], list[int]] = defaultdict(lambda: [ABSENT] * len(timelines))
-    for column, (timeline, own) in enumerate(zip(timelines, events, strict=True)):
-        seen: Counter[tuple[int | None, Operation | None]] = Counter()
-        for event in own.tolist():
-            key = (timeline.collectives[event].seq, timeline.collectives[event].operation)
-            rows[*key, seen[key]][column] = event
-            seen[key] += 1
-    ordered = sorted(rows.items(), key=lambda item: item[0][0] or 0)
-    return np.array([row for _, row in ordered], dtype=np.int64).reshape(-1, len(timelines))
+def _by_number(columns: Sequence[CollectiveColumns], events: Sequence[Ints]) -> Ints:
+    """Match by sequence number; several of one operation under one number (coalesced) by their order.
+
+    Rows rise in number; those of one number come in the order in which the ranks have them, first rank first.
+    """
+    numbers = [own.seq.values[which] for own, which in zip(columns, events, strict=True)]
+    codes = [own.operation[which] for own, which in zip(columns, events, strict=True)]
+    are_equal = all(
+        np.array_equal(numbers[0], number) and np.array_equal(codes[0], code)
+        for number, code in zip(numbers, codes, strict=True)
+    )
+    if are_equal:
+        order = np.argsort(numbers[0], kind="stable")
+        return np.stack([own[order] for own in events], axis=1)
+    column = np.repeat(np.arange(len(events)), [len(own) for own in events])
+    number, code = np.concatenate(numbers), np.concatenate(codes).astype(np.int64)
+    place = np.arange(len(number))
+    order = np.lexsort((place, code, number, column))
+    before = _count_before((column[order], number[order], code[order]))
+    which = np.empty_like(place)
+    which[order] = before
+    order = np.lexsort((place, which, code, number))
+    is_first = _differ((number[order], code[order], which[order]))
+    keys = np.lexsort((place[order][is_first], number[order][is_first]))
+    row_of = np.empty_like(keys)
+    row_of[keys] = np.arange(len(keys))
+    rows = np.full((len(keys), len(events)), ABSENT, dtype=np.int64)
+    rows[row_of[np.cumsum(is_first) - 1], column[order]] = np.concatenate(events)[order]
+    return rows
 
 
-def _by_order(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> Ints:
+def _differ(sorted_keys: Sequence[Ints]) -> Bools:
+    """Tell of each row of some columns whether it is unlike the row before."""
+    is_unlike = np.ones(len(sorted_keys[0]), dtype=np.bool_)
+    if len(is_unlike):
+        is_unlike[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in sorted_keys])
+    return is_unlike
+
+
+def _count_before(sorted_keys: Sequence[Ints]) -> Ints:
+    """Count for each row of some sorted columns the rows before it that are like it."""
+    is_first = _differ(sorted_keys)
+    place = np.arange(len(is_first))
+    return np.asarray(place - place[is_first][np.cumsum(is_first) - 1], dtype=np.int64)
+
+
+def _by_order(timelines: Sequence[Skeleton], events: Sequence[Ints]) -> Ints:
     rows = line_up(read_series(timelines, events))
     for column, own in enumerate(events):
         there = rows[:, column] != ABSENT
@@ -211,7 +247,7 @@ def _by_order(timelines: Sequence[RankTimeline], events: Sequence[Ints]) -> Ints
     return rows
 
 
-def _is_sure(group: GroupEvents, timelines: Sequence[RankTimeline], *, has_all_ranks: bool) -> bool:
+def _is_sure(group: GroupEvents, timelines: Sequence[Skeleton], *, has_all_ranks: bool) -> bool:
     """Tell whether one name, or none, can only mean one group.
 
     DeviceMesh gives all groups along an axis one name when it splits a communicator, so that without their ranks only

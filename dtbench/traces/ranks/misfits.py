@@ -20,6 +20,8 @@ from dtbench.base.vocabulary import Operation
 from dtbench.traces.notes.clocks import ClockFarOff, ClockUnsure, Copies, Misfit, OfAnotherProgram, OfAnotherRank
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.groups import GroupEvents, find_groups
+from dtbench.traces.skeleton import OPERATIONS, CollectiveColumns, Skeleton, are_among
+from dtbench.traces.time.intervals import Ints
 from dtbench.traces.timeline import RankTimeline
 
 _OF_STEP: Final = 0.5  # of a step, the most by which an alignment may be unsure
@@ -59,17 +61,21 @@ def find_mistaken(timelines: Sequence[RankTimeline], misnumbered: Collection[int
     return Misfits(strangers, strangers, (*of_another, *copies))
 
 
-def find_misfits(timelines: Sequence[RankTimeline], clocks: Clocks, mistaken: Misfits) -> Misfits:
+def find_misfits(
+    timelines: Sequence[Skeleton], groups: Sequence[GroupEvents], clocks: Clocks, mistaken: Misfits
+) -> Misfits:
     """Find the ranks that cannot be compared with the others.
 
     Args:
         timelines: distinct ranks.
+        groups: of all of them.
         clocks: of all of them, as the ends of their collectives say.
         mistaken: those that are known already.
     """
     strangers = set(mistaken.strangers)
     strangers |= _differing({one.rank: one.world_size for one in timelines if one.world_size is not None})
-    programs = _find_other_programs([one for one in timelines if one.rank not in strangers])
+    left = [one for one in timelines if one.rank not in strangers]
+    programs = _find_other_programs(left, find_groups(left) if strangers else groups)
     of_another = [OfAnotherProgram(tuple(sorted(programs)))] if programs else []
     compared = _compared([one for one in timelines if one.rank not in strangers | programs], clocks)
     far, far_notes = _find_far(compared, clocks)
@@ -125,41 +131,78 @@ def _differing(said: Mapping[int, _Said]) -> set[int]:
     return {rank for rank, one in said.items() if is_tie or one != counts[0][0]}
 
 
-def _find_other_programs(timelines: Sequence[RankTimeline]) -> set[int]:
+def _find_other_programs(timelines: Sequence[Skeleton], groups: Sequence[GroupEvents]) -> set[int]:
     """Find ranks whose numbered collectives are others than those that most ranks have under these numbers."""
     by_rank = {one.rank: one for one in timelines}
     shared: Counter[int] = Counter()
     other: Counter[int] = Counter()
-    for group in find_groups(timelines):
+    for group in groups:
         if group.ranks:  # else one name may stand for several groups
-            for of_ranks in _read_calls(group, by_rank):
+            calls = {rank: _Calls.of(by_rank[rank].columns, events) for rank, events in group.events.items()}
+            if _are_all_alike(list(calls.values())):
+                numbers = len(np.unique(next(iter(calls.values())).seq)) if len(calls) > 1 else 0
+                shared.update(dict.fromkeys(calls, numbers))
+                continue
+            for of_ranks in _read_calls(calls):
                 shared.update(of_ranks.keys())
                 other.update(_differing(of_ranks))
     return {rank for rank, count in other.items() if count > _OF_NUMBERS * shared[rank]}
 
 
-def _read_calls(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Iterator[dict[int, str]]:
+@dataclass(frozen=True)
+class _Calls:
+    """The numbered collectives of a rank on one group, in order of issue; all of shape ``(n,)``.
+
+    Attributes:
+        seq: their numbers.
+        operation: places in ``OPERATIONS``.
+        size_bytes: -1 where the size is not known, or need not be the same on all ranks.
+    """
+
+    seq: Ints
+    operation: Ints
+    size_bytes: Ints
+
+    @classmethod
+    def of(cls, columns: CollectiveColumns, events: Ints) -> "_Calls":
+        """Read them from a rank's columns."""
+        events = events[columns.seq.is_told[events]]
+        operation = columns.operation[events]
+        is_sized = columns.size_bytes.is_told[events] & are_among(operation, _OF_EQUAL_SIZE)
+        size_bytes = np.where(is_sized, columns.size_bytes.values[events], -1)
+        return cls(columns.seq.values[events], operation.astype(np.int64), size_bytes)
+
+
+def _are_all_alike(calls: Sequence[_Calls]) -> bool:
+    first = calls[0]
+    return all(
+        np.array_equal(first.seq, own.seq)
+        and np.array_equal(first.operation, own.operation)
+        and np.array_equal(first.size_bytes, own.size_bytes)
+        for own in calls
+    )
+
+
+def _read_calls(calls: Mapping[int, _Calls]) -> Iterator[dict[int, str]]:
     """Yield for each number that several ranks have what each of them did under it.
 
     A size that is not known of one is not another's.
     """
-    called: dict[int, dict[int, list[tuple[str, int | None]]]] = defaultdict(lambda: defaultdict(list))
-    for rank, events in group.events.items():
-        collectives = by_rank[rank].collectives
-        for one in (collectives[event] for event in events.tolist()):
-            if one.seq is not None:
-                size_bytes = one.size_bytes if one.operation in _OF_EQUAL_SIZE else None
-                called[one.seq][rank].append((str(one.operation), size_bytes))
+    called: dict[int, dict[int, list[tuple[str, int]]]] = defaultdict(lambda: defaultdict(list))
+    for rank, own in calls.items():
+        columns = (own.seq.tolist(), own.operation.tolist(), own.size_bytes.tolist())
+        for seq, operation, size_bytes in zip(*columns, strict=True):
+            called[seq][rank].append((str(OPERATIONS[operation]), size_bytes))
     for of_ranks in called.values():
         if len(of_ranks) > 1:
-            are_sized = not any(size_bytes is None for calls in of_ranks.values() for _, size_bytes in calls)
+            are_sized = not any(size_bytes < 0 for own in of_ranks.values() for _, size_bytes in own)
             yield {
-                rank: ", ".join(sorted(f"{name} {size_bytes}" if are_sized else name for name, size_bytes in calls))
-                for rank, calls in of_ranks.items()
+                rank: ", ".join(sorted(f"{name} {size_bytes}" if are_sized else name for name, size_bytes in own))
+                for rank, own in of_ranks.items()
             }
 
 
-def _compared(timelines: Sequence[RankTimeline], clocks: Clocks) -> list[RankTimeline]:
+def _compared(timelines: Sequence[Skeleton], clocks: Clocks) -> list[Skeleton]:
     """Return the ranks whose clocks were compared; none where all are on one clock."""
     known = [
         one
@@ -172,7 +215,7 @@ def _compared(timelines: Sequence[RankTimeline], clocks: Clocks) -> list[RankTim
     return [] if is_one_clock or len(known) < 2 else known
 
 
-def _find_far(timelines: Sequence[RankTimeline], clocks: Clocks) -> tuple[set[int], list[ClockFarOff]]:
+def _find_far(timelines: Sequence[Skeleton], clocks: Clocks) -> tuple[set[int], list[ClockFarOff]]:
     """Find the ranks whose clock would be off by more than their trace lasts."""
     bases = [one.base_ns for one in timelines]
     bases_ns = [0 if None in bases else base or 0 for base in bases]
@@ -186,7 +229,7 @@ def _find_far(timelines: Sequence[RankTimeline], clocks: Clocks) -> tuple[set[in
     return set(far), [ClockFarOff(tuple(sorted(far)), max(far.values()))] if far else []
 
 
-def _find_unsure(timelines: Sequence[RankTimeline], clocks: Clocks) -> tuple[set[int], list[ClockUnsure]]:
+def _find_unsure(timelines: Sequence[Skeleton], clocks: Clocks) -> tuple[set[int], list[ClockUnsure]]:
     """Find the ranks of which it is known to half a step at best how far their clock is off."""
     unsure = {
         one.rank: doubt_ns
@@ -196,15 +239,17 @@ def _find_unsure(timelines: Sequence[RankTimeline], clocks: Clocks) -> tuple[set
     return set(unsure), [ClockUnsure(tuple(sorted(unsure)), max(unsure.values()))] if unsure else []
 
 
-def _step_ns(timeline: RankTimeline) -> float:
+def _step_ns(timeline: Skeleton) -> float:
     """Return the median step; the whole trace where there is none."""
     lengths = [step.length_ns for step in timeline.steps if step.length_ns]
     return float(np.median(lengths)) if lengths else float(_extent_ns(timeline))
 
 
-def _extent_ns(timeline: RankTimeline) -> int:
+def _extent_ns(timeline: Skeleton) -> int:
     """Return how long a trace lasts: its collectives, its steps or its compute, whichever is longest."""
-    spans = [(one.start_ns, one.end_ns) for one in timeline.collectives if len(one.span.starts_ns)]
+    columns = timeline.columns
+    starts_ns, ends_ns = columns.start_ns[columns.is_seen], columns.end_ns[columns.is_seen]
+    spans = [(int(starts_ns.min()), int(ends_ns.max()))] if len(starts_ns) else []
     steps = [(step.start_ns, step.end_ns) for step in timeline.steps]
     compute = list(zip(timeline.compute.starts_ns[:1].tolist(), timeline.compute.ends_ns[-1:].tolist(), strict=True))
     return max(_length_ns(one) for one in (spans, steps, compute))

@@ -8,6 +8,7 @@ from dtbench.traces.ranks.clocks.clocks import Clocks, estimate_clocks
 from dtbench.traces.ranks.clocks.machines import Host
 from dtbench.traces.ranks.clocks.times import read_times
 from dtbench.traces.ranks.elsewhere import find_elsewhere
+from dtbench.traces.ranks.groups import GroupEvents, find_groups
 from dtbench.traces.ranks.handed_on import find_handed_on
 from dtbench.traces.ranks.job import check_job, check_transfers, is_one_job, keep_distinct_ranks
 from dtbench.traces.ranks.match import Matches, match_collectives
@@ -15,7 +16,7 @@ from dtbench.traces.ranks.misfits import Misfits, find_misfits
 from dtbench.traces.ranks.point_to_point import Partner, Transfers, find_partners, match_transfers
 from dtbench.traces.ranks.skew import CollectiveSkew, describe_collectives, measure_skew
 from dtbench.traces.ranks.stragglers import Waiting, sum_waiting
-from dtbench.traces.timeline import RankTimeline
+from dtbench.traces.skeleton import Skeleton
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class OverRanks:
 
     matches: Matches
     clocks: Clocks
-    collectives: Mapping[int, tuple[CollectiveSkew, ...]]
+    collectives: Mapping[int, Sequence[CollectiveSkew]]
     waiting: Waiting
     transfers: Transfers
     notes: tuple[Note, ...]
@@ -45,32 +46,39 @@ class OverRanks:
     partners: Mapping[int, Mapping[int, Partner]] = field(default_factory=dict)
 
 
-def compare_fitting_ranks(timelines: Sequence[RankTimeline], mistaken: Misfits | None = None) -> OverRanks:
+def compare_fitting_ranks(timelines: Sequence[Skeleton], mistaken: Misfits | None = None) -> OverRanks:
     """Compare the ranks of one job, and leave out of what is said over ranks those that do not fit the others.
 
     Args:
         timelines: of the ranks.
         mistaken: ranks that are known not to fit; None: none is.
     """
-    compared = compare_ranks(timelines)
-    misfits = find_misfits(keep_distinct_ranks(timelines)[0], compared.clocks, mistaken or Misfits())
+    distinct, notes = keep_distinct_ranks(timelines)
+    groups = find_groups(distinct)
+    compared = _compare(distinct, groups, Misfits(), notes)
+    misfits = find_misfits(distinct, groups, compared.clocks, mistaken or Misfits())
     if not misfits.ranks:
         return compared
-    fitting = compare_ranks(timelines, misfits)
+    fitting = _compare(distinct, groups, misfits, notes)
     drawn = {rank: compared.clocks.by_rank[rank] for rank in misfits.ranks}  # by which a picture places them
     return replace(fitting, clocks=replace(fitting.clocks, by_rank={**fitting.clocks.by_rank, **drawn}))
 
 
-def compare_ranks(timelines: Sequence[RankTimeline], misfits: Misfits | None = None) -> OverRanks:
+def compare_ranks(timelines: Sequence[Skeleton], misfits: Misfits | None = None) -> OverRanks:
     """Compare the ranks of one job; of a rank that is there twice, the first counts.
 
     Args:
         timelines: of the ranks.
         misfits: of which nothing is said over ranks.
     """
-    misfits = misfits or Misfits()
     distinct, notes = keep_distinct_ranks(timelines)
-    matches = match_collectives(distinct)
+    return _compare(distinct, find_groups(distinct), misfits or Misfits(), notes)
+
+
+def _compare(
+    distinct: Sequence[Skeleton], groups: Sequence[GroupEvents], misfits: Misfits, notes: Sequence[Note]
+) -> OverRanks:
+    matches = match_collectives(distinct, groups)
     times = read_times(matches, distinct)
     fitting = {timeline.rank for timeline in distinct} - misfits.ranks
     hosts = {timeline.rank: Host(timeline.host, timeline.kernel) for timeline in distinct}

@@ -28,7 +28,7 @@ from dtbench.traces.ranks.align import ABSENT, Series, line_up
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.clocks.times import Clock
 from dtbench.traces.ranks.groups import GroupEvents, find_groups
-from dtbench.traces.timeline import RankTimeline
+from dtbench.traces.skeleton import Skeleton
 from dtbench.traces.who.collectives import Collective
 
 
@@ -95,7 +95,7 @@ class Transfers:
     untold: Mapping[int, int] = field(default_factory=dict)
 
 
-def match_transfers(timelines: Sequence[RankTimeline], clocks: Clocks) -> Transfers:
+def match_transfers(timelines: Sequence[Skeleton], clocks: Clocks) -> Transfers:
     """Match sends with receives by (group, peer, order), holes allowed.
 
     Args:
@@ -130,9 +130,9 @@ class _End:
     hops: frozenset[Hop]
 
     @classmethod
-    def of(cls, timeline: RankTimeline, event: int) -> "_End":
+    def of(cls, timeline: Skeleton, event: int) -> "_End":
         """Return what one event tells."""
-        one, step = timeline.collectives[event], timeline.step_of[event]
+        one, step = timeline.read(event), timeline.columns.step.at(event)
         return cls(
             one.size_bytes,
             None if step is None else timeline.step_numbers[step],
@@ -152,9 +152,9 @@ class _End:
         return None in (self.step, other.step) or self.step == other.step
 
 
-def _find_untold(alone: Sequence[tuple[int, int]], by_rank: Mapping[int, RankTimeline]) -> Iterator[int]:
+def _find_untold(alone: Sequence[tuple[int, int]], by_rank: Mapping[int, Skeleton]) -> Iterator[int]:
     """Yield the rank of each end that is alone and that another that is alone, too, may belong to."""
-    ends = [(rank, by_rank[rank].collectives[event], _End.of(by_rank[rank], event)) for rank, event in alone]
+    ends = [(rank, by_rank[rank].read(event), _End.of(by_rank[rank], event)) for rank, event in alone]
     opposite = defaultdict[tuple[Operation | None, int | None], list[tuple[int, Collective, _End]]](list)
     for rank, one, end in ends:
         opposite[one.operation, one.peer].append((rank, one, end))
@@ -170,13 +170,13 @@ def _may_meet(one: _End, other: _End) -> bool:
     return len({one.size_bytes, other.size_bytes} - {None}) < 2 and one.is_named_as(other)
 
 
-def _pair_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list[tuple[int, int, int, int]]:
+def _pair_group(group: GroupEvents, by_rank: Mapping[int, Skeleton]) -> list[tuple[int, int, int, int]]:
     """Return (sender, send, receiver, receive) of every pair."""
     sends: dict[tuple[int, int], list[int]] = defaultdict(list)
     receives: dict[tuple[int, int], list[int]] = defaultdict(list)
     for rank, events in group.events.items():
         for event in events.tolist():
-            one = by_rank[rank].collectives[event]
+            one = by_rank[rank].read(event)
             if one.peer is not None and one.operation is Operation.SEND:
                 sends[rank, one.peer].append(event)
             elif one.peer is not None:
@@ -191,7 +191,7 @@ def _pair_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> list
 
 
 def _pair_in_order(
-    sender: RankTimeline, receiver: RankTimeline, sends: Sequence[int], receives: Sequence[int]
+    sender: Skeleton, receiver: Skeleton, sends: Sequence[int], receives: Sequence[int]
 ) -> list[tuple[int, int]]:
     """Pair the sends to one peer with its receives; where one side lacks some, names, or a device's ends, decide."""
     mine, others = [_End.of(sender, send) for send in sends], [_End.of(receiver, one) for one in receives]
@@ -261,21 +261,19 @@ def _place_early(part: Sequence[_End], whole: Sequence[_End]) -> list[int] | Non
     return places
 
 
-def _series(timeline: RankTimeline, events: Sequence[int]) -> Series:
-    collectives = [timeline.collectives[event] for event in events]
+def _series(timeline: Skeleton, events: Sequence[int]) -> Series:
+    columns, own = timeline.columns, np.array(events, dtype=np.int64)
     return Series(
-        token=np.array([-1 if one.size_bytes is None else one.size_bytes for one in collectives], dtype=np.int64),
-        start_ns=np.array([one.start_ns for one in collectives], dtype=np.int64),
-        end_ns=np.array([one.end_ns for one in collectives], dtype=np.int64),
-        waits_for_all=np.ones(len(collectives), dtype=np.bool_),
+        token=np.where(columns.size_bytes.is_told[own], columns.size_bytes.values[own], -1),
+        start_ns=columns.start_ns[own],
+        end_ns=columns.end_ns[own],
+        waits_for_all=np.ones(len(own), dtype=np.bool_),
     )
 
 
-def _measure(
-    group: str, pair: tuple[int, int, int, int], by_rank: Mapping[int, RankTimeline], clocks: Clocks
-) -> Transfer:
+def _measure(group: str, pair: tuple[int, int, int, int], by_rank: Mapping[int, Skeleton], clocks: Clocks) -> Transfer:
     sender, send, receiver, receive = pair
-    sending, receiving = by_rank[sender].collectives[send], by_rank[receiver].collectives[receive]
+    sending, receiving = by_rank[sender].read(send), by_rank[receiver].read(receive)
     is_device = by_rank[sender].is_device
     sent_ns, *send_ns = _on_common_clock(_moments_of(sending, is_device=is_device), sender, clocks)
     received_ns, *receive_ns = _on_common_clock(_moments_of(receiving, is_device=is_device), receiver, clocks)

@@ -13,7 +13,8 @@ others begin hardly before the last, it is not one rank that is late, but severa
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import cached_property
+from typing import Final, overload
 
 import numpy as np
 
@@ -26,8 +27,8 @@ from dtbench.traces.ranks.clocks.in_step import find_impossible
 from dtbench.traces.ranks.clocks.lost import LostStarts, find_lost_starts
 from dtbench.traces.ranks.clocks.times import GroupTimes, ends_together
 from dtbench.traces.ranks.match import MatchedGroup, Matches
+from dtbench.traces.skeleton import OPERATIONS, Skeleton, are_among, code_of
 from dtbench.traces.time.intervals import Bools, Ints
-from dtbench.traces.timeline import RankTimeline
 
 _MOST_DOUBT: Final = 0.25  # of the time that the rank that waited longest was in a collective
 _NEVER: Final = np.iinfo(np.int64).max // 4
@@ -97,6 +98,11 @@ class GroupSkew:
         """Shape ``(m,)``: of every rank of the group it is known when it began."""
         return np.asarray(self.begins.all(axis=1) & self.group.is_complete, dtype=np.bool_)
 
+    @cached_property
+    def described(self) -> Ints:
+        """Rows of which it is known of every rank when it began: rising."""
+        return np.flatnonzero(self.is_known & self.is_whole)
+
     @property
     def leaves_out(self) -> Bools:
         """Shape ``(m,)``: every rank of the group has it, and one is not in step, of which nothing is said."""
@@ -147,7 +153,7 @@ class CollectiveSkew:
 
 
 def measure_skew(
-    matches: Matches, times: Sequence[GroupTimes], clocks: Clocks, timelines: Sequence[RankTimeline]
+    matches: Matches, times: Sequence[GroupTimes], clocks: Clocks, timelines: Sequence[Skeleton]
 ) -> list[GroupSkew]:
     """Measure the skew of every matched group.
 
@@ -236,7 +242,7 @@ def _find_late(
     """
     begins = common.there | is_launched
     longest_ns = np.where(begins & awaits, late_ns, 0).max(axis=1)
-    is_given = np.isin(common.operation, list(GIVEN_BY_ROOT))
+    is_given = are_among(common.operation, GIVEN_BY_ROOT)
     is_awaited = np.where(is_given[:, None], is_last, begins)
     is_late = is_last | (is_awaited & (late_ns <= _TOGETHER * longest_ns[:, None]))
     return np.asarray(is_late, dtype=np.bool_), np.where(is_awaited & ~is_late, late_ns, _NEVER).min(axis=1)
@@ -253,8 +259,8 @@ def _find_longest_lags(common: GroupTimes) -> Ints:
         Shape ``(m,)``.
     """
     took_ns = np.maximum(common.first(common.end_ns) - common.last(common.start_ns), 0)
-    is_barrier = common.operation == Operation.BARRIER
-    return np.where(is_barrier, 0, np.where(common.operation == Operation.ALL_REDUCE, took_ns, _NEVER)).astype(np.int64)
+    is_barrier, is_sum = (common.operation == code_of(one) for one in (Operation.BARRIER, Operation.ALL_REDUCE))
+    return np.where(is_barrier, 0, np.where(is_sum, took_ns, _NEVER)).astype(np.int64)
 
 
 def _is_unsure(common: GroupTimes, doubts_ns: Ints) -> Bools:
@@ -273,12 +279,13 @@ def _find_doubts(common: GroupTimes, clocks: Clocks) -> Ints:
     Returns:
         Shape ``(m,)``.
     """
-    machine_of = {rank: place for place, members in enumerate(clocks.machines) for rank in members}
-    places = np.array([machine_of.get(rank, -1 - rank) for rank in common.ranks], dtype=np.int64)
-    uncertain_ns = np.array([clocks.by_rank[rank].uncertainty_ns or 0 for rank in common.ranks], dtype=np.int64)
-    lowest = np.where(common.there, places, np.iinfo(np.int64).max).min(axis=1)
-    is_apart = (common.there & (places != lowest[:, None])).any(axis=1)  # several machines have it
-    doubts_ns = np.sort(np.where(common.there, uncertain_ns, 0), axis=1)[:, -2:].sum(axis=1)
+    places, uncertain_ns = clocks.machines_of(common.ranks), clocks.uncertain_ns(common.ranks)
+    there, rows = common.there, len(common.there)
+    if common.is_everywhere:
+        there = there[:1]  # all rows are alike
+    lowest = np.where(there, places, np.iinfo(np.int64).max).min(axis=1)
+    is_apart = np.broadcast_to((there & (places != lowest[:, None])).any(axis=1), rows)  # several machines have it
+    doubts_ns = np.sort(np.where(there, uncertain_ns, 0), axis=1)[:, -2:].sum(axis=1)
     return np.asarray(np.where(is_apart, doubts_ns, 0), dtype=np.int64)
 
 
@@ -289,10 +296,11 @@ def _keep_certain(skew: GroupSkew, common: GroupTimes, clocks: Clocks) -> Ints:
     also speaks by how much later it left what all leave together.
     """
     kept = skew.last_column.copy()
+    places, uncertain_ns = clocks.machines_of(common.ranks), clocks.uncertain_ns(common.ranks)
     together = common.there & ends_together(common)[:, None]
     for column in np.unique(kept[kept != ABSENT]).tolist():
         rows = np.flatnonzero(skew.last_column == column)
-        doubts_ns = clocks.doubts_ns(skew.group.ranks[column], skew.group.ranks)
+        doubts_ns = np.where(places == places[column], 0, uncertain_ns[column] + uncertain_ns)
         is_other = skew.begins[rows] & (np.arange(len(doubts_ns)) != column)
         after_ns = common.end_ns[rows, column][:, None] - common.end_ns[rows]
         tells = together[rows] & together[rows, column][:, None] & (doubts_ns > 0) & (after_ns > ENDS_APART_NS)
@@ -301,37 +309,82 @@ def _keep_certain(skew: GroupSkew, common: GroupTimes, clocks: Clocks) -> Ints:
     return kept
 
 
-def describe_collectives(
-    skews: Sequence[GroupSkew], timelines: Sequence[RankTimeline]
-) -> dict[int, tuple[CollectiveSkew, ...]]:
+class RankSkews(Sequence[CollectiveSkew]):
+    """What is known of each collective of one rank against the others, in the order of its timeline.
+
+    It stands in the columns of its groups until somebody asks for it.
+    """
+
+    def __init__(self, parts: Sequence[tuple[GroupSkew, int]], timeline: Skeleton) -> None:
+        """Note where it stands.
+
+        Args:
+            parts: the groups of the rank, and its column in each.
+            timeline: the rank.
+        """
+        self._parts = parts
+        self._timeline = timeline
+
+    @cached_property
+    def _places(self) -> tuple[Ints, Ints]:
+        """The part and the row of each collective, both of shape ``(n,)``; ``ABSENT``: nothing is known of it."""
+        part_of, row_of = (np.full(len(self._timeline.columns), ABSENT, dtype=np.int64) for _ in range(2))
+        for place, (skew, column) in enumerate(self._parts):
+            rows = skew.described
+            index = skew.group.index[rows, column]
+            part_of[index], row_of[index] = place, rows
+        return part_of, row_of
+
+    def __len__(self) -> int:
+        return len(self._timeline.columns)
+
+    @overload
+    def __getitem__(self, index: int) -> CollectiveSkew: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[CollectiveSkew, ...]: ...
+    def __getitem__(self, index: int | slice) -> CollectiveSkew | tuple[CollectiveSkew, ...]:
+        if isinstance(index, slice):
+            return tuple(self[place] for place in range(*index.indices(len(self))))
+        part_of, row_of = self._places
+        if part_of[index] == ABSENT:
+            return CollectiveSkew()
+        skew, column = self._parts[int(part_of[index])]
+        return _describe(skew, int(row_of[index]), column, self._timeline)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def describe_collectives(skews: Sequence[GroupSkew], timelines: Sequence[Skeleton]) -> dict[int, RankSkews]:
     """Give, by rank, one entry per collective of its timeline, in the same order.
 
     Only collectives that every rank of the group has are described: with a rank missing, nobody knows who was last.
     """
-    by_rank = {timeline.rank: timeline for timeline in timelines}
-    found = {rank: [CollectiveSkew()] * len(timeline.collectives) for rank, timeline in by_rank.items()}
+    parts: dict[int, list[tuple[GroupSkew, int]]] = {timeline.rank: [] for timeline in timelines}
     for skew in skews:
-        for row in np.flatnonzero(skew.is_known & skew.is_whole).tolist():
-            for column, rank in enumerate(skew.group.ranks):
-                index = int(skew.group.index[row, column])
-                found[rank][index] = _describe(skew, row, column, by_rank[rank])
-    return {rank: tuple(entries) for rank, entries in found.items()}
+        for column, rank in enumerate(skew.group.ranks):
+            parts[rank].append((skew, column))
+    return {timeline.rank: RankSkews(parts[timeline.rank], timeline) for timeline in timelines}
 
 
-def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) -> CollectiveSkew:
+def _describe(skew: GroupSkew, row: int, column: int, timeline: Skeleton) -> CollectiveSkew:
     last_column = int(skew.last_column[row])
     is_last, last_rank = (None, None) if last_column < 0 else (last_column == column, skew.group.ranks[last_column])
-    late = [rank for rank, is_late in zip(skew.group.ranks, skew.is_late[row].tolist(), strict=True) if is_late]
-    together = tuple(late) if last_rank is None and len(late) > 1 else ()
+    late = np.flatnonzero(skew.is_late[row]).tolist() if last_rank is None else []
+    together = tuple(skew.group.ranks[one] for one in late) if len(late) > 1 else ()
     if not skew.awaits[row, column]:
         return CollectiveSkew(is_last=is_last, last_rank=last_rank, late_together=together)
-    index = int(skew.group.index[row, column])
-    one = timeline.collectives[index]
+    index, columns = int(skew.group.index[row, column]), timeline.columns
+    operation = OPERATIONS[columns.operation[index]]
+    is_woken = not timeline.is_device and (not columns.on_link[index] or operation is Operation.BARRIER)
     wait_ns = int(skew.wait_ns[row, column])
-    own_ns, untold_ns = int(skew.own_ns[row, column]), int(skew.untold_ns[row, column])
+    alone_ns = min(wait_ns, int(skew.apart_ns[row])) - int(skew.handed_on_ns[row, column])
+    own_ns, untold_ns = max(alone_ns, 0), int(skew.untold_ns[row, column])
     transfer_ns = int(skew.span_ns[row, column]) - wait_ns
-    lag_ns = int(skew.lag_ns[row, column]) if timeline.is_woken_for(index) else 0
-    algbw = algorithm_bandwidth(one.size_bytes, None if lag_ns else transfer_ns)
+    lag_ns = int(skew.lag_ns[row, column]) if is_woken else 0
+    algbw = algorithm_bandwidth(columns.size_bytes.at(index), None if lag_ns else transfer_ns)
     return CollectiveSkew(
         last_start_ns=int(skew.last_start_ns[row, column]),
         skew_wait_ns=wait_ns,
@@ -343,5 +396,5 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: RankTimeline) ->
         late_together=together,
         lag_ns=lag_ns,
         algbw=algbw,
-        busbw=algbw * bus_factor(one.operation, len(skew.group.ranks)),
+        busbw=algbw * bus_factor(operation, len(skew.group.ranks)),
     )

@@ -12,8 +12,8 @@ import numpy as np
 
 from dtbench.traces.ranks.align import ABSENT, Series, estimate_lead
 from dtbench.traces.ranks.groups import GroupEvents, read_series
+from dtbench.traces.skeleton import Skeleton
 from dtbench.traces.time.intervals import Ints
-from dtbench.traces.timeline import RankTimeline
 
 _SAME_GROUP_NS: Final = 50_000  # ends of one collective agree better on clocks that agree
 _FEW: Final = 8  # events; fewer may end apart by chance, or together
@@ -44,7 +44,7 @@ class Split:
     undecided: frozenset[int] = frozenset()
 
 
-def split_group(group: GroupEvents, by_rank: Mapping[int, RankTimeline]) -> Split:
+def split_group(group: GroupEvents, by_rank: Mapping[int, Skeleton]) -> Split:
     """Divide what may be several groups by ends that agree."""
     ranks = list(group.events)
     samples = read_series([by_rank[rank] for rank in ranks], [group.events[rank][:_SAMPLE] for rank in ranks])

@@ -12,8 +12,8 @@ from dtbench.traces.ranks.align import ABSENT
 from dtbench.traces.ranks.handed_on import Caused, find_undecided, sum_caused
 from dtbench.traces.ranks.match import Matches
 from dtbench.traces.ranks.skew import GroupSkew
+from dtbench.traces.skeleton import Skeleton
 from dtbench.traces.time.overlap import divide
-from dtbench.traces.timeline import RankTimeline
 
 _WHY_UNDECIDED: Final = "several came last there, or may have"
 _LONGEST_OPEN: Final = "who is waited for longest is not known"
@@ -146,7 +146,7 @@ class Waiting:
 
 
 def sum_waiting(
-    skews: Sequence[GroupSkew], matches: Matches, timelines: Sequence[RankTimeline], may_hand_on: Set[int]
+    skews: Sequence[GroupSkew], matches: Matches, timelines: Sequence[Skeleton], may_hand_on: Set[int]
 ) -> Waiting:
     """Sum the skew of all collectives by rank; where any rank has steps, of those that one of these issued.
 
@@ -164,17 +164,18 @@ def sum_waiting(
     return replace(found, unknown=found.unknown - outside, outside=outside)
 
 
-def _keep_steps(skews: Sequence[GroupSkew], timelines: Sequence[RankTimeline]) -> list[GroupSkew]:
+def _keep_steps(skews: Sequence[GroupSkew], timelines: Sequence[Skeleton]) -> list[GroupSkew]:
     """Take what ran outside the steps of all its ranks as not known."""
-    in_step = {
-        timeline.rank: np.array([step is not None for step in timeline.step_of], dtype=np.bool_)
-        for timeline in timelines
-    }
+    in_step = {timeline.rank: timeline.columns.step.is_told for timeline in timelines}
     kept = []
     for skew in skews:
         index = skew.group.index
-        columns = [in_step[rank][index[:, column]] for column, rank in enumerate(skew.group.ranks)]
-        is_inside = (np.stack(columns, axis=1) & (index != ABSENT)).any(axis=1)
+        is_inside = np.zeros(len(index), dtype=np.bool_)
+        for rank, own in zip(skew.group.ranks, index.T, strict=True):
+            is_inside |= in_step[rank][own] & (own != ABSENT)
+        if is_inside.all():
+            kept.append(skew)
+            continue
         kept.append(
             replace(
                 skew,
@@ -194,13 +195,14 @@ def _count_known(skews: Sequence[GroupSkew]) -> int:
 
 def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]) -> Waiting:
     ranks = sorted({rank for skew in skews for rank in skew.group.ranks})
+    row_of = {rank: row for row, rank in enumerate(ranks)}
     sums = np.zeros((len(ranks), 5), dtype=np.int64)
     partial, undecided, undecided_ns, open_ns = 0, 0, 0, 0
     caused = sum_caused(skews, may_hand_on)
     may_miss: set[int] = set()
     can_be_last: set[int] = set()
     for skew in skews:
-        rows = [ranks.index(rank) for rank in skew.group.ranks]
+        rows = [row_of[rank] for rank in skew.group.ranks]
         known = skew.begins & skew.awaits & skew.is_known[:, None]
         takes_part = skew.begins & skew.is_known[:, None]
         is_last = takes_part & (skew.last_column[:, None] == np.arange(len(rows)))

@@ -61,6 +61,8 @@ class Astray:
         Those of one machine can: whatever its clock did, it did to all.
         """
         found = np.zeros(times.there.shape, dtype=np.bool_)
+        if self.times.keys().isdisjoint(times.ranks):
+            return found
         has_end = ends_together(times)
         for column, rank in enumerate(times.ranks):
             if rank in self.times:
@@ -140,11 +142,14 @@ def _read_ends(
     of: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for column, rank in enumerate(times.ranks):
         of[machine_of[rank]].append(column)
+    if len(of) == 1:
+        return
     there = np.stack([times.there[:, own].any(axis=1) for own in of.values()], axis=1)
     rows = ends_together(times) & (there.sum(axis=1) > 1)
     if not rows.any():
         return
-    columns = [(times.end_ns[rows][:, own], times.there[rows][:, own]) for own in of.values()]
+    ends_ns, are_there = times.end_ns[rows], times.there[rows]
+    columns = [(ends_ns[:, own], are_there[:, own]) for own in of.values()]
     end_ns = np.stack([np.where(is_in, ends, _LAST_NS).min(axis=1) for ends, is_in in columns], axis=1)
     last_ns = np.stack([np.where(is_in, ends, _FIRST_NS).max(axis=1) for ends, is_in in columns], axis=1)
     common_ns = np.stack([clocks[ranks[0]].to_common(own) for ranks, own in zip(of, end_ns.T, strict=True)], axis=1)

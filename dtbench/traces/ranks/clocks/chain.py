@@ -3,9 +3,9 @@
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ _FEWEST_CLOSE: Final = 4  # ends; fewer lie close together by accident
 _EXPLAINS: Final = 0.5  # a drift that is one leaves at most this part of the deviations
 _FAR: Final = 12  # times the scatter of ends that lie closest together; what lies further is no accident
 _LEAST_FAR_NS: Final = 100_000  # ranks that leave a collective one after another, and threads that are woken late
+_AT_ONCE: Final = 1 << 18  # numbers that are gone through together: they stay in a core's caches
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -31,38 +34,68 @@ class Edge:
     clock: Clock
 
 
-@dataclass(frozen=True)
-class _Ends:
-    """Ends of the collectives that two ranks share, each in its own clock."""
-
-    first: list[Ints] = field(default_factory=list)
-    second: list[Ints] = field(default_factory=list)
-
-
 def find_edges(times: Sequence[GroupTimes]) -> list[Edge]:
     """Compare every rank of a group with its first and with the one before; over all groups that a pair shares."""
-    shared: dict[tuple[int, int], _Ends] = defaultdict(_Ends)
+    shared: dict[tuple[int, int], list[tuple[Ints, Ints]]] = defaultdict(list)
     for one in times:
         together = ends_together(one)
+        there, end_ns = (np.ascontiguousarray(table[together].T) for table in (one.there, one.end_ns))
+        is_full = bool(there.all())
         columns = range(1, len(one.ranks))
         for first, second in sorted({(0, column) for column in columns} | {(column - 1, column) for column in columns}):
-            both = one.there[:, first] & one.there[:, second] & together
-            if both.any():
-                ends = shared[one.ranks[first], one.ranks[second]]
-                ends.first.append(one.end_ns[both, first])
-                ends.second.append(one.end_ns[both, second])
-    return [Edge(first, second, _compare(ends)) for (first, second), ends in shared.items()]
+            ends = (end_ns[first], end_ns[second])
+            if not is_full:
+                both = there[first] & there[second]
+                ends = (ends[0][both], ends[1][both])
+            if len(ends[0]):
+                shared[one.ranks[first], one.ranks[second]].append(ends)
+    clocks: dict[tuple[int, int], Clock] = {}
+    for pairs in batch({pair: sum(len(first_ns) for first_ns, _ in parts) for pair, parts in shared.items()}):
+        joined = [_join(shared[pair]) for pair in pairs]
+        first_ns, second_ns = (np.stack([ends[side] for ends in joined]) for side in (0, 1))
+        clocks.update(zip(pairs, _compare(first_ns, second_ns), strict=True))
+    return [Edge(*pair, clocks[pair]) for pair in shared]
 
 
-def _compare(ends: _Ends) -> Clock:
-    """Return the second clock against the first."""
-    first_ns, second_ns = np.concatenate(ends.first), np.concatenate(ends.second)
-    base, at_ns = int(second_ns[0] - first_ns[0]), int(np.median(second_ns - second_ns[0])) + int(second_ns[0])
-    residual = (second_ns - first_ns - base).astype(np.float64)
-    drift = _find_drift((second_ns - at_ns).astype(np.float64), residual)
-    residual -= drift * (second_ns - at_ns)
-    middle, uncertainty_ns = find_median(residual)
-    return Clock(base + round(middle), drift, at_ns, uncertainty_ns)
+def _join(parts: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([first for first, _ in parts]), np.concatenate([second for _, second in parts])
+
+
+def batch(lengths: Mapping[_Key, int]) -> Iterator[list[_Key]]:
+    """Yield what is equally long together, as much of it at once as is quickly gone through."""
+    by_length: dict[int, list[_Key]] = defaultdict(list)
+    for key, length in lengths.items():
+        by_length[length].append(key)
+    for length, keys in by_length.items():
+        size = max(1, _AT_ONCE // length)
+        yield from (keys[at : at + size] for at in range(0, len(keys), size))
+
+
+def _compare(first_ns: Ints, second_ns: Ints) -> list[Clock]:
+    """Return the second clock against the first, of several pairs of ranks; both of shape ``(pairs, ends)``."""
+    base_ns = second_ns[:, 0] - first_ns[:, 0]
+    at_ns = _find_middles(second_ns - second_ns[:, :1]).astype(np.int64) + second_ns[:, 0]
+    residual = (second_ns - first_ns - base_ns[:, None]).astype(np.float64)
+    times_ns = (second_ns - at_ns[:, None]).astype(np.float64)
+    drift = _find_drifts(times_ns, residual)
+    drifts = np.flatnonzero(drift)
+    residual[drifts] -= drift[drifts, None] * times_ns[drifts]
+    return [
+        Clock(base + round(middle), gained, at, uncertainty_ns)
+        for base, gained, at, (middle, uncertainty_ns) in zip(
+            base_ns.tolist(), drift.tolist(), at_ns.tolist(), _find_medians(residual), strict=True
+        )
+    ]
+
+
+def _find_middles(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the median of each row; of rows that rise without sorting them."""
+    if not (values[:, 1:] < values[:, :-1]).any():
+        count = values.shape[1]
+        return np.asarray((values[:, (count - 1) // 2] + values[:, count // 2]) / 2, dtype=np.float64)
+    return np.asarray(np.median(values, axis=1), dtype=np.float64)
 
 
 def find_scatter(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -73,10 +106,25 @@ def find_scatter(values: NDArray[np.float64]) -> tuple[float, float]:
     if not len(values):
         return 0.0, 0.0
     ordered = np.sort(values)
-    count = min(len(ordered), max(2, min((len(ordered) + 1) // 2, _FEWEST_CLOSE), math.ceil(len(ordered) / 3)))
+    count = _count_close(len(ordered))
     widths = ordered[count - 1 :] - ordered[: len(ordered) - count + 1]
     narrowest = int(np.argmin(widths))
     return float(ordered[narrowest] + widths[narrowest] / 2), float(widths[narrowest] / 2)
+
+
+def find_scatters(ordered: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what ``find_scatter`` does for each row; each rises."""
+    count = ordered.shape[1]
+    close = _count_close(count)
+    widths = ordered[:, close - 1 :] - ordered[:, : count - close + 1]
+    narrowest = np.argmin(widths, axis=1)[:, None]
+    half_widths = np.take_along_axis(widths, narrowest, axis=1)[:, 0] / 2
+    return np.take_along_axis(ordered, narrowest, axis=1)[:, 0] + half_widths, half_widths
+
+
+def _count_close(count: int) -> int:
+    """Return how many of some values are taken to lie closest together."""
+    return min(count, max(2, min((count + 1) // 2, _FEWEST_CLOSE), math.ceil(count / 3)))
 
 
 def find_reach_ns(half_width_ns: float) -> float:
@@ -98,19 +146,69 @@ def find_median(values: NDArray[np.float64]) -> tuple[float, int]:
     return middle, int(np.ceil(max(high - middle, middle - low, RESOLUTION_NS)))
 
 
-def _find_drift(times_ns: NDArray[np.float64], ahead_ns: NDArray[np.float64]) -> float:
-    """Return the median slope between parts of the trace (Theil 1950), 0 unless it clearly explains the residuals."""
-    if len(times_ns) < _FEWEST_FOR_DRIFT:
-        return 0.0
-    order = np.argsort(times_ns)
-    parts = [
-        (np.median(times_ns[part]), np.median(ahead_ns[part])) for part in np.array_split(order, _BLOCKS) if len(part)
+def find_medians(values: Mapping[_Key, NDArray[np.float64]]) -> dict[_Key, tuple[float, int]]:
+    """Return what ``find_median`` does, of many at once; none is empty."""
+    found: dict[_Key, tuple[float, int]] = {}
+    for keys in batch({key: len(own) for key, own in values.items()}):
+        found.update(zip(keys, _find_medians(np.stack([values[key] for key in keys])), strict=True))
+    return found
+
+
+def _find_medians(values: NDArray[np.float64]) -> list[tuple[float, int]]:
+    """Return what ``find_median`` does for each row; one by one only those of which some lie apart."""
+    ordered = np.sort(values, axis=1)
+    count = ordered.shape[1]
+    centres, half_widths = find_scatters(ordered)
+    reaches = np.maximum(_LEAST_FAR_NS, _FAR * half_widths)
+    are_near = np.maximum(centres - ordered[:, 0], ordered[:, -1] - centres) <= reaches
+    middles = (ordered[:, (count - 1) // 2] + ordered[:, count // 2]) / 2
+    reach = int(np.ceil(_Z * np.sqrt(count) / 2))
+    low = ordered[:, max(0, count // 2 - reach)]
+    high = ordered[:, min(count - 1, (count - 1) // 2 + reach)]
+    doubts = np.ceil(np.maximum(np.maximum(high - middles, middles - low), RESOLUTION_NS)).astype(np.int64)
+    return [
+        (middle, doubt) if is_near else find_median(row)
+        for middle, doubt, is_near, row in zip(
+            middles.tolist(), doubts.tolist(), are_near.tolist(), values, strict=True
+        )
     ]
-    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.combinations(parts, 2) if b[0] > a[0]]
-    drift = float(np.median(slopes)) if slopes else 0.0
-    before, after = _spread(ahead_ns), _spread(ahead_ns - drift * times_ns)
-    is_drift = before > RESOLUTION_NS and after <= min(_EXPLAINS * before, _spread_if_set(ahead_ns[order]))
-    return drift if is_drift else 0.0
+
+
+def _find_drifts(times_ns: NDArray[np.float64], ahead_ns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the median slope between parts of each row (Theil 1950), 0 unless it clearly explains the residuals."""
+    found = np.zeros(len(times_ns))
+    before = _find_spreads(ahead_ns)
+    rows = np.flatnonzero(before > RESOLUTION_NS) if times_ns.shape[1] >= _FEWEST_FOR_DRIFT else np.zeros(0, np.int64)
+    if not len(rows):
+        return found
+    times_ns, ahead_ns, before = times_ns[rows], ahead_ns[rows], before[rows]
+    order = np.argsort(times_ns, axis=1)
+    drift = _find_slopes(np.take_along_axis(times_ns, order, axis=1), np.take_along_axis(ahead_ns, order, axis=1))
+    after = _find_spreads(ahead_ns - drift[:, None] * times_ns)
+    for row in np.flatnonzero(after <= _EXPLAINS * before).tolist():
+        if after[row] <= _spread_if_set(ahead_ns[row][order[row]]):
+            found[rows[row]] = drift[row]
+    return found
+
+
+def _find_slopes(times_ns: NDArray[np.float64], ahead_ns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the median slope between parts of each row, whose times rise; 0 where no two parts have unlike times."""
+    borders = np.cumsum([0, *(len(part) for part in np.array_split(np.arange(times_ns.shape[1]), _BLOCKS))]).tolist()
+    parts = list(itertools.pairwise(borders))
+    when = np.stack([_find_middles(times_ns[:, start:stop]) for start, stop in parts], axis=1)
+    ahead = np.stack([np.median(ahead_ns[:, start:stop], axis=1) for start, stop in parts], axis=1)
+    first, second = np.triu_indices(_BLOCKS, 1)
+    apart_ns = when[:, second] - when[:, first]
+    is_apart = apart_ns > 0
+    slopes = (ahead[:, second] - ahead[:, first]) / np.where(is_apart, apart_ns, 1)
+    if is_apart.all():
+        return np.asarray(np.median(slopes, axis=1), dtype=np.float64)
+    medians = (np.median(own[told]) if told.any() else 0.0 for own, told in zip(slopes, is_apart, strict=True))
+    return np.array([float(one) for one in medians], dtype=np.float64)
+
+
+def _find_spreads(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.median(np.abs(values - np.median(values, axis=1, keepdims=True)), axis=1), dtype=np.float64)
 
 
 def _spread_if_set(ahead_ns: NDArray[np.float64]) -> float:
@@ -123,29 +221,43 @@ def _spread(values: NDArray[np.float64]) -> float:
     return float(np.median(np.abs(values - np.median(values))))
 
 
+class _Islands:
+    """Ranks that edges connect, as they are joined one edge after the other (union-find)."""
+
+    def __init__(self) -> None:
+        self._above: dict[int, int] = {}
+
+    def of(self, rank: int) -> int:
+        """Return the rank that stands for all that it is connected with."""
+        top = rank
+        while (above := self._above.get(top, top)) != top:
+            top = above
+        while (above := self._above.get(rank, top)) != top:
+            self._above[rank], rank = top, above
+        return top
+
+    def join(self, edge: Edge) -> bool:
+        """Connect the ranks of an edge; False: they were."""
+        first, second = self.of(edge.first), self.of(edge.second)
+        self._above[second] = first
+        return first != second
+
+
 def keep_surest(edges: Sequence[Edge]) -> list[Edge]:
     """Keep the surest comparisons that connect all that can be connected (Kruskal)."""
-    island = {rank: rank for edge in edges for rank in (edge.first, edge.second)}
-    kept = []
-    for edge in sorted(edges, key=lambda edge: (edge.clock.uncertainty_ns or 0, edge.first, edge.second)):
-        first, second = island[edge.first], island[edge.second]
-        if first != second:
-            kept.append(edge)
-            island = {rank: first if of == second else of for rank, of in island.items()}
-    return kept
+    islands = _Islands()
+    by_doubt = sorted(edges, key=lambda edge: (edge.clock.uncertainty_ns or 0, edge.first, edge.second))
+    return [edge for edge in by_doubt if islands.join(edge)]
 
 
 def divide_into_trees(edges: Sequence[Edge]) -> list[list[Edge]]:
-    """Divide a forest into its trees."""
-    trees: list[tuple[set[int], list[Edge]]] = []
+    """Divide a forest into its trees, in order of the last edge of each."""
+    islands, trees = _Islands(), defaultdict[int, list[Edge]](list)
     for edge in edges:
-        touching = [tree for tree in trees if tree[0] & {edge.first, edge.second}]
-        merged = (
-            {edge.first, edge.second}.union(*(tree[0] for tree in touching)),
-            [edge, *(old for tree in touching for old in tree[1])],
-        )
-        trees = [tree for tree in trees if tree not in touching] + [merged]
-    return [tree[1] for tree in trees]
+        islands.join(edge)
+    for edge in reversed(edges):
+        trees[islands.of(edge.first)].append(edge)
+    return list(trees.values())[::-1]
 
 
 def chain_clocks(tree: Sequence[Edge]) -> dict[int, Clock]:
@@ -156,15 +268,16 @@ def chain_clocks(tree: Sequence[Edge]) -> dict[int, Clock]:
 
 
 def _chain_from(tree: Sequence[Edge], root: int) -> dict[int, Clock]:
-    found = {root: Clock(uncertainty_ns=0)}
-    left = list(tree)
-    while left:
-        edge = next(edge for edge in left if (edge.first in found) is not (edge.second in found))
-        left.remove(edge)
-        if edge.first in found:
-            found[edge.second] = _follow(found[edge.first], edge.clock)
-        else:
-            found[edge.first] = _follow(found[edge.second], _reverse(edge.clock))
+    near: dict[int, list[tuple[int, Clock]]] = defaultdict(list)
+    for edge in tree:
+        near[edge.first].append((edge.second, edge.clock))
+        near[edge.second].append((edge.first, _reverse(edge.clock)))
+    found, border = {root: Clock(uncertainty_ns=0)}, [root]
+    while border:
+        rank = border.pop()
+        new = {other: _follow(found[rank], clock) for other, clock in near[rank] if other not in found}
+        found.update(new)
+        border += new
     return dict(sorted(found.items()))
 
 

@@ -16,6 +16,7 @@ import bisect
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -28,7 +29,7 @@ from dtbench.traces.ranks.clocks.chain import (
     chain_clocks,
     divide_into_trees,
     find_edges,
-    find_median,
+    find_medians,
     keep_surest,
 )
 from dtbench.traces.ranks.clocks.in_step import find_out_of_step
@@ -72,10 +73,21 @@ class Clocks:
 
     def doubts_ns(self, rank: int, others: Sequence[int]) -> Ints:
         """Return by how much times of a rank may be off against those of each other one; 0 where they share a clock."""
-        own_ns, *others_ns = (self.by_rank[one].uncertainty_ns or 0 for one in (rank, *others))
-        machine = next((members for members in self.machines if rank in members), frozenset((rank,)))
-        pairs = zip(others, others_ns, strict=True)
-        return np.array([0 if one in machine else own_ns + other_ns for one, other_ns in pairs], dtype=np.int64)
+        uncertain_ns, machines = self.uncertain_ns((rank, *others)), self.machines_of((rank, *others))
+        return np.where(machines[1:] == machines[0], 0, uncertain_ns[0] + uncertain_ns[1:])
+
+    @cached_property
+    def machine_of(self) -> Mapping[int, int]:
+        """The place of each rank's machine; ranks that are on none are not there."""
+        return {rank: place for place, members in enumerate(self.machines) for rank in members}
+
+    def machines_of(self, ranks: Sequence[int]) -> Ints:
+        """Return the places of some ranks' machines, shape ``(ranks,)``; of who is on none a number of its own."""
+        return np.array([self.machine_of.get(rank, -1 - rank) for rank in ranks], dtype=np.int64)
+
+    def uncertain_ns(self, ranks: Sequence[int]) -> Ints:
+        """Return by how much each rank's clock may be off, shape ``(ranks,)``."""
+        return np.array([self.by_rank[rank].uncertainty_ns or 0 for rank in ranks], dtype=np.int64)
 
     def can_compare(self, *ranks: int) -> bool:
         """Tell whether it is known how far the clocks of some ranks are apart."""
@@ -87,6 +99,9 @@ class Clocks:
         Returns:
             Shape ``(m,)``; of ranks that are not in step as if these were not there.
         """
+        left = set(times.ranks) - self.out_of_step
+        if any(island.issuperset(left) for island in self.islands):
+            return np.ones(len(times.there), dtype=np.bool_)
         there = times.without(self.out_of_step).there
         reaches_beyond = np.zeros((len(self.islands), len(there)), dtype=np.bool_)
         for row, island in enumerate(self.islands):
@@ -136,7 +151,7 @@ class _Island:
 
 def _estimate_island(tree: Sequence[Edge], times: Sequence[GroupTimes], hosts: Mapping[int, Host]) -> _Island:
     corrected = chain_clocks(tree)
-    own = [one for one in times if set(one.ranks) <= set(corrected)]
+    own = [one for one in times if corrected.keys() >= set(one.ranks)]
     refined = _refine(own, _refine(own, corrected))  # twice: where a neighbour was far off, so was the first median
     machines, torn = divide_by_host(own, refined, hosts)
     chosen = _choose(own, share_clocks(refined, machines), machines)
@@ -168,8 +183,9 @@ def _refine(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[in
     """Compare each rank with the median of all instead of with a neighbour, where a group has enough ranks for one."""
     common = [one.on_common_clock(clocks) for one in times]
     refined = dict(clocks)
-    for rank, residual in ends_about_median(common, least_ranks=_ENOUGH_FOR_MEDIAN).items():
-        middle, uncertainty_ns = find_median(residual)
+    for rank, (middle, uncertainty_ns) in find_medians(
+        ends_about_median(common, least_ranks=_ENOUGH_FOR_MEDIAN)
+    ).items():
         refined[rank] = replace(
             clocks[rank], offset_ns=clocks[rank].offset_ns + round(middle), uncertainty_ns=uncertainty_ns
         )
@@ -180,7 +196,7 @@ def _choose(
     times: Sequence[GroupTimes], estimated: Mapping[int, Clock], machines: Sequence[Sequence[int]]
 ) -> dict[int, Clock]:
     """Correct the fewest machines, largest first, that leave at most twice the spread of ends that all would leave."""
-    furthest_ns = {rank: _most_ahead_ns(times, rank, clock) for rank, clock in estimated.items()}
+    furthest_ns = _find_furthest(times, estimated)
     order = sorted(machines, key=lambda members: max(furthest_ns[rank] for rank in members), reverse=True)
 
     def apply(number: int) -> dict[int, Clock]:
@@ -194,17 +210,35 @@ def _choose(
         rank: max(spread_ns / _HELPS, RESOLUTION_NS) for rank, spread_ns in _ends_spread(times, estimated).items()
     }
 
+    may_change = _leave_alike(times, estimated, machines)
+
     def is_enough(number: int) -> bool:
-        return all(spread_ns <= enough_ns[rank] for rank, spread_ns in _ends_spread(times, apply(number)).items())
+        spreads_ns = _ends_spread(may_change, apply(number))
+        return all(spread_ns <= enough_ns[rank] for rank, spread_ns in spreads_ns.items())
 
     return apply(bisect.bisect_left(range(len(order)), x=True, key=is_enough))
 
 
-def _most_ahead_ns(times: Sequence[GroupTimes], rank: int, clock: Clock) -> int:
-    """Return how much a correction moves anything of a rank at most."""
-    own = [one.end_ns[one.there[:, one.ranks.index(rank)], one.ranks.index(rank)] for one in times if rank in one.ranks]
-    ends = np.concatenate(own) if own else np.zeros(0, dtype=np.int64)
-    return int(np.abs(ends - clock.to_common(ends)).max(initial=0))
+def _leave_alike(
+    times: Sequence[GroupTimes], clocks: Mapping[int, Clock], machines: Sequence[Sequence[int]]
+) -> list[GroupTimes]:
+    """Leave out the groups of one machine whose clock does not drift: no correction changes how far apart they end."""
+    machine_of = {rank: place for place, members in enumerate(machines) for rank in members}
+    return [
+        one
+        for one in times
+        if len({machine_of[rank] for rank in one.ranks}) > 1 or any(clocks[rank].drift for rank in one.ranks)
+    ]
+
+
+def _find_furthest(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[int, int]:
+    """Return how much the correction of each rank moves anything of it at most."""
+    furthest_ns = dict.fromkeys(clocks, 0)
+    for one in times:
+        moved_ns = np.where(one.there, np.abs(one.end_ns - one.common_end_ns(clocks)), 0).max(axis=0, initial=0)
+        for rank, most_ns in zip(one.ranks, moved_ns.tolist(), strict=True):
+            furthest_ns[rank] = max(furthest_ns[rank], most_ns)
+    return furthest_ns
 
 
 def _ends_spread(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[int, float]:
@@ -216,12 +250,16 @@ def _ends_spread(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> di
     spreads: dict[int, float] = {}
     for one in times:
         rows = ends_together(one) & (one.there.sum(axis=1) > 1)
-        common = one.on_common_clock(clocks)
-        spread_ns = common.last(common.end_ns) - common.first(common.end_ns)
-        for column, rank in enumerate(one.ranks):
-            own = spread_ns[rows & one.there[:, column]]
-            if len(own):
-                spreads[rank] = max(spreads.get(rank, 0.0), float(np.median(own)))
+        ends_ns = one.common_end_ns(clocks)
+        spread_ns = (one.last(ends_ns) - one.first(ends_ns))[rows]
+        there = one.there[rows]
+        if there.all():
+            found = dict.fromkeys(one.ranks, float(np.median(spread_ns))) if len(spread_ns) else {}
+        else:
+            columns = zip(one.ranks, np.ascontiguousarray(there.T), strict=True)
+            found = {rank: float(np.median(spread_ns[own])) for rank, own in columns if own.any()}
+        for rank, median_ns in found.items():
+            spreads[rank] = max(spreads.get(rank, 0.0), median_ns)
     return spreads
 
 

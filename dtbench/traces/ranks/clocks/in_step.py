@@ -34,9 +34,9 @@ def find_suspects(common: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> 
     for one in common:
         rows = ends_together(one) & (one.there.sum(axis=1) > 1)
         impossible = find_impossible(one, clocks)
-        for column, rank in enumerate(one.ranks):
-            there = rows & one.there[:, column]
-            seen, wrong = int(there.sum()), int((impossible & there).sum())
+        there = rows[:, None] & one.there
+        counts = zip(there.sum(axis=0).tolist(), (impossible[:, None] & there).sum(axis=0).tolist(), strict=True)
+        for rank, (seen, wrong) in zip(one.ranks, counts, strict=True):
             total[rank] = (total[rank][0] + seen, total[rank][1] + wrong)
             if seen >= _ENOUGH_OF_GROUP and wrong > (1 - _IN_STEP) * seen:
                 suspects.add(rank)

@@ -17,8 +17,8 @@ from dtbench.traces.ranks.align import ABSENT
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.clocks.times import Clock, GroupTimes
 from dtbench.traces.ranks.match import MatchedGroup
+from dtbench.traces.skeleton import OPERATIONS, Skeleton
 from dtbench.traces.time.intervals import Bools, Ints
-from dtbench.traces.timeline import RankTimeline
 from dtbench.traces.who.collectives import Launch
 
 
@@ -37,7 +37,7 @@ class LostStarts:
 
 
 def find_lost_starts(
-    group: MatchedGroup, common: GroupTimes, timelines: Mapping[int, RankTimeline], clocks: Clocks
+    group: MatchedGroup, common: GroupTimes, timelines: Mapping[int, Skeleton], clocks: Clocks
 ) -> LostStarts:
     """Look for the launches of the events that a matched group lacks.
 
@@ -67,20 +67,21 @@ def find_lost_starts(
     return LostStarts(is_known, start_ns)
 
 
-def _fit(group: MatchedGroup, place: tuple[int, int], timelines: Mapping[int, RankTimeline]) -> Bools:
+def _fit(group: MatchedGroup, place: tuple[int, int], timelines: Mapping[int, Skeleton]) -> Bools:
     """Tell which of a rank's launches without kernel can be this event, shape ``(launches,)``."""
     row, column = place
     timeline = timelines[group.ranks[column]]
     other = int(np.flatnonzero(group.there[row])[0])
-    example = timelines[group.ranks[other]].collectives[int(group.index[row, other])]
+    example, event = timelines[group.ranks[other]].columns, int(group.index[row, other])
+    operation, seq = OPERATIONS[example.operation[event]], example.seq.at(event)
     after_ns, before_ns = _neighbours(group.index[:, column], row, timeline)
 
     def fits(launch: Launch) -> bool:
         return (
             after_ns < launch.start_ns < before_ns
-            and launch.operation in (None, example.operation)
+            and launch.operation in (None, operation)
             and (not launch.group or not group.name or launch.group == group.name)
-            and (launch.seq is None or example.seq is None or launch.seq == example.seq)
+            and (launch.seq is None or seq is None or launch.seq == seq)
         )
 
     return np.array([fits(launch) for launch in timeline.unseen], dtype=np.bool_)
@@ -93,13 +94,13 @@ def _end_before(group: MatchedGroup, common: GroupTimes, place: tuple[int, int])
     return int(common.end_ns[before[-1], column]) if len(before) else int(np.iinfo(np.int64).min)
 
 
-def _neighbours(index: Ints, row: int, timeline: RankTimeline) -> tuple[float, float]:
+def _neighbours(index: Ints, row: int, timeline: Skeleton) -> tuple[float, float]:
     """Return when the rank issued its collectives before and after a row of its own column; infinite: none is there."""
     before = [event for event in index[:row].tolist() if event != ABSENT]
     after = [event for event in index[row + 1 :].tolist() if event != ABSENT]
     return _issue_ns(timeline, before[-1:], -np.inf), _issue_ns(timeline, after[:1], np.inf)
 
 
-def _issue_ns(timeline: RankTimeline, events: Sequence[int], otherwise: float) -> float:
-    issues = [timeline.collectives[event].issue_ns for event in events]
+def _issue_ns(timeline: Skeleton, events: Sequence[int], otherwise: float) -> float:
+    issues = [timeline.columns.issue_ns.at(event) for event in events]
     return next((float(issue_ns) for issue_ns in issues if issue_ns is not None), otherwise)

@@ -1,6 +1,6 @@
 """Which ranks share a clock: those of one kernel; of one host's name, unless ends of their collectives contradict."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from dtbench.traces.ranks.clocks.chain import find_reach_ns, find_scatter
+from dtbench.traces.ranks.clocks.chain import batch, find_reach_ns, find_scatters
 from dtbench.traces.ranks.clocks.in_step import find_suspects
 from dtbench.traces.ranks.clocks.times import Clock, GroupTimes, ends_about_median, ends_together
 
@@ -47,9 +47,25 @@ def divide_by_host(
     """
     named = group_by_host({rank: hosts.get(rank, Host()) for rank in clocks})
     doubted = [members for members in named if len(members) > 1 and hosts[members[0]].kernel is None]
-    torn = [members for members in doubted if _are_of_several_clocks(times, clocks, members)]
+    shared = _find_shared(times, doubted)
+    torn = [members for members in doubted if _are_of_several_clocks(shared[members], clocks, members)]
     machines = [members for members in named if members not in torn]
     return [*machines, *((rank,) for members in torn for rank in members)], torn
+
+
+def _find_shared(
+    times: Sequence[GroupTimes], machines: Iterable[tuple[int, ...]]
+) -> dict[tuple[int, ...], list[GroupTimes]]:
+    """Return, by machine, what several of its ranks did together."""
+    machine_of = {rank: members for members in machines for rank in members}
+    shared: dict[tuple[int, ...], list[GroupTimes]] = {members: [] for members in machine_of.values()}
+    for one in times:
+        counts = Counter(machine_of[rank] for rank in one.ranks if rank in machine_of)
+        for members, count in counts.items():
+            among = one.among(members) if count > 1 else None
+            if among is not None:
+                shared[members].append(among)
+    return shared
 
 
 def group_by_host(hosts: Mapping[int, Host]) -> list[tuple[int, ...]]:
@@ -62,35 +78,46 @@ def group_by_host(hosts: Mapping[int, Host]) -> list[tuple[int, ...]]:
     return [tuple(members) for members in together.values()]
 
 
-def _are_of_several_clocks(times: Sequence[GroupTimes], clocks: Mapping[int, Clock], members: Collection[int]) -> bool:
+def _are_of_several_clocks(own: Sequence[GroupTimes], clocks: Mapping[int, Clock], members: Collection[int]) -> bool:
     """Tell whether what ranks did together could not have been on one clock, and could on the clocks of each.
 
     That is, one would leave collectives before another enters them; or ends are always as far apart, and further than
     what they scatter by; or they are so from some collective on, of several in a row.
     """
-    own = [among for one in times if (among := one.among(members)) is not None]
     if sum(int((ends_together(one) & (one.there.sum(axis=1) > 1)).sum()) for one in own) < _ENOUGH_TO_TEAR:
         return False
     shared = share_clocks({rank: clocks[rank] for rank in members}, [tuple(members)])
     on_one = [one.on_common_clock(shared) for one in own]
     if find_suspects(on_one, shared) and not find_suspects([one.on_common_clock(clocks) for one in own], clocks):
         return True
-    return any(
-        len(residual) >= _ENOUGH_TO_TEAR and _lies_apart(residual)
-        for residual in ends_about_median(on_one, least_ranks=2).values()
-    )
+    late_ns = {
+        rank: residual
+        for rank, residual in ends_about_median(on_one, least_ranks=2).items()
+        if len(residual) >= _ENOUGH_TO_TEAR
+    }
+    lengths = {rank: len(residual) for rank, residual in late_ns.items()}
+    return any(_does_one_lie_apart(np.stack([late_ns[rank] for rank in ranks])) for ranks in batch(lengths))
 
 
-def _lies_apart(late_ns: NDArray[np.float64]) -> bool:
-    """Tell whether ends, in order of time, are always later than the others' by as much, or are so in a row."""
-    middle = float(np.median(late_ns))
-    scatter_ns = float(np.median(np.abs(late_ns - middle)))
-    if abs(middle) > max(_ONE_CLOCK_NS, _FAR * scatter_ns):
+def _does_one_lie_apart(late_ns: NDArray[np.float64]) -> bool:
+    """Tell whether ends of a row, in order of time, are always later than the others' by as much, or are so in a row.
+
+    Args:
+        late_ns: shape ``(ranks, ends)``.
+    """
+    ordered = np.sort(late_ns, axis=1)
+    middle_ns = np.median(ordered, axis=1)
+    scatter_ns = np.median(np.abs(late_ns - middle_ns[:, None]), axis=1)
+    if (np.abs(middle_ns) > np.maximum(_ONE_CLOCK_NS, _FAR * scatter_ns)).any():
         return True
-    core_ns, half_width_ns = find_scatter(late_ns)
-    reach_ns = find_reach_ns(half_width_ns)
-    rows = np.abs(sliding_window_view(late_ns - core_ns, _IN_A_ROW))
-    return bool(np.any((rows.min(axis=1) > reach_ns) & (np.ptp(rows, axis=1) <= reach_ns)))
+    cores_ns, half_widths_ns = find_scatters(ordered)
+    for row, core_ns, half_width_ns in zip(late_ns, cores_ns.tolist(), half_widths_ns.tolist(), strict=True):
+        off_ns, reach_ns = np.abs(row - core_ns), find_reach_ns(half_width_ns)
+        if off_ns.max() > reach_ns:
+            runs = sliding_window_view(off_ns, _IN_A_ROW)
+            if np.any((runs.min(axis=1) > reach_ns) & (np.ptp(runs, axis=1) <= reach_ns)):
+                return True
+    return False
 
 
 def share_clocks(clocks: Mapping[int, Clock], machines: Iterable[Sequence[int]]) -> dict[int, Clock]:
