@@ -21,6 +21,7 @@ from dtbench.report.words.causes import MISSING_WORDS, describe_exposed_owner, d
 from dtbench.report.words.doubts import UNSEEN_BUBBLE, UNSEEN_CONSUMER, doubt_lines, say_doubts
 from dtbench.report.words.knobs import describe_traces
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
+from dtbench.report.words.rank_groups import describe_awaited_host, describe_explained
 from dtbench.runs.representative import doubt_traces
 from dtbench.traces.account.gaps import GapTime
 from dtbench.traces.account.waits import find_device_waits, measure_beside
@@ -41,6 +42,9 @@ from dtbench.traces.time.overlap import divide
 
 MOST_NAMES = 10
 """Unknown names that are listed."""
+
+MANY_RANKS: Final = 16
+"""Of more, one screen says each thing shorter."""
 
 MOST_LETTERS = 200
 """Of a name that is listed; ``--json`` has all."""
@@ -73,12 +77,21 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
     Args:
         traces: at least one rank.
     """
-    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("told"), describe_waiting))
+    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("told"), describe_waiting, _wait_lines))
 
 
 def brief_lines(traces: TraceSet) -> tuple[str, ...]:
-    """Say the same in fewer lines: a bound without which time it is, and for whom ranks wait in one sentence."""
-    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("leading"), sum_up_waiting))
+    """Say the same in fewer lines: a bound without which time it is, and for whom ranks wait in one sentence.
+
+    Of many ranks also the two waits in one.
+    """
+    tell_waits = _wait_line if are_very_many(traces) else _wait_lines
+    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("leading"), sum_up_waiting, tell_waits))
+
+
+def are_very_many(traces: TraceSet) -> bool:
+    """Tell whether there are so many ranks that one screen must be short of each."""
+    return len(traces.analyses) > MANY_RANKS
 
 
 def _left_out_lines(traces: TraceSet) -> tuple[str, ...]:
@@ -93,7 +106,10 @@ def _left_out_lines(traces: TraceSet) -> tuple[str, ...]:
 
 
 def _lines_of_kept(
-    traces: TraceSet, spell: Callable[[Advice], str], tell_waiting: Callable[[Waiting], tuple[str, ...]]
+    traces: TraceSet,
+    spell: Callable[[Advice], str],
+    tell_waiting: Callable[[Waiting], tuple[str, ...]],
+    tell_waits: Callable[[TraceSet, MeanTime], list[str]],
 ) -> tuple[str, ...]:
     mean = average(traces.analyses)
     if not traces.over_ranks.is_one_job:
@@ -106,12 +122,23 @@ def _lines_of_kept(
         *doubt_lines(doubts),
         *map(spell, advise_traces(traces)[:1]),
         *answer_notes(traces),
-        *_wait_lines(traces, mean),
+        *tell_waits(traces, mean),
         *_bubble_lines(traces, mean),
         *tell_waiting(traces.over_ranks.waiting),
+        *describe_rank_groups(traces),
         *describe_late_ranks(traces.late_ranks),
         *describe_late_profilers(traces.analyses, traces.over_ranks.waiting, traces.late_ranks),
         _basis_words(traces, mean),
+    )
+
+
+def describe_rank_groups(traces: TraceSet) -> tuple[str, ...]:
+    """Say which host others wait for, and whose ranks compute longer by where they are; nothing where none do."""
+    per = "per step" if average(traces.analyses).are_steps else "in the trace"
+    awaited, slow = traces.awaited_host, traces.slow_group
+    return (
+        *([] if awaited is None else [describe_awaited_host(awaited)]),
+        *([] if slow is None else [describe_explained(slow, "computes", per)]),
     )
 
 
@@ -301,6 +328,11 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
     """Say how long a consumer stood still, for the two purposes that people ask about, where they occur."""
     found = {row.purpose: row for row in average_purposes(traces.analyses)}
     return [f"{label} {_wait_words(traces, found[purpose], mean)}" for label, purpose in _WAITS if purpose in found]
+
+
+def _wait_line(traces: TraceSet, mean: MeanTime) -> list[str]:
+    said = "; ".join(_wait_lines(traces, mean))
+    return [said] if said else []
 
 
 def _wait_words(traces: TraceSet, row: MeanPurpose, mean: MeanTime) -> str:
