@@ -67,7 +67,7 @@ def test_a_host_that_is_named_has_a_table_beside_the_others(job: TraceSet) -> No
     assert part is not None
     (table,) = part.blocks
     rows = table.words  # type: ignore[union-attr]
-    assert [row[:2] for row in rows][0] == ("node1", "ranks 8-15")
+    assert rows[0][:2] == ("node1", "ranks 8-15")
     assert {row[0] for row in rows} == {"node0", "node1", "node2"}
     assert traces_page(job).find("by_tensor_parallel_rank") is None
 

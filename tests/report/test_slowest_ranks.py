@@ -38,9 +38,8 @@ def test_the_slowest_of_a_thousand_ranks_are_shown_first_and_the_others_summed_u
     assert [row[0] for row in table.words[:MOST_RANKS]] == [str(rank) for rank in range(984, 1000)]
     assert sorted(int(row[0]) for row in table.words) == list(range(1000)), "larger media have all"
     assert len(table.first_rows) == MOST_RANKS
-    assert table.more.startswith(
-        "the 16 ranks with the longest steps of 1000; the other 984 ranks: step 100 ms (100 ms to 101 ms), compute 110 ms"
-    )
+    assert table.more.startswith("the 16 ranks with the longest steps of 1000; the other 984 ranks: ")
+    assert "step 100 ms (100 ms to 101 ms), compute 110 ms (110 ms to 110 ms), exposed communication" in table.more
 
 
 def test_the_rank_that_others_wait_for_is_shown_however_short_its_steps_are(make_ddp: Make) -> None:
@@ -83,9 +82,8 @@ def test_a_stage_of_the_mesh_that_computes_longer_is_named(make_ddp: Make) -> No
     ]
     said = table_of(cell_part(cell.model_copy(update={"plan": plan, "ranks": tuple(slow)})), "breakdown").said
     told = [words for words in said if "explains" in words]
-    assert told == [
-        "tensor-parallel rank 2 (16 ranks) computes 90.0 ms per step, the other 3 tensor-parallel ranks 80.0 ms (medians"
-        " over ranks): the tensor-parallel rank explains >99.9 % of the variance over ranks"
-    ]
+    (words,) = told
+    assert words.startswith("tensor-parallel rank 2 (16 ranks) computes 90.0 ms per step, the other 3 ")
+    assert words.endswith(": the tensor-parallel rank explains >99.9 % of the variance over ranks")
     alike = table_of(cell_part(cell.model_copy(update={"plan": plan})), "breakdown").said
     assert not [words for words in alike if "explains" in words]

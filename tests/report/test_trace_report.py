@@ -244,10 +244,10 @@ def test_of_many_ranks_those_that_others_wait_for_longest_are_shown(ddp: TraceSe
     waiting = Waiting(ranks=late, collectives=9, partial=0, launched=0, unknown=0)
     section = waiting_table(replace(ddp, over_ranks=replace(ddp.over_ranks, waiting=waiting)))
     assert [row[0] for row in section.words] == [str(rank) for rank in range(4, MOST_RANKS + 4)]
-    assert section.said == (
-        f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}; the other 4 ranks: waited 1 ns (1 ns"
-        " to 1 ns), others waited 1.50 ns (0 ns to 3.00 ns)",
-    )
+    (said,) = section.said
+    which, rest = said.split("; ")
+    assert which == f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}"
+    assert rest == "the other 4 ranks: waited 1 ns (1 ns to 1 ns), others waited 1.50 ns (0 ns to 3.00 ns)"
 
 
 def test_a_rank_of_which_nothing_is_decided_was_not_last_in_0(ddp: TraceSet) -> None:

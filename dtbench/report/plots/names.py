@@ -4,6 +4,7 @@ Nothing is shown and there is no global state; a notebook shows the figure that 
 """
 
 from dtbench.report.plots.breakdown import MOST_CELLS, plot_step_breakdown
+from dtbench.report.plots.cause_map import plot_causes
 from dtbench.report.plots.comparison import plot_comparison
 from dtbench.report.plots.drawing import figure_png, save_figure, save_picture
 from dtbench.report.plots.exposed import plot_exposed, plot_exposed_owners
@@ -24,6 +25,7 @@ __all__ = [
     "Whole",
     "Wholes",
     "figure_png",
+    "plot_causes",
     "plot_comparison",
     "plot_exposed",
     "plot_exposed_owners",
