@@ -1,16 +1,17 @@
-"""Ranks by host, or by place in the mesh, where something is said of such a group: a table of all groups."""
+"""Groups of ranks: a table of hosts or places in the mesh, where something is said of one; how fast links were."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final
 
 from dtbench.base.columns import Unit
-from dtbench.base.units import format_ns
+from dtbench.base.units import count_things, format_bandwidth, format_fraction, format_ns
 from dtbench.report.page.page import Cell, Column, Row, Table, numbers
 from dtbench.report.words.rank_groups import name_some_ranks
 from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.ranks.by_group.groupings import HOST, Grouping
+from dtbench.traces.ranks.by_group.link_speed import LinkSpeed, measure_links
 
 MOST_GROUPS: Final = 16
 """Groups that a narrow medium shows, those that others wait for longest first."""
@@ -66,3 +67,45 @@ def _median_cell(times_ns: Sequence[float | None]) -> Cell:
     known = [time_ns for time_ns in times_ns if time_ns is not None]
     middle_ns = median(known) if known else None
     return Cell(format_ns(middle_ns), value=middle_ns)
+
+
+_UNION: Final = (
+    "link: bytes over the time in which any collective of the group moved some, waits for the last rank left out,"
+    " median over ranks; with nccl-tests' factors (busbw)"
+)
+_UNDERSTATES: Final = (
+    "of each collective by itself (busbw) is less than the link's where several of a group run at once"
+)
+
+
+def link_table(traces: TraceSet) -> Table:
+    """Return how fast the links of process groups were, beside what each collective is told by itself."""
+    links = measure_links([one.timeline for one in traces.analyses], [one.skews for one in traces.analyses])
+    return Table(
+        title="How fast links were",
+        columns=[
+            Column("groups"),
+            *numbers(Unit.COUNT, "ranks of each", "collectives"),
+            *numbers(Unit.PER_SECOND, "link", "of each\nby itself"),
+            *numbers(Unit.FRACTION, "several\nat once"),
+        ],
+        rows=[
+            (
+                _name_groups(one),
+                Cell(str(one.size), value=one.size),
+                Cell(str(one.collectives), value=one.collectives),
+                Cell(format_bandwidth(one.busbw), value=one.busbw),
+                Cell(format_bandwidth(one.alone), value=one.alone),
+                Cell(format_fraction(one.at_once), value=one.at_once),
+            )
+            for one in links
+        ],
+        notes=(_UNION, *([_UNDERSTATES] if any(one.is_understated for one in links) else [])),
+        key="links",
+        first=MOST_GROUPS,
+        more=f"and {count_things(len(links) - MOST_GROUPS, 'more group')}",
+    )
+
+
+def _name_groups(one: LinkSpeed) -> str:
+    return f"along {one.axis}" if one.axis else f"group {one.group}" if one.group else "not told"

@@ -10,7 +10,7 @@ from dtbench.base.units import count_things, format_bytes, format_fraction, form
 from dtbench.base.vocabulary import PURPOSE_TIMES
 from dtbench.report.page.losses import Losses, losses_table, say_limit
 from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines, numbers, words_of
-from dtbench.report.page.rank_groups import group_tables
+from dtbench.report.page.rank_groups import group_tables, link_table
 from dtbench.report.page.slowest_ranks import MOST_RANKS, SUMMED_UP, say_rest
 from dtbench.report.words.advice import of_traces
 from dtbench.report.words.causes import (
@@ -70,6 +70,7 @@ def traces_page(traces: TraceSet) -> Page:
         gap_table(traces),
         waiting_table(traces),
         *group_tables(traces),
+        link_table(traces),
         tax_table(traces),
     )
     first, *others = answer_lines(traces)
