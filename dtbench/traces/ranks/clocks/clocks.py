@@ -202,12 +202,6 @@ def _choose(
     return apply(bisect.bisect_left(range(len(order)), x=True, key=is_enough))
 
 
-def _leave(clock: Clock, zero_ns: int) -> Clock:
-    """Return a clock that is left as it is, and may be off by what it was found to be against others left so, too."""
-    off_ns = abs(clock.offset_ns - zero_ns)
-    return Clock(uncertainty_ns=None if clock.uncertainty_ns is None else clock.uncertainty_ns + off_ns)
-
-
 def _most_ahead_ns(times: Sequence[GroupTimes], rank: int, clock: Clock) -> int:
     """Return how much a correction moves anything of a rank at most."""
     own = [one.end_ns[one.there[:, one.ranks.index(rank)], one.ranks.index(rank)] for one in times if rank in one.ranks]
@@ -243,6 +237,12 @@ def _find_unknown(times: Sequence[GroupTimes], clocks: Clocks) -> list[ClocksApa
         count += int(rows.sum())
         apart.update(rank for rank, is_in in zip(one.ranks, there[rows].any(axis=0).tolist(), strict=True) if is_in)
     return [ClocksApart(tuple(sorted(apart)), count)] if count else []
+
+
+def _leave(clock: Clock, zero_ns: int) -> Clock:
+    """Return a clock that is left as it is, and may be off by what it was found to be against others left so, too."""
+    off_ns = abs(clock.offset_ns - zero_ns)
+    return Clock(uncertainty_ns=None if clock.uncertainty_ns is None else clock.uncertainty_ns + off_ns)
 
 
 def _find_corrected(clocks: Mapping[int, Clock]) -> list[ClockCorrected] | list[ManyClocksCorrected]:
