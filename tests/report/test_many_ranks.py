@@ -7,6 +7,7 @@ from textwrap import wrap
 import pytest
 
 from dtbench.cli.analyze import print_traces
+from dtbench.report.documents.traces import document_head
 from dtbench.report.page.slowest_ranks import MOST_RANKS
 from dtbench.report.page.trace_page import time_table, traces_page, waiting_table
 from dtbench.report.words.trace_words import brief_lines
@@ -70,6 +71,20 @@ def test_a_host_that_is_named_has_a_table_beside_the_others(job: TraceSet) -> No
     assert rows[0][:2] == ("node1", "ranks 8-15")
     assert {row[0] for row in rows} == {"node0", "node1", "node2"}
     assert traces_page(job).find("by_tensor_parallel_rank") is None
+
+
+def test_links_and_the_host_are_in_the_page_and_in_the_document(job: TraceSet) -> None:
+    document = document_head(job)
+    awaited = {"host": "node1", "ranks": list(range(8, 16)), "waiting": ["node0", "node2"], "hosts": 3}
+    assert document["awaited_host"].items() > awaited.items()  # type: ignore[attr-defined]
+    assert document["slow_group"] is None, "one rank is slow, and no group"
+    part = traces_page(job).find("links")
+    assert part is not None
+    (table,) = part.blocks
+    assert {row[0] for row in table.words} == {"along tensor", "along data", "group 3"}  # type: ignore[union-attr]
+    assert len(document["links"]) == 3  # type: ignore[arg-type]
+    assert table.said[0].startswith("link: bytes over the time in which any")  # type: ignore[union-attr]
+    assert len(table.said) == 1, "no two of a group ran at once"  # type: ignore[union-attr]
 
 
 @pytest.mark.thorough

@@ -11,7 +11,7 @@ from dtbench.report.words.rank_groups import name_some_ranks
 from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.ranks.by_group.groupings import HOST, Grouping
-from dtbench.traces.ranks.by_group.link_speed import LinkSpeed, measure_links
+from dtbench.traces.ranks.by_group.link_speed import LinkSpeed
 
 MOST_GROUPS: Final = 16
 """Groups that a narrow medium shows, those that others wait for longest first."""
@@ -80,7 +80,7 @@ _UNDERSTATES: Final = (
 
 def link_table(traces: TraceSet) -> Table:
     """Return how fast the links of process groups were, beside what each collective is told by itself."""
-    links = measure_links([one.timeline for one in traces.analyses], [one.skews for one in traces.analyses])
+    links = traces.links
     return Table(
         title="How fast links were",
         columns=[

@@ -1,6 +1,7 @@
 """The words about anyone's traces: the answer in one sentence, the waits, what the reader must know."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
@@ -38,6 +39,7 @@ from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.rank.doubt import UntoldComm
 from dtbench.traces.ranks.late import describe_late_ranks
 from dtbench.traces.ranks.stragglers import Waiting, describe_waiting, sum_up_waiting
+from dtbench.traces.time.intervals import Intervals, unite_all
 from dtbench.traces.time.overlap import divide
 
 MOST_NAMES = 10
@@ -377,17 +379,21 @@ def _bubble_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
 def bandwidth_notes(traces: TraceSet) -> list[str]:
     """Say how fast bytes moved at the least, where the other ranks' waiting cannot be told from transfer.
 
-    Bytes over spans, over all collectives of a purpose whose size and group are known; ``algbw`` of nccl-tests.
+    Bytes over the time in which any ran, over all collectives of a purpose whose size and group are known; ``algbw`` of
+    nccl-tests.
     """
     if any(skew.transfer_ns is not None for one in traces.analyses for skew in one.skews):
         return []
-    bytes_ns: dict[Purpose, tuple[int, int]] = {}
+    moved_bytes, spans_ns = Counter[Purpose](), Counter[Purpose]()
     for one in traces.analyses:
+        spans: dict[Purpose, list[Intervals]] = {}
         for collective in one.collectives:
-            length_ns = collective.span.length_ns
-            if collective.size_bytes and length_ns and collective.has_ended and (collective.group_size or 2) > 1:
-                size_bytes, time_ns = bytes_ns.get(collective.purpose, (0, 0))
-                bytes_ns[collective.purpose] = (size_bytes + collective.size_bytes, time_ns + length_ns)
+            is_told = collective.size_bytes and collective.has_ended and (collective.group_size or 2) > 1
+            if is_told and collective.span.length_ns:
+                moved_bytes[collective.purpose] += collective.size_bytes or 0
+                spans.setdefault(collective.purpose, []).append(collective.span)
+        spans_ns.update({purpose: unite_all(*own).length_ns for purpose, own in spans.items()})
+    bytes_ns = {purpose: (size_bytes, spans_ns[purpose]) for purpose, size_bytes in moved_bytes.items()}
     said = [f"{purpose} {format_bandwidth(size / time * NS_PER_S)}" for purpose, (size, time) in bytes_ns.items()]
     if not said:
         return []

@@ -48,6 +48,7 @@ from dtbench.traces.rank.file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.traces.ranks.by_group.explained import Explained, find_explained
 from dtbench.traces.ranks.by_group.groupings import Grouping, group_by_host, group_by_mesh
 from dtbench.traces.ranks.by_group.host_waits import AwaitedHost, find_awaited_host
+from dtbench.traces.ranks.by_group.link_speed import LinkSpeed, measure_links
 from dtbench.traces.ranks.late import LateRank
 from dtbench.traces.ranks.misfits import find_mistaken
 from dtbench.traces.ranks.over_ranks import OverRanks
@@ -118,6 +119,11 @@ class TraceSet:
         compute_ns = {one.rank: average([one]).overlap.compute_ns for one in self.analyses}
         known = {rank: time_ns for rank, time_ns in compute_ns.items() if time_ns is not None}
         return find_explained(known, self.groupings)
+
+    @cached_property
+    def links(self) -> tuple[LinkSpeed, ...]:
+        """How fast the links of process groups were, those that moved bytes for longest first."""
+        return measure_links([one.timeline for one in self.analyses], [one.skews for one in self.analyses])
 
     @property
     def unread_events(self) -> int:
