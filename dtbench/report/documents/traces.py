@@ -46,9 +46,9 @@ from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.kinds.unknown import UnknownName
 from dtbench.traces.notes.note import say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis
-from dtbench.traces.ranks.by_group.explained import Explained
 from dtbench.traces.ranks.by_group.host_waits import AwaitedHost
 from dtbench.traces.ranks.by_group.link_speed import LinkSpeed
+from dtbench.traces.ranks.by_group.slow_group import SlowGroup
 from dtbench.traces.ranks.late import LateRank
 from dtbench.traces.ranks.stragglers import LateTogether, RankWaiting
 from dtbench.traces.rows.collective_table import COLLECTIVES
@@ -367,11 +367,11 @@ _AWAITED_HOST: Final = Shape[AwaitedHost](
     keys_of_fields(AwaitedHost, host=TEXT, ranks=Many(WHOLE), waiting=Many(TEXT), hosts=COUNT, waited_ns=NS),
 )
 
-_SLOW_GROUP: Final = Shape[Explained](
+_SLOW_GROUP: Final = Shape[SlowGroup](
     "SlowGroup",
     "Ranks of one host, or one place in the mesh, that compute longer, where being there explains that.",
     keys_of_fields(
-        Explained,
+        SlowGroup,
         grouping=TEXT,
         label=TEXT,
         ranks=Many(WHOLE),

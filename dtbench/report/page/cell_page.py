@@ -46,13 +46,13 @@ from dtbench.report.words import sentences
 from dtbench.report.words.advice import of_run
 from dtbench.report.words.canary import canary_words
 from dtbench.report.words.marks import Marks
-from dtbench.report.words.rank_groups import describe_explained
+from dtbench.report.words.rank_groups import describe_slow_group
 from dtbench.runs.cell.summarize_overlap import StepMean
 from dtbench.runs.summary import CellSummary, PurposeSummary, RankBreakdown
 from dtbench.store.records.rank import ReceiptOutcome
 from dtbench.store.records.run import OwnLoop, RunStatus
-from dtbench.traces.ranks.by_group.explained import find_explained
 from dtbench.traces.ranks.by_group.groupings import group_by_plan
+from dtbench.traces.ranks.by_group.slow_group import find_slow_group
 
 MOST_BARS: Final = 64
 """Ranks that have a bar each; of more, those that a narrow medium shows."""
@@ -202,8 +202,8 @@ def _slow_group(cell: CellSummary) -> list[str]:
     if isinstance(cell.plan, OwnLoop):
         return []
     groupings = group_by_plan({axis.name: axis.size for axis in cell.plan.mesh})
-    found = find_explained({row.rank: row.compute_ns for row in cell.ranks}, groupings)
-    return [] if found is None else [describe_explained(found, "computes", "per step")]
+    found = find_slow_group({row.rank: row.compute_ns for row in cell.ranks}, groupings)
+    return [] if found is None else [describe_slow_group(found, "computes", "per step")]
 
 
 def _rank_row(cell: CellSummary, row: RankBreakdown, marks: Marks) -> tuple[Cell, ...]:

@@ -28,10 +28,11 @@ def group_tables(traces: TraceSet) -> Iterator[Table]:
 
 def _group_table(traces: TraceSet, grouping: Grouping) -> Table:
     means = {one.rank: average([one]) for one in traces.analyses}
+    any_steps = any(mean.are_steps for mean in means.values())
     waiting = {one.rank: one for one in traces.over_ranks.waiting.ranks}
 
     def row(label: str, ranks: Sequence[int]) -> Row:
-        overlaps = [means[rank].overlap for rank in ranks]
+        overlaps = [means[rank].overlap for rank in ranks if means[rank].are_steps is any_steps]
         known = [waiting[rank] for rank in ranks if rank in waiting]
         caused_ns = [one.caused_wait_ns for one in known if one.caused_wait_ns is not None]
         return (
@@ -47,7 +48,7 @@ def _group_table(traces: TraceSet, grouping: Grouping) -> Table:
         return sum(waiting[rank].caused_wait_ns or 0 for rank in ranks if rank in waiting)
 
     members = sorted(grouping.members().items(), key=lambda item: -caused(item[1]))
-    per = "per step" if average(traces.analyses).are_steps else "whole trace"
+    per = "per step" if any_steps else "whole trace"
     return Table(
         title=f"By {grouping.name}",
         columns=[

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from typing import Final
 
 from dtbench.base.units import count_things, format_fraction, format_ns, name_ranks
-from dtbench.traces.ranks.by_group.explained import Explained
 from dtbench.traces.ranks.by_group.host_waits import AwaitedHost
+from dtbench.traces.ranks.by_group.slow_group import SlowGroup
 
 _MOST_RUNS: Final = 4
 """Ranges of ranks that are named; of more, how many ranks there are."""
@@ -21,7 +21,7 @@ def describe_awaited_host(found: AwaitedHost) -> str:
     return f"{who} ({name_some_ranks(found.ranks)}): {format_ns(found.waited_ns)}, summed over their ranks"
 
 
-def describe_explained(found: Explained, verb: str, per: str) -> str:
+def describe_slow_group(found: SlowGroup, verb: str, per: str) -> str:
     """Say whose ranks take longer, and that what they have in common explains how ranks differ.
 
     Args:

@@ -22,7 +22,7 @@ from dtbench.report.words.causes import MISSING_WORDS, describe_exposed_owner, d
 from dtbench.report.words.doubts import UNSEEN_BUBBLE, UNSEEN_CONSUMER, doubt_lines, say_doubts
 from dtbench.report.words.knobs import describe_traces
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
-from dtbench.report.words.rank_groups import describe_awaited_host, describe_explained
+from dtbench.report.words.rank_groups import describe_awaited_host, describe_slow_group
 from dtbench.runs.representative import doubt_traces
 from dtbench.traces.account.gaps import GapTime
 from dtbench.traces.account.waits import find_device_waits, measure_beside
@@ -140,7 +140,7 @@ def describe_rank_groups(traces: TraceSet) -> tuple[str, ...]:
     awaited, slow = traces.awaited_host, traces.slow_group
     return (
         *([] if awaited is None else [describe_awaited_host(awaited)]),
-        *([] if slow is None else [describe_explained(slow, "computes", per)]),
+        *([] if slow is None else [describe_slow_group(slow, "computes", per)]),
     )
 
 

@@ -45,10 +45,10 @@ from dtbench.traces.notes.lacking import (
 from dtbench.traces.notes.note import Note, OfRanks, join_ranks
 from dtbench.traces.rank.analysis import VISIBLY, TraceAnalysis
 from dtbench.traces.rank.file import Analyzed, Answer, TraceFile, Unusable
-from dtbench.traces.ranks.by_group.explained import Explained, find_explained
 from dtbench.traces.ranks.by_group.groupings import Grouping, group_by_host, group_by_mesh
 from dtbench.traces.ranks.by_group.host_waits import AwaitedHost, find_awaited_host
 from dtbench.traces.ranks.by_group.link_speed import LinkSpeed, measure_links
+from dtbench.traces.ranks.by_group.slow_group import SlowGroup, find_slow_group
 from dtbench.traces.ranks.late import LateRank
 from dtbench.traces.ranks.misfits import find_mistaken
 from dtbench.traces.ranks.over_ranks import OverRanks
@@ -114,11 +114,16 @@ class TraceSet:
         return None if self.hosts is None else find_awaited_host(self.hosts, self.over_ranks, timelines)
 
     @cached_property
-    def slow_group(self) -> Explained | None:
+    def slow_group(self) -> SlowGroup | None:
         """The ranks of one host, or one place in the mesh, that compute longer for being there; None: none do."""
-        compute_ns = {one.rank: average([one]).overlap.compute_ns for one in self.analyses}
-        known = {rank: time_ns for rank, time_ns in compute_ns.items() if time_ns is not None}
-        return find_explained(known, self.groupings)
+        means = {one.rank: average([one]) for one in self.analyses}
+        any_steps = any(mean.are_steps for mean in means.values())
+        known = {
+            rank: mean.overlap.compute_ns
+            for rank, mean in means.items()
+            if mean.are_steps is any_steps and mean.overlap.compute_ns is not None
+        }
+        return find_slow_group(known, self.groupings)
 
     @cached_property
     def links(self) -> tuple[LinkSpeed, ...]:

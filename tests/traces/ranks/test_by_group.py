@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dtbench.base.vocabulary import Axis
-from dtbench.report.words.rank_groups import describe_awaited_host, describe_explained
-from dtbench.traces.ranks.by_group.explained import Explained, find_explained
+from dtbench.report.words.rank_groups import describe_awaited_host, describe_slow_group
 from dtbench.traces.ranks.by_group.groupings import Grouping, group_by_host, group_by_mesh, group_by_plan
 from dtbench.traces.ranks.by_group.host_waits import AwaitedHost, find_awaited_host
+from dtbench.traces.ranks.by_group.slow_group import SlowGroup, find_slow_group
 from dtbench.traces.ranks.over_ranks import compare_ranks
 from tests.traces.ranks.cluster import MIXES, Cluster, run_cluster
 
@@ -46,7 +46,7 @@ def test_places_in_a_mesh_are_counted_from_the_outermost_axis() -> None:
 def test_a_place_that_computes_longer_is_named(axis: int, name: str) -> None:
     slow = MESH[axis].members()["2"]
     times = {rank: time_ns + (12 * MS if rank in slow else 0) for rank, time_ns in some_times(axis).items()}
-    found = find_explained(times, MESH)
+    found = find_slow_group(times, MESH)
     assert found is not None
     assert (found.grouping, found.label, found.ranks, found.groups) == (name, "2", slow, 4)
     assert found.share > 0.9
@@ -54,27 +54,27 @@ def test_a_place_that_computes_longer_is_named(axis: int, name: str) -> None:
 
 
 def test_what_no_place_explains_is_said_of_none() -> None:
-    assert [seed for seed in range(200) if find_explained(some_times(seed), MESH)] == []
+    assert [seed for seed in range(200) if find_slow_group(some_times(seed), MESH)] == []
     one = some_times(1) | {13: 90 * MS}
-    assert find_explained(one, MESH) is None, "one rank is no group"
+    assert find_slow_group(one, MESH) is None, "one rank is no group"
     half = {rank: time_ns + (12 * MS if rank in (0, 1, 2) else 0) for rank, time_ns in some_times(2).items()}
-    assert find_explained(half, MESH) is None, "three of sixteen"
+    assert find_slow_group(half, MESH) is None, "three of sixteen"
     hardly = {rank: time_ns + (1.5 * MS if rank < 16 else 0) for rank, time_ns in some_times(3).items()}
-    assert find_explained(hardly, MESH) is None, "3.8 % longer"
+    assert find_slow_group(hardly, MESH) is None, "3.8 % longer"
     few = {0: 40.0 * MS, 1: 41.0 * MS, 2: 60.0 * MS, 3: 61.0 * MS}
-    assert find_explained(few, group_by_plan({Axis.DATA: 2, Axis.TENSOR: 2})) is None, "an accident of four ranks"
-    assert find_explained(dict.fromkeys(range(64), 40.0 * MS), MESH) is None
-    assert find_explained({}, MESH) is None
+    assert find_slow_group(few, group_by_plan({Axis.DATA: 2, Axis.TENSOR: 2})) is None, "an accident of four ranks"
+    assert find_slow_group(dict.fromkeys(range(64), 40.0 * MS), MESH) is None
+    assert find_slow_group({}, MESH) is None
 
 
 def test_of_a_stage_and_its_hosts_the_stage_is_named() -> None:
     stages, hosts = MESH[0], Grouping("host", {rank: f"node{rank // 8}" for rank in range(64)})
     times = {rank: time_ns + (12 * MS if 16 <= rank < 32 else 0) for rank, time_ns in some_times(4).items()}
-    found = find_explained(times, [hosts, stages])
+    found = find_slow_group(times, [hosts, stages])
     assert found is not None
     assert (found.grouping, found.label) == ("pipeline stage", "1")
     times = {rank: time_ns + (12 * MS if 16 <= rank < 24 else 0) for rank, time_ns in some_times(4).items()}
-    found = find_explained(times, [hosts, stages])
+    found = find_slow_group(times, [hosts, stages])
     assert found is not None
     assert (found.grouping, found.label) == ("host", "node2")
 
@@ -120,12 +120,12 @@ def test_sentences_name_hosts_ranks_and_times() -> None:
     assert describe_awaited_host(awaited) == said
     one = replace(awaited, waiting=("node3",), hosts=2)
     assert describe_awaited_host(one).startswith("1 of 2 hosts waits mostly for node97")
-    slow = Explained("tensor-parallel rank", "3", tuple(range(3, 1024, 8)), 8, 45 * MS, 40 * MS, 0.97)
-    assert describe_explained(slow, "computes", "per step") == (
+    slow = SlowGroup("tensor-parallel rank", "3", tuple(range(3, 1024, 8)), 8, 45 * MS, 40 * MS, 0.97)
+    assert describe_slow_group(slow, "computes", "per step") == (
         "tensor-parallel rank 3 (128 ranks) computes 45.0 ms per step, the other 7 tensor-parallel ranks 40.0 ms"
         " (medians over ranks): the tensor-parallel rank explains 97.0 % of the variance over ranks"
     )
     two = replace(slow, grouping="pipeline stage", label="1", ranks=tuple(range(8, 16)), groups=2)
     assert "pipeline stage 1 (ranks 8-15) computes 45.0 ms per step, the other pipeline stage 40.0 ms" in (
-        describe_explained(two, "computes", "per step")
+        describe_slow_group(two, "computes", "per step")
     )

@@ -8,7 +8,7 @@
 
 Said only where a test of just that claim holds: most of the variance lies between groups (omega squared, Hays 1963,
 which does not grow with the number of groups as a plain ratio does), by the F test of one-way analysis of variance
-hardly by chance, and every rank of the group that stands out lies beyond the middle of the others.
+hardly by chance, and nearly every rank of the group that stands out lies beyond the middle of the others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,12 +28,14 @@ _MOST_CHANCE: Final = 1e-4
 """By which it may be an accident: several groupings are asked of several times."""
 _LEAST_APART: Final = 0.05
 """Part of the others' median from which a group stands out: less is not worth a sentence."""
+_FEW: Final = 0.05
+"""Of a group's ranks, that may take no longer than the middle of the others."""
 _MUCH_MORE: Final = 0.1
 """Of the variance, that a finer grouping explains beyond a coarser one to be named in its place."""
 
 
 @dataclass(frozen=True)
-class Explained:
+class SlowGroup:
     """Ranks of a group that stand out by what they have in common.
 
     Attributes:
@@ -63,7 +65,7 @@ class _Divided(NamedTuple):
     groups: int
 
 
-def find_explained(times_ns: Mapping[int, float], groupings: Sequence[Grouping]) -> Explained | None:
+def find_slow_group(times_ns: Mapping[int, float], groupings: Sequence[Grouping]) -> SlowGroup | None:
     """Return the group whose ranks take longer, where being of it explains that; None: no grouping does.
 
     Of groupings that do, the one with fewest groups: ranks of a stage are those of some hosts, too.
@@ -72,7 +74,7 @@ def find_explained(times_ns: Mapping[int, float], groupings: Sequence[Grouping])
         times_ns: by rank, where it is known.
         groupings: what ranks may be divided by.
     """
-    found: Explained | None = None
+    found: SlowGroup | None = None
     for grouping in sorted(groupings, key=lambda one: len(set(one.label_of.values()))):
         one = _explain(times_ns, grouping)
         if one is not None and (found is None or one.share > found.share + _MUCH_MORE):
@@ -80,7 +82,7 @@ def find_explained(times_ns: Mapping[int, float], groupings: Sequence[Grouping])
     return found
 
 
-def _explain(times_ns: Mapping[int, float], grouping: Grouping) -> Explained | None:
+def _explain(times_ns: Mapping[int, float], grouping: Grouping) -> SlowGroup | None:
     members = {
         label: known
         for label, ranks in grouping.members().items()
@@ -100,10 +102,11 @@ def _explain(times_ns: Mapping[int, float], grouping: Grouping) -> Explained | N
     own, others = divided.times_ns[divided.places == place], divided.times_ns[divided.places != place]
     median_ns, others_ns = float(np.median(own)), float(np.median(others))
     apart_ns = max(_LEAST_APART * others_ns, SCATTER_NS)
-    if share is None or median_ns - others_ns < apart_ns or own.min() <= others_ns:
+    least_ns = float(np.quantile(own, _FEW, method="lower"))
+    if share is None or median_ns - others_ns < apart_ns or least_ns <= others_ns:
         return None
     label = list(members)[place]
-    return Explained(grouping.name, label, tuple(members[label]), len(members), median_ns, others_ns, share)
+    return SlowGroup(grouping.name, label, tuple(members[label]), len(members), median_ns, others_ns, share)
 
 
 def _means(divided: _Divided) -> np.ndarray:
