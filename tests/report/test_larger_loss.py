@@ -167,6 +167,15 @@ def test_one_ranks_bandwidth_is_at_least_its_bytes_over_its_spans() -> None:
     assert rows["busbw_at_least"].tolist() == pytest.approx([half / 2 for half in rows["algbw_at_least"]])
 
 
+def test_where_two_collectives_ran_at_once_a_bandwidth_is_of_both() -> None:
+    """The same twice, at the same time, moves twice the bytes."""
+    alone = analyze_traces([QUEUE / "rank0.json"])
+    (one,) = alone.analyses
+    timeline = replace(one.timeline, collectives=one.collectives * 2)
+    (note,) = purpose_table(replace(alone, analyses=(replace(one, timeline=timeline),))).said
+    assert "grad_reduce 3.60 GB/s" in note
+
+
 def test_of_a_size_that_is_not_told_there_is_no_bandwidth(tmp_path: Path) -> None:
     told = json.loads((QUEUE / "rank0.json").read_text())
     for one in told["traceEvents"]:

@@ -13,8 +13,8 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from dtbench.report.page.slowest_ranks import MOST_RANKS
 from dtbench.report.plots.names import (
-    MOST_RANKS,
     figure_png,
     plot_step_breakdown,
     plot_step_distribution,
@@ -216,6 +216,15 @@ def test_more_ranks_than_fit_are_one_more_bar_their_mean(
     assert len(bars_of(figure, "idle_ns")) == MOST_RANKS
     assert figure.axes[0].get_yticklabels()[-1].get_text() == "48 more, mean"
     assert "idle n/a" in words_of(figure)
+
+
+def test_of_more_ranks_than_fit_the_slowest_have_a_bar_each(
+    make_run: Callable[..., RunSummary], make_ddp: Callable[..., CellSummary]
+) -> None:
+    row = make_ddp().ranks[0]
+    ranks = [row.model_copy(update={"rank": rank, "step_ns": row.step_ns + rank}) for rank in range(64)]
+    labels = plot_step_breakdown(make_run(make_ddp(update={"ranks": tuple(ranks)}))).axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == [*(f"rank {rank}" for rank in range(48, 64)), "48 more, mean"]
 
 
 def test_ranks_that_do_not_fit_and_are_known_of_different_steps_are_counted(

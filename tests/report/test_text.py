@@ -237,7 +237,9 @@ def test_causes_are_summed_where_not_every_owner_is_shown(make_ddp: Callable[...
 def test_many_ranks_are_cut_and_the_rest_is_announced(make_ddp: Callable[..., CellSummary]) -> None:
     row = make_ddp().ranks[0]
     ranks = tuple(row.model_copy(update={"rank": rank}) for rank in range(64))
-    assert "and 48 more ranks: see --json" in shown(terminal_cell(make_ddp(update={"ranks": ranks})))
+    text = one_line(shown(terminal_cell(make_ddp(update={"ranks": ranks}))))
+    assert "the 16 ranks with the longest steps of 64; the other 48 ranks: step" in text
+    assert "--json has all" in text
 
 
 def test_the_report_ends_with_where_things_are(make_run: Callable[..., RunSummary], tmp_path: Path) -> None:

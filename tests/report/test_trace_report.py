@@ -15,9 +15,9 @@ from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.cli.console import print_table
 from dtbench.report.documents.traces import collective_rows, document_head
 from dtbench.report.page.page import Table, words_of
+from dtbench.report.page.slowest_ranks import MOST_RANKS
 from dtbench.report.page.trace_page import (
     MOST_OWNERS,
-    MOST_RANKS,
     owner_table,
     purpose_table,
     time_table,
@@ -225,6 +225,7 @@ def test_of_many_ranks_those_with_the_longest_steps_are_shown(ddp: TraceSet) -> 
     assert len(section.words) == MOST_RANKS
     assert section.words[-1][0] == str(slow.rank)
     assert any("--json has all" in note for note in section.said)
+    assert section.said[-1].startswith("the other 4 ranks: step 112 ms (112 ms to 112 ms), compute ")
 
 
 def test_one_step_of_each_of_many_ranks_has_no_spread(ddp: TraceSet) -> None:
@@ -243,7 +244,10 @@ def test_of_many_ranks_those_that_others_wait_for_longest_are_shown(ddp: TraceSe
     waiting = Waiting(ranks=late, collectives=9, partial=0, launched=0, unknown=0)
     section = waiting_table(replace(ddp, over_ranks=replace(ddp.over_ranks, waiting=waiting)))
     assert [row[0] for row in section.words] == [str(rank) for rank in range(4, MOST_RANKS + 4)]
-    assert section.said == (f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}",)
+    (said,) = section.said
+    which, rest = said.split("; ")
+    assert which == f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}"
+    assert rest == "the other 4 ranks: waited 1 ns (1 ns to 1 ns), others waited 1.50 ns (0 ns to 3.00 ns)"
 
 
 def test_a_rank_of_which_nothing_is_decided_was_not_last_in_0(ddp: TraceSet) -> None:

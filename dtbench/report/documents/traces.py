@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dtbench.base.columns import Column, Row
+from dtbench.base.columns import Column, Row, Unit
 from dtbench.base.docstrings import read_attributes
 from dtbench.base.document import (
     COUNT,
@@ -24,6 +24,7 @@ from dtbench.base.document import (
     OneOf,
     OrNan,
     OrNull,
+    Plain,
     RowOf,
     Schema,
     Shape,
@@ -45,6 +46,9 @@ from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.kinds.unknown import UnknownName
 from dtbench.traces.notes.note import say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis
+from dtbench.traces.ranks.by_group.host_waits import AwaitedHost
+from dtbench.traces.ranks.by_group.link_speed import LinkSpeed
+from dtbench.traces.ranks.by_group.slow_group import SlowGroup
 from dtbench.traces.ranks.late import LateRank
 from dtbench.traces.ranks.stragglers import LateTogether, RankWaiting
 from dtbench.traces.rows.collective_table import COLLECTIVES
@@ -54,6 +58,8 @@ from dtbench.traces.time.overlap import Overlap
 from dtbench.traces.trace import Unread
 
 FORMAT_VERSION: Final = 1
+
+_PER_SECOND: Final = Plain("number", Unit.PER_SECOND)
 
 
 @dataclass(frozen=True)
@@ -355,6 +361,43 @@ _TOGETHER: Final = Shape[LateTogether](
     keys_of_fields(LateTogether, ranks=Many(WHOLE), collectives=COUNT, caused_wait_ns=NS),
 )
 
+_AWAITED_HOST: Final = Shape[AwaitedHost](
+    "AwaitedHost",
+    "A host that others wait for: that is most of all that these waited.",
+    keys_of_fields(AwaitedHost, host=TEXT, ranks=Many(WHOLE), waiting=Many(TEXT), hosts=COUNT, waited_ns=NS),
+)
+
+_SLOW_GROUP: Final = Shape[SlowGroup](
+    "SlowGroup",
+    "Ranks of one host, or one place in the mesh, that compute longer, where being there explains that.",
+    keys_of_fields(
+        SlowGroup,
+        grouping=TEXT,
+        label=TEXT,
+        ranks=Many(WHOLE),
+        groups=COUNT,
+        median_ns=FLOAT_NS,
+        others_ns=FLOAT_NS,
+        share=FRACTION,
+    ),
+)
+
+_LINK: Final = Shape[LinkSpeed](
+    "Link",
+    "How fast bytes moved on the process groups of one axis.",
+    keys_of_fields(
+        LinkSpeed,
+        axis=TEXT,
+        group=TEXT,
+        size=COUNT,
+        ranks=COUNT,
+        collectives=COUNT,
+        busbw=_PER_SECOND,
+        alone=_PER_SECOND,
+        at_once=FRACTION,
+    ),
+)
+
 _DOUBT: Final = Shape[Doubt](
     "Doubt",
     "One reason why profiled steps may not stand for others; with any, owners and causes are no findings.",
@@ -485,6 +528,19 @@ _HEAD: Final = Shape[TraceSet](
             "ranks that came last together, those first that were waited for longest",
             lambda traces: traces.over_ranks.waiting.together,
         ),
+        Key(
+            "awaited_host",
+            OrNull(_AWAITED_HOST),
+            "the host that others wait for longest; null: none waits mostly for one, or it is not known",
+            lambda traces: traces.awaited_host,
+        ),
+        Key(
+            "slow_group",
+            OrNull(_SLOW_GROUP),
+            "ranks that compute longer, and what they have in common; null: nothing that they have explains it",
+            lambda traces: traces.slow_group,
+        ),
+        Key("links", Many(_LINK), "how fast links were, those used longest first", lambda traces: traces.links),
         Key("notes", Many(TEXT), "what a reader of the numbers must know", lambda traces: say_notes(traces.notes)),
         Key(
             "doubts",

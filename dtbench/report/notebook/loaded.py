@@ -140,6 +140,13 @@ class RunReport:
         overlap, cells = self._every_row("overlap", self.overlap), self.summary.cells
         return plot_ranks(overlap, self.collectives, doubts_of_cells(cells), self._cells, wholes_of(cells))
 
+    def plot_causes(self) -> "Figure":
+        """Draw maps of ranks and causes, for each cell: how much each rank left exposed for which cause."""
+        from dtbench.report.plots.names import plot_causes
+
+        overlap, cells = self._every_row("overlap", self.overlap), self.summary.cells
+        return plot_causes(overlap, self.collectives, doubts_of_cells(cells), self._cells)
+
     def plot_step_distribution(self) -> "Figure":
         """Draw how the MEASURED steps of each launch are spread."""
         from dtbench.report.plots.names import plot_step_distribution

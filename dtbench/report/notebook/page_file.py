@@ -91,6 +91,7 @@ def _trace_pictures(report: TraceReport) -> Iterator[Picture]:
         yield picture_of("owners", "owners", "Whose communication is exposed, and why", report.plot_owners)
     if not report.overlap.empty and len(report.traces.analyses) > 1:
         yield picture_of("times", "ranks", "Each rank in each step", report.plot_ranks)
+        yield picture_of("times", "causes", "Each rank's exposed communication by cause", report.plot_causes)
     if not report.overlap.empty:
         yield picture_of("times", "overlap", "What each profiled step hides and leaves exposed", report.plot_overlap)
 

@@ -119,6 +119,13 @@ class TraceReport:
 
         return plot_ranks(self.overlap, self.collectives, self._doubts(), wholes=self._wholes())
 
+    def plot_causes(self) -> "Figure":
+        """Draw a map of ranks and causes: how much each rank left exposed for which cause."""
+        from dtbench.report.plots.names import plot_causes
+
+        hosts = {} if self.traces.hosts is None else self.traces.hosts.label_of
+        return plot_causes(self.overlap, self.collectives, self._doubts(), hosts=hosts)
+
     def _wholes(self) -> "Wholes":
         from dtbench.report.plots.names import Whole
 

@@ -41,17 +41,21 @@ from dtbench.report.page.page import (
     lines,
     numbers,
 )
+from dtbench.report.page.slowest_ranks import choose_slowest, say_which
 from dtbench.report.words import sentences
 from dtbench.report.words.advice import of_run
 from dtbench.report.words.canary import canary_words
 from dtbench.report.words.marks import Marks
+from dtbench.report.words.rank_groups import describe_slow_group
 from dtbench.runs.cell.summarize_overlap import StepMean
 from dtbench.runs.summary import CellSummary, PurposeSummary, RankBreakdown
 from dtbench.store.records.rank import ReceiptOutcome
-from dtbench.store.records.run import RunStatus
+from dtbench.store.records.run import OwnLoop, RunStatus
+from dtbench.traces.ranks.by_group.groupings import group_by_plan
+from dtbench.traces.ranks.by_group.slow_group import find_slow_group
 
-MOST_RANKS: Final = 16
-"""Rows of a table of ranks on a narrow medium."""
+MOST_BARS: Final = 64
+"""Ranks that have a bar each; of more, those that a narrow medium shows."""
 
 MOST_OWNERS: Final = 8
 """Owners and causes that a narrow medium shows; the rest is summed."""
@@ -168,15 +172,15 @@ def _breakdown(cell: CellSummary) -> Iterator[Block]:
     marks, is_known = mark_ranks(cell.ranks), not cell.is_least
     added = f"step = compute + exposed comm + exposed copy + {idle}; {SHARES_EXPLAINED}"
     parts, bounds = step_parts(idle), bound_lines(cell, marks)
-    rest = len(cell.ranks) - MOST_RANKS
+    shown, rest = choose_slowest(cell)
+    which = say_which(cell, shown, rest) if rest else ""
+    drawn = cell.ranks if len(cell.ranks) <= MOST_BARS else shown
     yield Chart(
         title="Where a profiled step went, mean of each rank",
         parts=parts,
-        bars=tuple(
-            step_bar(marks.mark(f"rank {row.rank}", row.part), row, parts, is_known=is_known) for row in cell.ranks
-        ),
+        bars=tuple(step_bar(marks.mark(f"rank {row.rank}", row.part), row, parts, is_known=is_known) for row in drawn),
         below=HIDDEN,
-        note="; ".join([*(line.words for line in bounds), added]),
+        note="; ".join([*([] if drawn is cell.ranks else [which]), *(line.words for line in bounds), added]),
         table=Table(
             title,
             (
@@ -184,13 +188,22 @@ def _breakdown(cell: CellSummary) -> Iterator[Block]:
                 *numbers(Unit.NS, "step", "compute", "exposed\ncomm", "exposed\ncopy", idle),
                 *numbers(Unit.FRACTION, "hidden share\nof comm", "exposed share\nof step"),
             ),
-            [_rank_row(cell, row, marks) for row in cell.ranks],
-            notes=(*bounds, added),
-            first=MOST_RANKS,
-            more=f"and {count_things(rest, 'more rank')}: see --json",
+            [_rank_row(cell, row, marks) for row in (*shown, *rest)],
+            notes=(*bounds, *_slow_group(cell), added),
+            first=len(shown),
+            more=which,
         ),
         key="breakdown",
     )
+
+
+def _slow_group(cell: CellSummary) -> list[str]:
+    """Say which ranks compute longer for their place in the mesh; nothing where no place explains how ranks differ."""
+    if isinstance(cell.plan, OwnLoop):
+        return []
+    groupings = group_by_plan({axis.name: axis.size for axis in cell.plan.mesh})
+    found = find_slow_group({row.rank: row.compute_ns for row in cell.ranks}, groupings)
+    return [] if found is None else [describe_slow_group(found, "computes", "per step")]
 
 
 def _rank_row(cell: CellSummary, row: RankBreakdown, marks: Marks) -> tuple[Cell, ...]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from dtbench.base.columns import Unit
 from dtbench.base.units import decimals_for, format_fraction, format_ms, format_ns
@@ -32,6 +32,21 @@ MOST_OWNERS: Final = 3
 
 LEAST_OF_LARGEST: Final = 0.1
 """Part of the longest from which another owner is named: less is not worth a line, and stands in the whole page."""
+
+
+class Room(NamedTuple):
+    """For how much there is room.
+
+    Attributes:
+        rows: of the table by purpose and cause.
+        owners: with what would change them.
+        says_again: also those that the answer's advice is of.
+    """
+
+    rows: int = MOST_ROWS
+    owners: int = MOST_OWNERS
+    says_again: bool = True
+
 
 _ANY_PURPOSE: Final = "any"
 _UNBOUNDED: Final = "The largest owners, and what would change them"
@@ -83,24 +98,29 @@ def say_limit(part: KnownPart, name: str = "") -> str:
 _Key = tuple[Purpose | None, Cause]
 
 
-def loss_blocks(sides: Sequence[Losses], per: str, answered: Advice | None = None) -> Iterator[Block]:
+def loss_blocks(
+    sides: Sequence[Losses], per: str, answered: Advice | None = None, room: Room | None = None
+) -> Iterator[Block]:
     """Yield the table, and the largest owners; nothing where nothing was exposed.
 
     Args:
         sides: at most ``MOST_SIDES``.
         per: what times are of, for the title: ``ms of a profiled step``.
         answered: what would change the largest loss, as the answer above says it; None: it says nothing.
+        room: for how many; None: as usual.
     """
+    room = room or Room()
     known = [side for side in sides if side.total_ns]
     if known:
-        yield losses_table(known, per)
-        yield _largest(known, answered)
+        yield losses_table(known, per, room.rows)
+        largest = _largest(known, answered, room)
+        yield from (largest,) if largest.facts else ()
 
 
-def losses_table(sides: Sequence[Losses], per: str) -> Table:
-    """Return where exposed time went, by purpose and cause: the largest, then the rest as one row."""
-    sums = _sum_up(sides)
-    shown = _choose(sums)
+def losses_table(sides: Sequence[Losses], per: str, most: int = MOST_ROWS) -> Table:
+    """Return where exposed time went, by purpose and cause: so many of the largest, then the rest as one row."""
+    sums = _sum_up(sides, most)
+    shown = _choose(sums, most)
     rest = [key for key in _order(sums) if key not in shown]
     decimals = decimals_for(one[key] for one in sums for key in shown)
 
@@ -129,13 +149,13 @@ def losses_table(sides: Sequence[Losses], per: str) -> Table:
     )
 
 
-def _sum_up(sides: Sequence[Losses]) -> list[Counter[_Key]]:
+def _sum_up(sides: Sequence[Losses], most: int) -> list[Counter[_Key]]:
     """Return the time of each purpose and cause in a mean step of each side; of each cause, if those are many."""
     sums = [Counter[_Key]() for _ in sides]
     for side, of_side in zip(sides, sums, strict=True):
         for row in side.rows:
             of_side[row.purpose, row.cause] += row.exposed_ns / side.windows  # type: ignore[assignment]
-    held_ns = sum(one[key] for one in sums for key in _choose(sums))
+    held_ns = sum(one[key] for one in sums for key in _choose(sums, most))
     if held_ns >= LEAST_HELD * sum(one.total() for one in sums):
         return sums
     by_cause = [Counter[_Key]() for _ in sides]
@@ -153,13 +173,13 @@ def _order(sums: Sequence[Counter[_Key]]) -> list[_Key]:
     return [key for key, time_ns in total.most_common() if time_ns]
 
 
-def _choose(sums: Sequence[Counter[_Key]]) -> list[_Key]:
+def _choose(sums: Sequence[Counter[_Key]], most: int) -> list[_Key]:
     """Return those that are shown: the largest of each side, then the largest of all."""
     ordered = _order(sums)
     leading = {one.most_common(1)[0][0] for one in sums if one}
     large = [key for key in ordered if any(one[key] > LEAST_SHARE * one.total() for one in sums)]
     wanted = large if len(large) < len(ordered) - 1 else ordered
-    chosen = {*leading, *[key for key in wanted if key not in leading][: MOST_ROWS - len(leading)]}
+    chosen = {*leading, *[key for key in wanted if key not in leading][: most - len(leading)]}
     return [key for key in ordered if key in chosen]
 
 
@@ -179,9 +199,13 @@ def _spell_cause(rows: Sequence[Loss]) -> str:
     return describe_cause(rows[0].cause, waited_for=awaited.pop() if len(awaited) == 1 else None)
 
 
-def _largest(sides: Sequence[Losses], answered: Advice | None) -> Facts:
+def _largest(sides: Sequence[Losses], answered: Advice | None, room: Room) -> Facts:
     """Return the owners that took longest, units that behave alike together, each with what would change it."""
-    found = _choose_owners(sides)
+    found = _choose_owners(sides, room.owners)
+    if answered is not None and not room.says_again:
+        found = [
+            (side, rows) for side, rows in found if answered.what not in {one.what for one in side.advise(rows)[:1]}
+        ]
     said = {} if answered is None else {answered.what: "in the answer"}
     facts, before = list[Fact](), set[tuple[object, ...]]()
     for place, (side, rows) in enumerate(found, 1):
@@ -206,15 +230,15 @@ def _largest(sides: Sequence[Losses], answered: Advice | None) -> Facts:
     )
 
 
-def _choose_owners(sides: Sequence[Losses]) -> list[tuple[Losses, list[Loss]]]:
+def _choose_owners(sides: Sequence[Losses], most: int) -> list[tuple[Losses, list[Loss]]]:
     """Return those that are named: the longest of each side, if there is room, then of all; longest first."""
     each = [sorted(((side, rows) for rows in _find_alike(side)), key=lambda one: -_sum_mean(*one)) for side in sides]
-    leading = [of_side[0] for of_side in each] if len(sides) <= MOST_OWNERS else []
+    leading = [of_side[0] for of_side in each] if len(sides) <= most else []
     longest_ns = max(_sum_mean(*of_side[0]) for of_side in each)
     others = [one for of_side in each for one in of_side if one not in leading]
     others = [one for one in others if _sum_mean(*one) >= LEAST_OF_LARGEST * longest_ns]
     others.sort(key=lambda one: -_sum_mean(*one))
-    return sorted([*leading, *others][:MOST_OWNERS], key=lambda one: -_sum_mean(*one))
+    return sorted([*leading, *others][:most], key=lambda one: -_sum_mean(*one))
 
 
 def _sum_mean(side: Losses, rows: Sequence[Loss]) -> float:

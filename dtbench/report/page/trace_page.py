@@ -10,6 +10,8 @@ from dtbench.base.units import count_things, format_bytes, format_fraction, form
 from dtbench.base.vocabulary import PURPOSE_TIMES
 from dtbench.report.page.losses import Losses, losses_table, say_limit
 from dtbench.report.page.page import Cell, Column, Line, Page, Part, Row, Table, Tone, lines, numbers, words_of
+from dtbench.report.page.rank_groups import group_tables, link_table
+from dtbench.report.page.slowest_ranks import MOST_RANKS, SUMMED_UP, say_rest
 from dtbench.report.words.advice import of_traces
 from dtbench.report.words.causes import (
     UNATTRIBUTED,
@@ -40,9 +42,6 @@ from dtbench.traces.time.overlap import Overlap
 MOST_STEP_ROWS = 12
 """Steps of all ranks that are shown one by one; of more the spread is shown."""
 
-MOST_RANKS = 16
-"""Ranks that are shown, those with the longest steps; ``--json`` has all."""
-
 MOST_OWNERS = 10
 """Owners that are shown by name; the rest is summed."""
 
@@ -70,6 +69,8 @@ def traces_page(traces: TraceSet) -> Page:
         time_table(traces),
         gap_table(traces),
         waiting_table(traces),
+        *group_tables(traces),
+        link_table(traces),
         tax_table(traces),
     )
     first, *others = answer_lines(traces)
@@ -108,6 +109,7 @@ def time_table(traces: TraceSet) -> Table:
         rows = [_spell_rank(one) for one in shown]
         columns = ("rank", "steps")
         notes = ("means; below step and exposed communication the middle half of the steps", *notes)
+    notes = (*notes, *_say_time_rest(traces.analyses, shown))
     return Table(
         title="Where the time went",
         columns=[
@@ -119,6 +121,20 @@ def time_table(traces: TraceSet) -> Table:
         notes=notes,
         key="times",
     )
+
+
+def _say_time_rest(every: Sequence[TraceAnalysis], shown: Sequence[TraceAnalysis]) -> tuple[str, ...]:
+    """Say medians and ranges of the ranks that are not shown, of those whose means are of steps if any are."""
+    are_shown = {one.rank for one in shown}
+    rest = [average([one]) for one in every if one.rank not in are_shown]
+    if not rest:
+        return ()
+    overlaps = [mean.overlap for mean in rest if mean.are_steps or not any(one.are_steps for one in rest)]
+    times_ns = {
+        words: [time_ns for one in overlaps if (time_ns := getattr(one, name)) is not None]
+        for name, words in SUMMED_UP.items()
+    }
+    return (say_rest(len(rest), times_ns),)
 
 
 def _count(number: int) -> Cell:
@@ -141,23 +157,19 @@ def choose_ranks(traces: TraceSet, most: int = MOST_RANKS) -> tuple[Sequence[Tra
     if len(traces.analyses) <= most:
         return traces.analyses, ()
     straggler = traces.over_ranks.waiting.straggler
-    awaited = None if straggler is None else straggler.rank
     by_length = sorted(traces.analyses, key=_order_by_length)
-    shown = sorted(by_length, key=lambda one: one.rank != awaited)[:most]
-    which = "with the longest steps" + (
-        "" if awaited is None else f", and rank {awaited}, which the others wait for longest"
-    )
-    return sorted(shown, key=lambda one: one.rank), _say_chosen(which, len(traces.analyses), "; --json has all", most)
+    longest = by_length[:most]
+    late = [] if straggler is None else [one for one in by_length[most:] if one.rank == straggler.rank]
+    shown = [*longest[: most - len(late)], *late]
+    beside = f" and rank {late[0].rank}, waited for longest," if late else ""
+    which = f"the {most - len(late)} ranks with the longest steps{beside} of {len(by_length)}; --json has all"
+    return sorted(shown, key=lambda one: one.rank), (which,)
 
 
 def _order_by_length(one: TraceAnalysis) -> tuple[int, ...]:
     """Return what sorts ranks by their mean step, longest first; of equals the one that exposed more comes first."""
     overlap = average([one]).overlap
     return -(overlap.step_ns or 0), -(overlap.exposed_comm_ns or 0), one.rank
-
-
-def _say_chosen(which: str, ranks: int, more: str = "", most: int = MOST_RANKS) -> tuple[str, ...]:
-    return (f"the {most} ranks {which}, of {ranks}{more}",) if ranks > most else ()
 
 
 def _spell_rank(one: TraceAnalysis) -> tuple[str | Cell, ...]:
@@ -409,11 +421,24 @@ def waiting_table(traces: TraceSet) -> Table:
             for one in sorted(shown, key=lambda one: one.rank)
         ],
         notes=(
-            *_say_chosen("that others wait for longest", len(waiting.ranks)),
+            *_say_waiting_rest(waiting.ranks, shown),
             *((_UNDECIDED,) if any(one.undecided for one in shown) else ()),
         ),
         key="waiting",
     )
+
+
+def _say_waiting_rest(every: Sequence[RankWaiting], shown: Sequence[RankWaiting]) -> tuple[str, ...]:
+    """Say which ranks of many are shown, and of the others medians and ranges."""
+    if len(every) == len(shown):
+        return ()
+    rest = [one for one in every if one not in shown]
+    times_ns = {
+        "waited": [one.skew_wait_ns for one in rest if one.skew_wait_ns is not None],
+        "others waited": [one.caused_wait_ns for one in rest if one.caused_wait_ns is not None],
+    }
+    which = f"the {len(shown)} ranks that others wait for longest, of {len(every)}"
+    return (f"{which}; {say_rest(len(rest), times_ns)}",)
 
 
 def tax_table(traces: TraceSet) -> Table:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from dtbench.base.units import NS_PER_MS, count_things, format_fraction
 from dtbench.base.vocabulary import Phase
 from dtbench.report.page import looks
+from dtbench.report.page.slowest_ranks import choose_slowest
 from dtbench.report.plots.drawing import (
     QUIET,
     Part,
@@ -31,9 +32,6 @@ from dtbench.runs.summary import CellSummary, RankBreakdown, RunSummary
 
 MOST_CELLS = 12
 """Cells of one figure; a picture of a hundred would be as high as a house."""
-
-MOST_RANKS = 16
-"""Bars of one cell; more would be too thin to read."""
 
 _BAR_IN = 0.42
 _LABEL_FITS = 0.07
@@ -84,9 +82,9 @@ def plot_step_breakdown(summary: RunSummary) -> Figure:
 
 
 def _rows_of(cell: CellSummary) -> list[tuple[str, RankBreakdown]]:
-    """Return the bars of a cell; ranks that have none of their own are one, their mean, if it is known of the same."""
-    rows = [(f"rank {row.rank}", row) for row in cell.ranks[:MOST_RANKS]]
-    rest = cell.ranks[MOST_RANKS:]
+    """Return the bars of a cell, the slowest ranks; others are one bar, their mean, if it is known of the same."""
+    shown, rest = choose_slowest(cell)
+    rows = [(f"rank {row.rank}", row) for row in shown]
     if rest and len({row.part for row in rest}) == 1:
         rows.append((f"{len(rest)} more, mean", _average(rest)))
     return rows
@@ -165,7 +163,7 @@ def _draw_legend(figure: Figure, cells: list[CellSummary]) -> None:
 
 def _draw_heading(axes: Axes, cell: CellSummary, position: float) -> None:
     """Name a cell above its ranks; below that, in small print, why its steps may stand for no others, and its knobs."""
-    rest = cell.ranks[MOST_RANKS:]
+    rest = choose_slowest(cell)[1]
     is_mixed = len({row.part for row in rest}) > 1
     more = f"; {count_things(len(rest), 'more rank')} not drawn: known of different steps" if is_mixed else ""
     lack = "" if cell.part is None else f"; known of {cell.part}"

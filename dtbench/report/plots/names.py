@@ -3,7 +3,8 @@
 Nothing is shown and there is no global state; a notebook shows the figure that a cell ends with.
 """
 
-from dtbench.report.plots.breakdown import MOST_CELLS, MOST_RANKS, plot_step_breakdown
+from dtbench.report.plots.breakdown import MOST_CELLS, plot_step_breakdown
+from dtbench.report.plots.cause_map import plot_causes
 from dtbench.report.plots.comparison import plot_comparison
 from dtbench.report.plots.drawing import figure_png, save_figure, save_picture
 from dtbench.report.plots.exposed import plot_exposed, plot_exposed_owners
@@ -20,11 +21,11 @@ from dtbench.report.plots.what_if import plot_what_if
 
 __all__ = [
     "MOST_CELLS",
-    "MOST_RANKS",
     "Limits",
     "Whole",
     "Wholes",
     "figure_png",
+    "plot_causes",
     "plot_comparison",
     "plot_exposed",
     "plot_exposed_owners",

@@ -10,6 +10,7 @@ from dtbench.report.page.page import Picture
 from dtbench.report.plots.drawing import literal
 from dtbench.report.plots.names import (
     MOST_CELLS,
+    plot_causes,
     plot_overlap,
     plot_ranks,
     plot_stage_memory,
@@ -76,6 +77,8 @@ def run_pictures(
         if overlap["rank"].nunique() > 1:
             title = "Each rank in each profiled step"
             yield picture_of("plots", "ranks", title, lambda: plot_ranks(overlap, collectives, doubts, names, wholes))
+            title = "Each rank's exposed communication by cause"
+            yield picture_of("plots", "causes", title, lambda: plot_causes(overlap, collectives, doubts, names))
     if not steps.empty:
         title, untrusted = "How measured steps are spread", mistrusted(summary.cells)
         yield picture_of("plots", "spread", title, lambda: plot_step_distribution(steps, untrusted, names))

@@ -63,6 +63,25 @@ _HEADING: Final = "Each rank in each PROFILED step"
 
 
 @dataclass(frozen=True)
+class Field:
+    """What a map shows.
+
+    Attributes:
+        times_ns: shape ``(rows, columns)``, NaN: not known.
+        rows: what each row is called.
+        columns: what each column is called.
+        below: what columns are, and how many ranks share a row.
+        most_columns: that are called by name; of more, some are.
+    """
+
+    times_ns: np.ndarray
+    rows: Sequence[str]
+    columns: Sequence[str]
+    below: str
+    most_columns: int = 10
+
+
+@dataclass(frozen=True)
 class RankMap:
     """Numbers of each rank and step.
 
@@ -247,22 +266,38 @@ def plot_ranks(
 
 
 def _draw(figure: Figure, axes: Axes, one: RankMap, meaning: str) -> None:
-    """Draw a map; what is not known is grey."""
     times_ns, share = one.fold(MOST_ROWS)
-    scale = _SCALES[meaning]
+    rows = [f"rank {one.ranks[row * share]}" for row in range(len(times_ns))]
+    draw_field(figure, axes, Field(times_ns, rows, one.steps, f"step{say_share(share)}"), meaning)
+
+
+def say_share(ranks: int) -> str:
+    """Say how many ranks share a row of a map; nothing where each has its own."""
+    return f"; each row is {ranks} ranks, the most of theirs" if ranks > 1 else ""
+
+
+def draw_field(figure: Figure, axes: Axes, field: Field, meaning: str) -> None:
+    """Draw a map; what is not known is grey.
+
+    Args:
+        figure: that gets a scale beside the map.
+        axes: of the map.
+        field: what it shows.
+        meaning: ``exposed`` or ``waited``.
+    """
+    times_ns, scale = field.times_ns, _SCALES[meaning]
     highest = np.nanmax(times_ns) / NS_PER_MS if not np.isnan(times_ns).all() else 0.0
     image = axes.imshow(
         times_ns / NS_PER_MS, cmap=scale, aspect="auto", interpolation="nearest", vmin=0, vmax=highest or 1.0
     )
     image.set_gid(meaning)
-    rows = len(times_ns)
-    every = max(1, math.ceil(rows / _MOST_TICKS))
-    named = range(0, rows, every)
-    axes.set_yticks(named, [f"rank {one.ranks[row * share]}" for row in named], fontsize=7)
-    between = max(1, math.ceil(len(one.steps) / 10))
-    places = range(0, len(one.steps), between)
-    axes.set_xticks(places, [one.steps[place] for place in places], fontsize=7)
-    axes.set_xlabel("step" + (f"; each row is {share} ranks, the most of theirs" if share > 1 else ""), fontsize=8)
+    every = max(1, math.ceil(len(times_ns) / _MOST_TICKS))
+    named = range(0, len(times_ns), every)
+    axes.set_yticks(named, [field.rows[row] for row in named], fontsize=7)
+    between = max(1, math.ceil(len(field.columns) / field.most_columns))
+    places = range(0, len(field.columns), between)
+    axes.set_xticks(places, [field.columns[place] for place in places], fontsize=7)
+    axes.set_xlabel(field.below, fontsize=8)
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_visible(False)

@@ -1,6 +1,7 @@
 """The words about anyone's traces: the answer in one sentence, the waits, what the reader must know."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
@@ -21,6 +22,7 @@ from dtbench.report.words.causes import MISSING_WORDS, describe_exposed_owner, d
 from dtbench.report.words.doubts import UNSEEN_BUBBLE, UNSEEN_CONSUMER, doubt_lines, say_doubts
 from dtbench.report.words.knobs import describe_traces
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
+from dtbench.report.words.rank_groups import describe_awaited_host, describe_slow_group
 from dtbench.runs.representative import doubt_traces
 from dtbench.traces.account.gaps import GapTime
 from dtbench.traces.account.waits import find_device_waits, measure_beside
@@ -37,10 +39,14 @@ from dtbench.traces.rank.analysis import TraceAnalysis
 from dtbench.traces.rank.doubt import UntoldComm
 from dtbench.traces.ranks.late import describe_late_ranks
 from dtbench.traces.ranks.stragglers import Waiting, describe_waiting, sum_up_waiting
+from dtbench.traces.time.intervals import Intervals, unite_all
 from dtbench.traces.time.overlap import divide
 
 MOST_NAMES = 10
 """Unknown names that are listed."""
+
+MANY_RANKS: Final = 16
+"""Of more, one screen says each thing shorter."""
 
 MOST_LETTERS = 200
 """Of a name that is listed; ``--json`` has all."""
@@ -73,12 +79,21 @@ def answer_lines(traces: TraceSet) -> tuple[str, ...]:
     Args:
         traces: at least one rank.
     """
-    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("told"), describe_waiting))
+    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("told"), describe_waiting, _wait_lines))
 
 
 def brief_lines(traces: TraceSet) -> tuple[str, ...]:
-    """Say the same in fewer lines: a bound without which time it is, and for whom ranks wait in one sentence."""
-    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("leading"), sum_up_waiting))
+    """Say the same in fewer lines: a bound without which time it is, and for whom ranks wait in one sentence.
+
+    Of many ranks also the two waits in one.
+    """
+    tell_waits = _wait_line if are_very_many(traces) else _wait_lines
+    return (*_left_out_lines(traces), *_lines_of_kept(traces, attrgetter("leading"), sum_up_waiting, tell_waits))
+
+
+def are_very_many(traces: TraceSet) -> bool:
+    """Tell whether there are so many ranks that one screen must be short of each."""
+    return len(traces.analyses) > MANY_RANKS
 
 
 def _left_out_lines(traces: TraceSet) -> tuple[str, ...]:
@@ -93,7 +108,10 @@ def _left_out_lines(traces: TraceSet) -> tuple[str, ...]:
 
 
 def _lines_of_kept(
-    traces: TraceSet, spell: Callable[[Advice], str], tell_waiting: Callable[[Waiting], tuple[str, ...]]
+    traces: TraceSet,
+    spell: Callable[[Advice], str],
+    tell_waiting: Callable[[Waiting], tuple[str, ...]],
+    tell_waits: Callable[[TraceSet, MeanTime], list[str]],
 ) -> tuple[str, ...]:
     mean = average(traces.analyses)
     if not traces.over_ranks.is_one_job:
@@ -106,12 +124,23 @@ def _lines_of_kept(
         *doubt_lines(doubts),
         *map(spell, advise_traces(traces)[:1]),
         *answer_notes(traces),
-        *_wait_lines(traces, mean),
+        *tell_waits(traces, mean),
         *_bubble_lines(traces, mean),
         *tell_waiting(traces.over_ranks.waiting),
+        *describe_rank_groups(traces),
         *describe_late_ranks(traces.late_ranks),
         *describe_late_profilers(traces.analyses, traces.over_ranks.waiting, traces.late_ranks),
         _basis_words(traces, mean),
+    )
+
+
+def describe_rank_groups(traces: TraceSet) -> tuple[str, ...]:
+    """Say which host others wait for, and whose ranks compute longer by where they are; nothing where none do."""
+    per = "per step" if average(traces.analyses).are_steps else "in the trace"
+    awaited, slow = traces.awaited_host, traces.slow_group
+    return (
+        *([] if awaited is None else [describe_awaited_host(awaited)]),
+        *([] if slow is None else [describe_slow_group(slow, "computes", per)]),
     )
 
 
@@ -303,6 +332,11 @@ def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
     return [f"{label} {_wait_words(traces, found[purpose], mean)}" for label, purpose in _WAITS if purpose in found]
 
 
+def _wait_line(traces: TraceSet, mean: MeanTime) -> list[str]:
+    said = "; ".join(_wait_lines(traces, mean))
+    return [said] if said else []
+
+
 def _wait_words(traces: TraceSet, row: MeanPurpose, mean: MeanTime) -> str:
     if row.wait_ns is not None:
         least, per = "at least " if mean.lost or row.is_wait_least else "", "step" if mean.are_steps else "trace"
@@ -345,17 +379,21 @@ def _bubble_lines(traces: TraceSet, mean: MeanTime) -> list[str]:
 def bandwidth_notes(traces: TraceSet) -> list[str]:
     """Say how fast bytes moved at the least, where the other ranks' waiting cannot be told from transfer.
 
-    Bytes over spans, over all collectives of a purpose whose size and group are known; ``algbw`` of nccl-tests.
+    Bytes over the time in which any ran, over all collectives of a purpose whose size and group are known; ``algbw`` of
+    nccl-tests.
     """
     if any(skew.transfer_ns is not None for one in traces.analyses for skew in one.skews):
         return []
-    bytes_ns: dict[Purpose, tuple[int, int]] = {}
+    moved_bytes, spans_ns = Counter[Purpose](), Counter[Purpose]()
     for one in traces.analyses:
+        spans: dict[Purpose, list[Intervals]] = {}
         for collective in one.collectives:
-            length_ns = collective.span.length_ns
-            if collective.size_bytes and length_ns and collective.has_ended and (collective.group_size or 2) > 1:
-                size_bytes, time_ns = bytes_ns.get(collective.purpose, (0, 0))
-                bytes_ns[collective.purpose] = (size_bytes + collective.size_bytes, time_ns + length_ns)
+            is_told = collective.size_bytes and collective.has_ended and (collective.group_size or 2) > 1
+            if is_told and collective.span.length_ns:
+                moved_bytes[collective.purpose] += collective.size_bytes or 0
+                spans.setdefault(collective.purpose, []).append(collective.span)
+        spans_ns.update({purpose: unite_all(*own).length_ns for purpose, own in spans.items()})
+    bytes_ns = {purpose: (size_bytes, spans_ns[purpose]) for purpose, size_bytes in moved_bytes.items()}
     said = [f"{purpose} {format_bandwidth(size / time * NS_PER_S)}" for purpose, (size, time) in bytes_ns.items()]
     if not said:
         return []

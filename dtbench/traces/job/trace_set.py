@@ -4,11 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 
 from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.traces.causes.exposed_owners import ExposedOwner
 from dtbench.traces.job.chosen_steps import StepRange, note_chosen
 from dtbench.traces.job.explain import explain
+from dtbench.traces.job.means import average
 from dtbench.traces.job.shared_owners import find_shared_owners
 from dtbench.traces.job.step_rounds import find_part_rounds, find_reducing_steps
 from dtbench.traces.job.unlike_profilers import find_unlike_profilers
@@ -44,6 +46,10 @@ from dtbench.traces.notes.lacking import (
 from dtbench.traces.notes.note import Note, OfRanks, join_ranks
 from dtbench.traces.rank.analysis import VISIBLY, TraceAnalysis
 from dtbench.traces.rank.file import Analyzed, Answer, TraceFile, Unusable
+from dtbench.traces.ranks.by_group.groupings import Grouping, group_by_host, group_by_mesh
+from dtbench.traces.ranks.by_group.host_waits import AwaitedHost, find_awaited_host
+from dtbench.traces.ranks.by_group.link_speed import LinkSpeed, measure_links
+from dtbench.traces.ranks.by_group.slow_group import SlowGroup, find_slow_group
 from dtbench.traces.ranks.late import LateRank
 from dtbench.traces.ranks.misfits import find_mistaken
 from dtbench.traces.ranks.over_ranks import OverRanks
@@ -90,6 +96,40 @@ class TraceSet:
         """Why nothing may be judged by these traces: some do not, or not surely, fit the others."""
         misfits = self.over_ranks.misfits
         return misfits.notes or ((OfAnotherSize(tuple(sorted(misfits.ranks))),) if misfits.ranks else ())
+
+    @cached_property
+    def hosts(self) -> Grouping | None:
+        """The ranks of each host; None: traces name fewer than two, or none of several ranks."""
+        return group_by_host([one.timeline for one in self.analyses], self.over_ranks.clocks.machines)
+
+    @cached_property
+    def groupings(self) -> tuple[Grouping, ...]:
+        """What ranks can be divided by: host, and place along each axis of the mesh, as far as traces tell."""
+        hosts = [] if self.hosts is None else [self.hosts]
+        return (*hosts, *group_by_mesh([one.timeline for one in self.analyses]))
+
+    @cached_property
+    def awaited_host(self) -> AwaitedHost | None:
+        """The host that others wait for; None: there is none, or it is not known."""
+        timelines = [one.timeline for one in self.analyses]
+        return None if self.hosts is None else find_awaited_host(self.hosts, self.over_ranks, timelines)
+
+    @cached_property
+    def slow_group(self) -> SlowGroup | None:
+        """The ranks of one host, or one place in the mesh, that compute longer for being there; None: none do."""
+        means = {one.rank: average([one]) for one in self.analyses}
+        any_steps = any(mean.are_steps for mean in means.values())
+        known = {
+            rank: mean.overlap.compute_ns
+            for rank, mean in means.items()
+            if mean.are_steps is any_steps and mean.overlap.compute_ns is not None
+        }
+        return find_slow_group(known, self.groupings)
+
+    @cached_property
+    def links(self) -> tuple[LinkSpeed, ...]:
+        """How fast the links of process groups were, those that moved bytes for longest first."""
+        return measure_links([one.timeline for one in self.analyses], [one.skews for one in self.analyses])
 
     @property
     def unread_events(self) -> int:

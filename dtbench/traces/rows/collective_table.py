@@ -274,7 +274,7 @@ COLLECTIVES: Final = Table[Iterable["TraceAnalysis"], Place, _Seen](
             "busbw",
             "Float64",
             Unit.PER_SECOND,
-            "`algbw` with the factor of nccl-tests",
+            "`algbw` with the factor of nccl-tests; less than the link's where several of a group run at once",
             lambda row: _known(row.skew.busbw),
         ),
         Column(

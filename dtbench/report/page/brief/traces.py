@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Final
 
 from dtbench.base.units import count_things, format_fraction, format_ns, name_ranks
-from dtbench.report.page.brief.notes import note_facts
+from dtbench.report.page.brief.notes import MOST_NOTES, note_facts
 from dtbench.report.page.looks import step_parts
-from dtbench.report.page.losses import loss_blocks
+from dtbench.report.page.losses import Room, loss_blocks
 from dtbench.report.page.page import Bar, BarPart, Block, Chart, Fact, Line, Page, Part, Tone
 from dtbench.report.page.trace_page import choose_ranks, find_trace_losses, traces_page
-from dtbench.report.words.trace_words import advise_traces, brief_lines
+from dtbench.report.words.trace_words import advise_traces, are_very_many, brief_lines
 from dtbench.traces.job.means import average
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.rank.analysis import TraceAnalysis
@@ -20,6 +20,12 @@ MOST_RANKS: Final = 8
 
 OF_MANY: Final = 6
 """Of more, those with the longest steps."""
+
+OF_VERY_MANY: Final = 4
+"""Of more than ``trace_page.MOST_RANKS``: there is more to say of them, and one screen for all."""
+
+_LITTLE_ROOM: Final = Room(rows=4, owners=2, says_again=False)
+_FEW_NOTES: Final = 2
 
 
 def traces_brief(traces: TraceSet) -> Page:
@@ -31,7 +37,8 @@ def traces_brief(traces: TraceSet) -> Page:
     whole = traces_page(traces)
     first, *others = brief_lines(traces)
     answer = (Line(first, Tone.STRONG), *map(Line, others))
-    notes = note_facts([Fact("note", note.words, note.tone) for note in whole.notes])
+    facts = [Fact("note", note.words, note.tone) for note in whole.notes]
+    notes = note_facts(facts, most=_FEW_NOTES if are_very_many(traces) else MOST_NOTES)
     blocks: list[Block] = [*_chart(traces), *_losses(traces), *([notes] if notes.facts else [])]
     return Page(title=whole.title, answer=answer, parts=(Part("brief", "", tuple(blocks)),))
 
@@ -40,11 +47,13 @@ def _losses(traces: TraceSet) -> Iterator[Block]:
     losses = find_trace_losses(traces)
     if losses is None:
         return
-    yield from loss_blocks([losses], losses.per, next(iter(advise_traces(traces)), None))
+    room = _LITTLE_ROOM if are_very_many(traces) else Room()
+    yield from loss_blocks([losses], losses.per, next(iter(advise_traces(traces)), None), room)
 
 
 def _chart(traces: TraceSet) -> Iterator[Chart]:
-    shown, which = choose_ranks(traces, MOST_RANKS if len(traces.analyses) <= MOST_RANKS else OF_MANY)
+    most = MOST_RANKS if len(traces.analyses) <= MOST_RANKS else OF_VERY_MANY if are_very_many(traces) else OF_MANY
+    shown, which = choose_ranks(traces, most)
     is_device = any(one.timeline.is_device for one in traces.analyses)
     parts = step_parts("idle" if is_device else "host")
     are_steps = average(traces.analyses).are_steps

@@ -201,8 +201,10 @@ def _choose(
 
     def apply(number: int) -> dict[int, Clock]:
         corrected = {rank for members in order[:number] for rank in members}
+        left_ns = [clock.offset_ns for rank, clock in estimated.items() if rank not in corrected]
+        zero_ns = round(float(np.median(left_ns))) if left_ns else 0  # of the clocks that are left as they are
         return {
-            rank: clock if rank in corrected else Clock(uncertainty_ns=clock.uncertainty_ns)
+            rank: replace(clock, offset_ns=clock.offset_ns - zero_ns) if rank in corrected else _leave(clock, zero_ns)
             for rank, clock in estimated.items()
         }
 
@@ -273,6 +275,12 @@ def _find_unknown(times: Sequence[GroupTimes], clocks: Clocks) -> list[ClocksApa
         count += int(rows.sum())
         apart.update(rank for rank, is_in in zip(one.ranks, there[rows].any(axis=0).tolist(), strict=True) if is_in)
     return [ClocksApart(tuple(sorted(apart)), count)] if count else []
+
+
+def _leave(clock: Clock, zero_ns: int) -> Clock:
+    """Return a clock that is left as it is, and may be off by what it was found to be against others left so, too."""
+    off_ns = abs(clock.offset_ns - zero_ns)
+    return Clock(uncertainty_ns=None if clock.uncertainty_ns is None else clock.uncertainty_ns + off_ns)
 
 
 def _find_corrected(clocks: Mapping[int, Clock]) -> list[ClockCorrected] | list[ManyClocksCorrected]:

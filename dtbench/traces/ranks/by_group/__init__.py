@@ -1,0 +1,1 @@
+"""What ranks have in common, host or place in a mesh, and what of their differences and waits that explains."""
