@@ -247,7 +247,7 @@ def test_of_many_ranks_those_that_others_wait_for_longest_are_shown(ddp: TraceSe
     (said,) = section.said
     which, rest = said.split("; ")
     assert which == f"the {MOST_RANKS} ranks that others wait for longest, of {MOST_RANKS + 4}"
-    assert rest == "the other 4 ranks: waited 1 ns (1 ns to 1 ns), others waited 1.50 ns (0 ns to 3.00 ns)"
+    assert rest == "the other 4 ranks: waited 1.00 ns (1.00 ns to 1.00 ns), others waited 1.50 ns (0 ns to 3.00 ns)"
 
 
 def test_a_rank_of_which_nothing_is_decided_was_not_last_in_0(ddp: TraceSet) -> None:

@@ -174,7 +174,7 @@ def plot_causes(
     left_out = len(overlap[key].drop_duplicates()) - len(kept[key].drop_duplicates())
     untold = sum(one.untold for *_, one in shown)
     bound = f"at least so much: of {count_things(untold, 'collective')} not every cause is known" if untold else ""
-    said = "; ".join(filter(None, (bound, more)))
-    words = f"{said}{left_out_words(left_out, Phase.PROFILED)}{say_absent(kept, cells)}".removeprefix("; ")
+    limits = "; ".join(filter(None, (bound, more)))
+    words = f"{limits}{left_out_words(left_out, Phase.PROFILED)}{say_absent(kept, cells)}".removeprefix("; ")
     figure.supxlabel(fill(literal(words), _FITS_BELOW), x=0.01, ha="left", fontsize=8)
     return figure

@@ -204,7 +204,9 @@ def _choose(
         left_ns = [clock.offset_ns for rank, clock in estimated.items() if rank not in corrected]
         zero_ns = round(float(np.median(left_ns))) if left_ns else 0  # of the clocks that are left as they are
         return {
-            rank: replace(clock, offset_ns=clock.offset_ns - zero_ns) if rank in corrected else _leave(clock, zero_ns)
+            rank: replace(clock, offset_ns=clock.offset_ns - zero_ns)
+            if rank in corrected
+            else _leave(clock, abs(clock.offset_ns - zero_ns) if corrected else 0)
             for rank, clock in estimated.items()
         }
 
@@ -277,9 +279,8 @@ def _find_unknown(times: Sequence[GroupTimes], clocks: Clocks) -> list[ClocksApa
     return [ClocksApart(tuple(sorted(apart)), count)] if count else []
 
 
-def _leave(clock: Clock, zero_ns: int) -> Clock:
-    """Return a clock that is left as it is, and may be off by what it was found to be against others left so, too."""
-    off_ns = abs(clock.offset_ns - zero_ns)
+def _leave(clock: Clock, off_ns: int) -> Clock:
+    """Return a clock that is left as it is, and may, beside others that are corrected, be off by so much more."""
     return Clock(uncertainty_ns=None if clock.uncertainty_ns is None else clock.uncertainty_ns + off_ns)
 
 
