@@ -348,3 +348,18 @@ def test_work_whose_calls_are_lost_at_large_is_not_from_before_the_trace(tmp_pat
         if after.overlap.step_ns is not None:
             doubt_ns = max(after.unsure_ns, after.unsure_end_ns)
             assert after.overlap.step_ns == pytest.approx(before.overlap.step_ns, abs=doubt_ns + 1, rel=0.002)
+
+
+def test_a_first_step_without_the_hosts_first_rows_has_no_account(tmp_path: Path) -> None:
+    """Of DDP no range shows that calls are lost; the step lacks operators that the others have."""
+    trace = json.loads(gzip.decompress((RECORDED / "ddp" / "rank0.json.gz").read_bytes()))
+    times_us = [float(one["ts"]) for one in trace["traceEvents"] if one.get("ph") == "X"]
+    until_us = min(times_us) + 0.1 * (max(times_us) - min(times_us))
+    of_host = ("cpu_op", "cuda_runtime", "cuda_driver")
+    kept = [one for one in trace["traceEvents"] if one.get("cat") not in of_host or float(one["ts"]) > until_us]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({**trace, "traceEvents": kept}))
+    (whole,), (lossy,) = (analyze_traces([of]).analyses for of in (RECORDED / "ddp" / "rank0.json.gz", path))
+    first, *others = (step.overlap for step in lossy.steps)
+    assert (first.step_ns, first.compute_ns, first.exposed_comm_ns, first.idle_ns) == (None,) * 4
+    assert others == [step.overlap for step in whole.steps[1:]]

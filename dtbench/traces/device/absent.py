@@ -17,9 +17,10 @@ from typing import Final
 import numpy as np
 
 from dtbench.traces.host.absent import count_operators, find_lacking_operators
+from dtbench.traces.host.correlate import Link, find_links
 from dtbench.traces.host.nesting import Nesting
 from dtbench.traces.host.steps import Step
-from dtbench.traces.kinds.categories import CALLS, DEVICE_CATEGORIES, OPERATOR
+from dtbench.traces.kinds.categories import CALLS, OPERATOR
 from dtbench.traces.time.intervals import Ints, unite
 from dtbench.traces.trace import Trace
 
@@ -47,8 +48,12 @@ def find_absent_work(trace: Trace, nesting: Nesting, steps: Sequence[Step]) -> d
 
 
 def _count_ran(trace: Trace, nesting: Nesting, steps: Sequence[Step]) -> Ints:
-    """Count what ran on the device that each step launched, or may have, as its launch is lost, shape ``(steps,)``."""
-    ran = np.flatnonzero(trace.is_one_of(DEVICE_CATEGORIES))
+    """Count what ran on the device that each step launched, or may have, as its launch is lost, shape ``(steps,)``.
+
+    What is taken for launched before the trace is in no step's account, and may be a first step's that lacks operators.
+    """
+    events, links = find_links(trace, nesting)
+    ran = events[links != Link.BEFORE_WINDOW]
     is_tied = nesting.launch[ran] != ran
     tied_ns, untied_ns = np.sort(nesting.launch_ns(ran[is_tied])), np.sort(trace.start_ns[ran[~is_tied]])
     hosts = np.array([(step.host.start_ns, step.host.end_ns) for step in steps], dtype=np.int64)
