@@ -151,6 +151,28 @@ def test_a_step_of_a_device_that_lost_rows_of_the_host_and_of_the_device_has_no_
     assert note.steps == (3,)
 
 
+def test_rows_that_are_lost_for_no_longer_than_a_host_waits_are_told_by_the_ids_of_calls(
+    recorded: Path, tmp_path: Path
+) -> None:
+    """The host stands still for 31 ms of each step until its device is done; all rows of 24 ms of one are lost."""
+    source = recorded / "two_ranks_one_gpu" / "skew" / "rank0.json.gz"
+    content = json.loads(gzip.decompress(source.read_bytes()))
+    every = [one for one in content["traceEvents"] if one["ph"] == "X"]
+    first_us, last_us = (pick(float(one["ts"]) for one in every) for pick in (min, max))
+    from_us, until_us = (first_us + part * (last_us - first_us) for part in (0.4, 0.5))
+    content["traceEvents"] = [
+        one
+        for one in content["traceEvents"]
+        if one["ph"] != "X" or not from_us <= float(one["ts"]) < until_us or one["name"].startswith("ProfilerStep")
+    ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(content))
+    (whole,), (lossy,) = (analyze_traces([of]).analyses for of in (source, path))
+    assert [number for number, _ in lossy.lost.absent] == [3]
+    for before, after in zip(whole.steps, lossy.steps, strict=True):
+        assert after.overlap.step_ns in (None, before.overlap.step_ns)
+
+
 def test_an_answer_says_that_not_all_of_a_step_was_recorded(recorded: Path, tmp_path: Path) -> None:
     leave_out(recorded / DEVICE, tmp_path, (0.3, 0.7))
     traces = analyze_traces([tmp_path / "rank1.json"], steps=StepRange(3, 3))

@@ -22,6 +22,7 @@ from dtbench.traces.notes.lacking import (
 from dtbench.traces.notes.note import pick_notes, say_notes
 from dtbench.traces.time.overlap import NOT_SEEN
 
+RECORDED = Path(__file__).parent / "recorded" / "two_ranks_one_gpu"
 # a, d, g: the next batch is copied at once on a stream of its own; c, f, i: an all-gather, before its step computes
 COPIED_EARLY = """
 step ProfilerStep#1               @1  |=========                             |
@@ -325,3 +326,40 @@ def test_a_lost_first_launch_takes_the_time_of_its_step_and_of_the_one_before(
     expected = [step.overlap if is_known else NOT_SEEN for step, is_known in zip(whole.steps, known, strict=True)]
     assert [step.overlap for step in lossy.steps] == expected
     assert [average([lossy]).overlap] == [one for one in expected if one is not NOT_SEEN]
+
+
+@pytest.mark.parametrize("are_first", [False, True])
+def test_work_whose_calls_are_lost_at_large_is_not_from_before_the_trace(tmp_path: Path, *, are_first: bool) -> None:
+    """The driver's calls of collectives alone are left; or the host's ranges, and no operator nor call, for a while."""
+    trace = json.loads(gzip.decompress((RECORDED / "fsdp2" / "rank0.json.gz").read_bytes()))
+    times_us = [float(one["ts"]) for one in trace["traceEvents"] if one.get("ph") == "X"]
+    until_us = min(times_us) + 0.1 * (max(times_us) - min(times_us))
+    categories = ("cpu_op", "cuda_runtime", "cuda_driver") if are_first else ("cuda_runtime",)
+    kept = [
+        one
+        for one in trace["traceEvents"]
+        if one.get("cat") not in categories or (are_first and float(one["ts"]) > until_us)
+    ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({**trace, "traceEvents": kept}))
+    (whole,), (lossy,) = (analyze_traces([of]).analyses for of in (RECORDED / "fsdp2" / "rank0.json.gz", path))
+    assert lossy.uncorrelated.launched_before == 0
+    for before, after in zip(whole.steps, lossy.steps, strict=True):
+        if after.overlap.step_ns is not None:
+            doubt_ns = max(after.unsure_ns, after.unsure_end_ns)
+            assert after.overlap.step_ns == pytest.approx(before.overlap.step_ns, abs=doubt_ns + 1, rel=0.002)
+
+
+def test_a_first_step_without_the_hosts_first_rows_has_no_account(tmp_path: Path) -> None:
+    """Of DDP no range shows that calls are lost; the step lacks operators that the others have."""
+    trace = json.loads(gzip.decompress((RECORDED / "ddp" / "rank0.json.gz").read_bytes()))
+    times_us = [float(one["ts"]) for one in trace["traceEvents"] if one.get("ph") == "X"]
+    until_us = min(times_us) + 0.1 * (max(times_us) - min(times_us))
+    of_host = ("cpu_op", "cuda_runtime", "cuda_driver")
+    kept = [one for one in trace["traceEvents"] if one.get("cat") not in of_host or float(one["ts"]) > until_us]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({**trace, "traceEvents": kept}))
+    (whole,), (lossy,) = (analyze_traces([of]).analyses for of in (RECORDED / "ddp" / "rank0.json.gz", path))
+    first, *others = (step.overlap for step in lossy.steps)
+    assert (first.step_ns, first.compute_ns, first.exposed_comm_ns, first.idle_ns) == (None,) * 4
+    assert others == [step.overlap for step in whole.steps[1:]]

@@ -88,3 +88,20 @@ def test_ranks_of_two_jobs_keep_their_names(tmp_path: Path) -> None:
     owners = {each.owner for each in mixed.analyses[1].collectives}
     assert {f"_orig_mod.layers.{unit}" for unit in range(3)} <= owners
     assert not pick_notes(mixed.notes, OwnersFollowed)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_name_that_says_more_counts_though_the_other_rank_tells_more_apart(rank: int) -> None:
+    """One rank lost who asked for some: it has both names, the other one."""
+    analyses = list(analyze_traces([RECORDED / "ddp"]).analyses)
+    owners = [f"Redistribute of {one.owner}" for one in analyses[rank].collectives]
+    less = [owner.removeprefix("Redistribute of ") if index % 2 else owner for index, owner in enumerate(owners)]
+    analyses[rank] = with_owners(analyses[rank], less)
+    other = [f"Redistribute of {one.owner}" for one in analyses[1 - rank].collectives]
+    analyses[1 - rank] = with_owners(analyses[1 - rank], other)
+    found = explain(analyses)
+    assert {one.owner for one in found.analyses[1 - rank].collectives} == {*other}
+    matched = {each for group in found.over_ranks.matches.groups for each in group.index[:, rank].tolist()}
+    assert [found.analyses[rank].collectives[at].owner for at in sorted(matched)] == [
+        owners[at] for at in sorted(matched)
+    ]

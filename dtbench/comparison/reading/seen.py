@@ -9,12 +9,9 @@ from typing import Final
 from dtbench.base.vocabulary import POINT_TO_POINT, Operation, Purpose
 from dtbench.comparison.metrics import EXPOSED, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, HIDDEN, METRICS
 from dtbench.store.records.baseline import MeasuredLaunch, MeasuredSide
-from dtbench.traces.who.owners import is_peer
+from dtbench.traces.who.owners import is_peer, split_owner
 
 Kind = tuple[Operation | None, Purpose]
-
-_OF: Final = " of "
-"""Between the function that asked for a collective and its module, as ``owners.py`` names them."""
 
 _COMMUNICATION: Final = (EXPOSED, HIDDEN)
 
@@ -68,14 +65,12 @@ def has_named_otherwise(owners: Iterable[tuple[str, Operation | None, Purpose]],
     By what asked and the module that did, or by one of both; sends and receives by these or by their peer. What is not
     called as an owner is may be the owner's all the same.
     """
-    parts, is_sent = {*owner.split(_OF)}, kind[0] in POINT_TO_POINT
+    parts, is_sent = split_owner(owner), kind[0] in POINT_TO_POINT
     return any(
         name
         and (operation, purpose) == kind
         and (
-            parts < {*name.split(_OF)}
-            or parts > {*name.split(_OF)}
-            or (is_sent and is_peer(name) is not is_peer(owner))
+            parts < split_owner(name) or parts > split_owner(name) or (is_sent and is_peer(name) is not is_peer(owner))
         )
         for name, operation, purpose in owners
     )

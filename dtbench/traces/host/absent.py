@@ -8,7 +8,8 @@
 
 A step may well do less than others, as one of an epoch's end. It is not all recorded where it lacks more than a few of
 the operators that more than half of the steps have as often, and nothing of it is there for a time at once that is
-longer by far than any in the steps that lack none. Of less than three steps, nothing is told.
+longer by far than any in the steps that lack none; or ids that count the host's calls go on by far more at once than in
+any of these. Of less than three steps, nothing is told.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ from dtbench.traces.trace import Trace
 
 _LEAST_STEPS: Final = 3
 _LEAST_SHARE: Final = 0.1
-_LONGER: Final = 2.0
+LONGER: Final = 2.0
+"""Times as long, or as much, as in any step that lacks nothing: by far."""
 
 
 def count_operators(trace: Trace, operators: Ints, steps: Sequence[Step]) -> Ints:
@@ -36,13 +38,16 @@ def count_operators(trace: Trace, operators: Ints, steps: Sequence[Step]) -> Int
     return counts
 
 
-def find_lacking_operators(counts: Ints, active: Intervals, steps: Sequence[Step]) -> dict[int, int]:
+def find_lacking_operators(
+    counts: Ints, active: Intervals, steps: Sequence[Step], skipped: Ints | None = None
+) -> dict[int, int]:
     """Count the operators that steps lack and that most have, by place of the step; of those not all recorded.
 
     Args:
         counts: as from ``count_operators``.
         active: when something of the steps is there.
         steps: of the trace.
+        skipped: by how much the ids of calls go on at once, at most, in each step; None: calls have none.
     """
     if len(steps) < _LEAST_STEPS:
         return {}
@@ -53,7 +58,10 @@ def find_lacking_operators(counts: Ints, active: Intervals, steps: Sequence[Step
     idle_ns = np.array([_find_longest_idle(active, step.host) for step in steps], dtype=np.int64)
     if are_part.all():
         return {}
-    found = np.flatnonzero(are_part & (idle_ns > _LONGER * idle_ns[~are_part].max()))
+    is_broken = idle_ns > LONGER * idle_ns[~are_part].max()
+    if skipped is not None:
+        is_broken |= skipped > LONGER * np.maximum(1, skipped[~are_part].max())
+    found = np.flatnonzero(are_part & is_broken)
     return {place: int(lacks[place]) for place in found.tolist()}
 
 

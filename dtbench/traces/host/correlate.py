@@ -37,7 +37,7 @@ _GRAPH_LAUNCH: Final = "GraphLaunch"
 _KINDS_LOST: Final = 3
 """Operators of so many names that lack a launch show that launches are lost."""
 _OFTEN: Final = 0.1
-"""Part of what bears one name: where so much of it lacks its call, and not one or two alone, a first one may, too."""
+"""Part of what bears one name, or of all: where so much lacks its call, and not one or two alone, a first may, too."""
 _FEWEST_LOST: Final = 3
 
 
@@ -106,29 +106,32 @@ def find_links(trace: Trace, nesting: Nesting) -> tuple[Ints, NDArray[np.int8]]:
 
 
 def _are_often_lost(trace: Trace, events: Ints, is_missing: Bools, is_before: Bools) -> Bools:
-    """Tell of which events, shape ``(n,)``, the likes often have no call in the trace, so that theirs may be lost, too.
+    """Tell of which events, shape ``(n,)``, the call may be lost, as those of their likes, or of all, often are.
 
     Not of what began before all operators: that was launched before the trace, whatever is lost of it.
     """
-    names, each = trace.name[events], np.unique(trace.name[events], return_inverse=True)[1]
-    lost = np.bincount(each, weights=is_missing & ~is_before, minlength=len(names))
-    others = np.bincount(each, weights=~is_before, minlength=len(names))
+    names, each = np.unique(trace.name[events], return_inverse=True)
+    lost, others = (np.bincount(each[of], minlength=len(names)) for of in (is_missing & ~is_before, ~is_before))
     began_ns = trace.start_ns[trace.is_one_of(("cpu_op",))].min(initial=np.iinfo(np.int64).max)
-    is_often = (lost >= _FEWEST_LOST) & (lost >= _OFTEN * others)
-    return np.asarray(is_often[each] & (trace.start_ns[events] > began_ns), dtype=np.bool_)
+    is_often = _are_often(lost, others)[each] | _are_often(lost.sum(keepdims=True), others.sum(keepdims=True))
+    return np.asarray(is_often & (trace.start_ns[events] > began_ns), dtype=np.bool_)
+
+
+def _are_often(lost: Ints, others: Ints) -> Bools:
+    return np.asarray((lost >= _FEWEST_LOST) & (lost >= _OFTEN * others), dtype=np.bool_)
 
 
 def _find_first_loss(trace: Trace) -> int:
     """Return from when on launches may be lost though no call stands before them; the largest int64: they are not.
 
-    An operator that ends before the first call launched nothing that is in the trace. Where all later ones of its name
-    launched something, so did it, and calls from its start on are lost. One name is no evidence: its tensors may be the
-    host's, as those of a batch that is put together.
+    An operator, or a range, that ends before the first call launched nothing that is in the trace. Where all later ones
+    of its name launched something, so did it, and its calls are lost; so may those of all others before the first be.
+    One name is no evidence: its tensors may be the host's, as those of a batch that is put together.
     """
     calls = np.flatnonzero(trace.is_one_of(CALLS) & trace.is_named(STARTS_WORK.search))
     if not len(calls):
         return int(np.iinfo(np.int64).min)
-    operators = np.flatnonzero(trace.is_one_of(("cpu_op",)))
+    operators = np.flatnonzero(trace.is_one_of(("cpu_op", "user_annotation")))
     first_ns = int(trace.start_ns[calls].min())
     is_early = trace.end_ns[operators] <= first_ns
     early, later = operators[is_early], operators[~is_early & (trace.start_ns[operators] >= first_ns)]
@@ -142,7 +145,7 @@ def _find_first_loss(trace: Trace) -> int:
     launching = np.setdiff1d(trace.name[later[has_call]], trace.name[later[~has_call]])
     lossy = early[np.isin(trace.name[early], launching)]
     is_shown = len(np.unique(trace.name[lossy])) >= _KINDS_LOST
-    return int(trace.start_ns[lossy].min()) if is_shown else int(np.iinfo(np.int64).max)
+    return int(trace.start_ns[early].min()) + 1 if is_shown else int(np.iinfo(np.int64).max)
 
 
 def count_uncorrelated(links: NDArray[np.int8]) -> Uncorrelated:

@@ -23,6 +23,7 @@ from dtbench.traces.ranks.match import MatchedGroup, Matches
 from dtbench.traces.time.intervals import Ints
 from dtbench.traces.timeline import RankTimeline
 from dtbench.traces.who.collectives import Collective
+from dtbench.traces.who.owners import split_owner
 
 _Given = dict[int, dict[int, str]]
 _TellsApart = Mapping[int, Mapping[int | None, int]]
@@ -32,8 +33,9 @@ _TellsApart = Mapping[int, Mapping[int | None, int]]
 def find_matched_owners(matches: Matches, timelines: Sequence[RankTimeline]) -> _Given:
     """Find, by rank and index, collectives that other ranks that issued them call otherwise, with the one owner of all.
 
-    It is that of the ranks that know what it was for and tell most owners apart in its step; of these what most of them
-    call it, and of equals the lowest rank's. A rank that knows no owner follows those that do.
+    It is that of the ranks that know what it was for, which say no less than others (``layers.0`` less than
+    ``Redistribute of layers.0``), and tell most owners apart in its step; of these what most of them call it, and of
+    equals the lowest rank's. A rank that knows no owner follows those that do.
 
     Args:
         matches: of these ranks, which are of one job.
@@ -76,9 +78,12 @@ def _choose(members: Mapping[int, int], by_rank: Mapping[int, RankTimeline], tol
     """Return the owner of one collective, by rank its index, of which ranks have several names."""
     named = {rank: one for rank, index in members.items() if (one := by_rank[rank].collectives[index]).owner}
     told = {rank: one for rank, one in named.items() if one.purpose is not Purpose.OTHER} or named
-    apart = {rank: told_apart[rank][by_rank[rank].step_of[members[rank]]] for rank in told}
+    parts = {one.owner: split_owner(one.owner) for one in told.values()}
+    owners = {rank: one.owner for rank, one in sorted(told.items())}
+    full = {rank: owner for rank, owner in owners.items() if not any(parts[owner] < other for other in parts.values())}
+    apart = {rank: told_apart[rank][by_rank[rank].step_of[members[rank]]] for rank in full}
     most = max(apart.values())
-    (owner, _), *_ = Counter(told[rank].owner for rank in sorted(told) if apart[rank] == most).most_common(1)
+    (owner, _), *_ = Counter(owner for rank, owner in full.items() if apart[rank] == most).most_common(1)
     return owner
 
 

@@ -54,6 +54,10 @@ _SAYS_NOT_WHO: Final = re.compile(
 )
 
 
+_OF: Final = " of "
+"""Between the function that asked for a collective and its module."""
+
+
 def find_region(above: Sequence[str], *, in_module: bool) -> Region | None:
     """Return the part of the step from the names around an issue, in traces without dtbench's ranges.
 
@@ -130,7 +134,12 @@ def find_owner(purpose: Purpose, above: Sequence[str], asker: Asker, operation: 
     closest = "" if _SAYS_NOT_WHO.match(asker.closest) else asker.closest
     if closest and not asker.is_operator:
         return closest
-    return " of ".join(part for part in (closest, asker.module) if part) or _find_torchs(operation, asker.closest)
+    return _OF.join(part for part in (closest, asker.module) if part) or _find_torchs(operation, asker.closest)
+
+
+def split_owner(name: str) -> frozenset[str]:
+    """Return the parts of an owner's name: the function that asked and its module, or one of both."""
+    return frozenset(name.split(_OF))
 
 
 def find_function(above: Sequence[str]) -> str:
