@@ -27,7 +27,7 @@ from dtbench.store.layout import (
     outcomes_file,
 )
 from dtbench.store.links import refuse_links
-from dtbench.store.records.baseline import MeasuredSide
+from dtbench.store.records.baseline import MeasuredCell, MeasuredSide
 from dtbench.store.records.checks import CatalogueRecord, OutcomesRecord
 from dtbench.store.records.outline import refuse_odd_cells, refuse_strange_launch
 from dtbench.store.records.place import check_place, find_place, refuse_strange
@@ -248,6 +248,15 @@ def read_baseline(results: Path, name: str) -> MeasuredSide:
         if not (math.isnan(one.value) or 0 <= one.value < _TOO_LARGE):
             raise StoreError(f"{path}: no launch has a {one.metric} of {one.value:g}; was it edited?")
     return saved
+
+
+def read_measurements(path: Path, cell: str) -> MeasuredCell:
+    """Read the numbers that were kept of a cell of a run; whether they still hold is for the reader to see.
+
+    Raises:
+        StoreError: there are none, they are broken, or another version wrote them.
+    """
+    return _read_record(RunFolder(path).measurements(cell), MeasuredCell)
 
 
 def find_baselines(results: Path) -> list[str]:
