@@ -51,7 +51,7 @@ def _is_finished(path: Path) -> bool:
     """Tell whether a run has ended well and has every launch; else one of it may be gone that could not be read."""
     head, folder = read_head(path), RunFolder(path)
     launches = (folder.launch(cell.name, index) for cell in head.cells for index in cell.launches)
-    return head.status == RunStatus.COMPLETE and all(launch.launch.exists() for launch in launches)
+    return RunStatus(head.status) is RunStatus.COMPLETE and all(launch.launch.exists() for launch in launches)
 
 
 def is_same_experiment(path: Path, file: ScenarioFile) -> bool:
