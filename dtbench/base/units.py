@@ -102,6 +102,15 @@ def count_things(count: int, thing: str) -> str:
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
+def count_launches(count: int) -> str:
+    """Say how many launches there are.
+
+    >>> count_launches(1), count_launches(2)
+    ('1 launch', '2 launches')
+    """
+    return f"{count} launch{'' if count == 1 else 'es'}"
+
+
 def is_or_are(count: int) -> str:
     """Return the verb for so many things.
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dtbench.base.commands import spell_word
+from dtbench.base.units import count_launches
 from dtbench.cli.console import print_block, print_line
 from dtbench.report.page.page import Column, Table
 
@@ -42,8 +43,7 @@ def save(
     if not replace and name in find_baselines(results):
         raise typer.BadParameter(f"there is a baseline `{name}`; --replace replaces it, or choose another name")
     saved = save_baseline(name, named, results=results)
-    count = f"{len(saved.launches)} launch{'' if len(saved.launches) == 1 else 'es'}"
-    print_line(f"saved {count} of {saved.labels[0]} as {baseline_file(results, name)}")
+    print_line(f"saved {count_launches(len(saved.launches))} of {saved.labels[0]} as {baseline_file(results, name)}")
     for note in saved.notes:
         print_line(f"Note: {note}")
     print_line(f"compare with it: dtbench compare {spell_word(name)} <run>")

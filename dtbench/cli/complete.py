@@ -43,6 +43,14 @@ def complete_run(ctx: typer.Context, _incomplete: str) -> Iterator[str]:
 
 
 @_silent
+def complete_ran(ctx: typer.Context, _incomplete: str) -> Iterator[str]:
+    """Offer the scenarios that have runs."""
+    from dtbench.store.read import find_runs
+
+    yield from (run.parent.name for run in find_runs(Path(ctx.params.get("results") or "results")))
+
+
+@_silent
 def complete_run_or_scenario(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     """Offer runs, then scenarios."""
     yield from complete_run(ctx, incomplete)

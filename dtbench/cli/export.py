@@ -266,6 +266,7 @@ def find_launch(run: Path, *, cell: str | None, launch: int | None) -> "LaunchFo
         TraceError: no launch of the run has a trace.
     """
     from dtbench.base.errors import TraceError
+    from dtbench.store.cleaned import read_cleaned, say_no_trace
     from dtbench.store.layout import RunFolder
     from dtbench.store.read import read_run
 
@@ -276,7 +277,9 @@ def find_launch(run: Path, *, cell: str | None, launch: int | None) -> "LaunchFo
     }
     traced = {key: folder for key, folder in folders.items() if folder.find_traces()}
     if not traced:
-        raise TraceError(f"{run}: no launch of this run has a trace; did it run, and with profiled_steps above 0?")
+        cleaned = [say_no_trace(folder) for folder in folders.values() if read_cleaned(folder) is not None]
+        why = f": {cleaned[0]}" if cleaned else "; did it run, and with profiled_steps above 0?"
+        raise TraceError(f"{run}: no launch of this run has a trace{why}")
     cell = _choose("cell", cell, dict.fromkeys(name for name, _ in traced))
     index = _choose("launch", None if launch is None else str(launch), [str(at) for name, at in traced if name == cell])
     return traced[cell, int(index)]

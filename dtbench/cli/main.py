@@ -19,6 +19,7 @@ from dtbench.cli import baseline
 from dtbench.cli.analyze import analyze
 from dtbench.cli.catalogue import catalogue
 from dtbench.cli.check import check
+from dtbench.cli.clean import clean
 from dtbench.cli.compare import compare
 from dtbench.cli.console import print_error, send_to_nowhere
 from dtbench.cli.coverage import coverage
@@ -29,6 +30,7 @@ from dtbench.cli.plot import plot
 from dtbench.cli.predict import predict
 from dtbench.cli.report import report
 from dtbench.cli.run import run
+from dtbench.cli.runs import runs
 from dtbench.cli.schema import schema
 from dtbench.cli.selftest import selftest
 from dtbench.cli.tensorboard import tensorboard
@@ -41,6 +43,7 @@ VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("check", check),
     ("run", run),
     ("report", report),
+    ("runs", runs),
     ("analyze", analyze),
     ("compare", compare),
     ("whatif", whatif),
@@ -49,6 +52,7 @@ VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("tensorboard", tensorboard),
     ("plot", plot),
     ("export", export),
+    ("clean", clean),
     ("catalogue", catalogue),
     ("coverage", coverage),
     ("doctor", doctor),

@@ -16,7 +16,10 @@ from dtbench.cli.report import print_document, print_report
 from dtbench.cli.sweeps import Sweeps, read_sweeps
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dtbench.launch.repeat import Judgement
+    from dtbench.runs.reading.cell_data import RunData
     from dtbench.runs.summary import RunSummary
     from dtbench.scenario.load import ScenarioFile
     from dtbench.store.layout import RunFolder
@@ -215,10 +218,13 @@ def _hint_at_unfinished(request: RunRequest) -> None:
 def _report(folder: Path, *, as_json: bool, full: bool = False) -> None:
     """Analyse a run, write what is derived from it, and show it; also when there is no room left to write."""
     from dtbench.base.errors import StoreError
+    from dtbench.comparison.reading.kept import describe_cells
     from dtbench.report.event_files.publish import publish
     from dtbench.runs.reading.run_data import read_run_data
     from dtbench.runs.run import summarize_data
+    from dtbench.store.read import read_run
 
+    made_of = describe_cells(folder, read_run(folder))
     data = read_run_data(folder)
     summary = summarize_data(data)
     unpublished: StoreError | None = None
@@ -227,9 +233,18 @@ def _report(folder: Path, *, as_json: bool, full: bool = False) -> None:
     except StoreError as error:
         unpublished = error
     print_document(summary) if as_json else print_report(summary, full=full)
+    _keep(data, made_of)
     _check(summary)
     if unpublished is not None:
         raise unpublished
+
+
+def _keep(data: "RunData", made_of: "Mapping[str, str]") -> None:
+    """Keep the numbers that will be compared, listed and looked for; whatever is wrong, who asks makes them again."""
+    from dtbench.comparison.reading.cells import measure_cells
+
+    with suppress(Exception):  # a copy of numbers must not end a run of hours
+        measure_cells(data, made_of)
 
 
 def _show_what_there_is(folder: Path) -> None:

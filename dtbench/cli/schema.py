@@ -17,6 +17,8 @@ DOCUMENTS: Final = {
     "predict": "dtbench.report.documents.predict",
     "tune": "dtbench.tuning.document",
     "check": "dtbench.report.documents.plans",
+    "runs": "dtbench.report.documents.runs",
+    "clean": "dtbench.report.documents.clean",
     "list": "dtbench.report.documents.listed",
     "run-prepare": "dtbench.report.documents.orders",
     "catalogue": "dtbench.report.documents.catalogue",

@@ -256,7 +256,7 @@ class _Rounds:
         """
         from dataclasses import replace
 
-        from dtbench.tuning.page import count_launches
+        from dtbench.base.units import count_launches
         from dtbench.tuning.rounds import ask_forecasts, read_round, write_round
         from dtbench.tuning.search import Stage
 

@@ -39,18 +39,18 @@ def find_collective_changes(
     before, after = ({key for rows in side for key in rows} for side in sides)
     keys = dict.fromkeys(key for side in sides for rows in side for key in rows)
     open_kinds = find_open_kinds(launches)
-    untold = [[_find_not_told(launch, launches, keys) for launch in side] for side in (baseline, candidate)]
+    untold = [_find_not_told(side, launches, keys) for side in (baseline, candidate)]
     changes = [_compare(key, sides, (before, after), open_kinds, untold) for key in keys]
     named = [row if row.owner else _with_place(row, baseline, candidate) for row in changes]
     return tuple(sorted(named, key=lambda row: (-_size(exposed_change(row)), -_size(duration_change(row)))))
 
 
 def _find_not_told(
-    launch: MeasuredLaunch, launches: Sequence[MeasuredLaunch], keys: Collection[_Key]
-) -> frozenset[_Key]:
-    """Return of what a launch may have more, or less, than it tells: by purpose, or under other owners' names."""
-    kinds, misnamed = find_untold(launch, launches), find_misnamed(launch, launches)
-    return frozenset(key for key in keys if key[1:] in kinds or key in misnamed)
+    side: Sequence[MeasuredLaunch], launches: Sequence[MeasuredLaunch], keys: Collection[_Key]
+) -> list[frozenset[_Key]]:
+    """Return of what each launch may have more, or less, than it tells: by purpose, or under other owners' names."""
+    found = zip(find_untold(side, launches), find_misnamed(side, launches), strict=True)
+    return [frozenset(key for key in keys if key[1:] in kinds or key in misnamed) for kinds, misnamed in found]
 
 
 def _keep_known(launches: Sequence[MeasuredLaunch]) -> list[MeasuredLaunch]:

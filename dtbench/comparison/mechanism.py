@@ -6,14 +6,13 @@ the side did otherwise, and not every pair differs, it cannot be said whether th
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Final
 
 from dtbench.base.units import name_ranks
 from dtbench.comparison.comparison import Comparison, MechanismChange
 from dtbench.comparison.issued import compare_launches, compare_orders
 from dtbench.comparison.reading.orders import find_order_of, have_same_ranks, share_orders, vary_steps
-from dtbench.comparison.reading.untold import find_untold_issued
+from dtbench.comparison.reading.untold import have_untold_issued
 from dtbench.scenario.mistakes import join_words
 from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide
 
@@ -173,7 +172,7 @@ def _find_not_known(launches: Sequence[MeasuredLaunch]) -> Iterator[str]:
         _NOT_SHARED: not have_same_ranks(launches),
         _OTHERS: any(launch.order is not None and not launch.order_ranks for launch in launches),
         _OPERATIONS: any(one.operation is None for order in orders for one in order or ()),
-        _PURPOSES: any(find_untold_issued(one or (), other or ()) for one, other in combinations(orders, 2)),
+        _PURPOSES: have_untold_issued(order or () for order in orders),
         _ASYNC: not has_traffic,
         _ALGORITHMS: _tell_some(orders, "algorithm"),
     }

@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from dtbench.base.errors import LaunchError, PlanError
-from dtbench.launch.orders import make_order, say_imports
+from dtbench.launch.orders import make_order, say_code
 from dtbench.plan.plan import Plan, plan_for_check
 from dtbench.plan.traffic.tensor import count_data_ranks
 from dtbench.scenario.load import Cell, ScenarioFile
@@ -155,7 +155,7 @@ def execute_step(cell: Cell, file: ScenarioFile) -> Executed:
     record = CellRecord(name=cell.name, scenario=made, plan=plan, launches=(0,))
     with tempfile.TemporaryDirectory(prefix="dtbench-") as folder:
         order, output = Path(folder, "order.json"), Path(folder, "step.json")
-        write_record(order, say_imports(make_order(record, 0, LaunchFolder(Path(folder)), None), file))
+        write_record(order, say_code(make_order(record, 0, LaunchFolder(Path(folder)), None), file))
         done = subprocess.run(
             (sys.executable, "-P", "-m", _MODULE, "--order", str(order), "--output", str(output)),
             env={**os.environ, LAUNCHER_VARIABLE: str(os.getpid()), "OMP_NUM_THREADS": "1"},

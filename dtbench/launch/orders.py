@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 from dtbench.plan.plan import plan_reference
+from dtbench.scenario.catalog import is_shipped
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.schema.model import Custom
 from dtbench.scenario.schema.scenario import Scenario
@@ -44,9 +45,14 @@ def unlaunched(order: WorkerOrder) -> WorkerOrder:
     return order.model_copy(update={"launched_unix_ns": None})
 
 
-def say_imports(order: WorkerOrder, file: ScenarioFile) -> WorkerOrder:
-    """Say where a person's own model is looked for: beside the scenario, then where dtbench was started."""
-    if not isinstance(order.scenario.model, Custom):
-        return order
+def say_code(order: WorkerOrder, file: ScenarioFile) -> WorkerOrder:
+    """Say where a person's code lies: beside the scenario, if that is not dtbench's, then where dtbench was started.
+
+    A person's own model is looked for there.
+    """
     folders = dict.fromkeys(str(folder) for folder in (file.folder, Path.cwd()) if folder is not None)
-    return order.model_copy(update={"import_folders": tuple(folders)})
+    own = [folder for folder in folders if not is_shipped(Path(folder))]
+    said = order.model_copy(update={"code_folder": next(iter(own), None)})
+    if not isinstance(order.scenario.model, Custom):
+        return said
+    return said.model_copy(update={"import_folders": tuple(folders)})

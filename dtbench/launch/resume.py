@@ -18,15 +18,16 @@ from dtbench.base.vocabulary import Phase
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.mistakes import split_lines
 from dtbench.store.finish import finish_launch
+from dtbench.store.head import read_head
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import (
-    find_runs,
     read_launch,
     read_launch_environment,
     read_order,
     read_rank_records,
     read_run,
     read_steps,
+    walk_runs_in,
 )
 from dtbench.store.records.run import CellRecord, LaunchRecord, RunRecord, RunStatus
 
@@ -35,20 +36,22 @@ _MOST_DIFFERENCES = 3
 
 def find_unfinished(results: Path, name: str) -> Path | None:
     """Return the newest run of a scenario that dtbench began and that lacks a launch; None when there is none."""
-    for path in reversed(find_runs(results)):
-        if path.parent.name != name:
-            continue
+    for path in walk_runs_in(results / name):
         with suppress(StoreError):  # a run that cannot be read cannot be gone on with
+            if _is_finished(path):  # as nearly all of thousands are
+                continue
             run = read_run(path)
-            if not run.prepared and (run.status is not RunStatus.COMPLETE or _lacks_launch(path, run)):
+            is_planned = any(isinstance(cell, CellRecord) for cell in run.cells)
+            if not run.prepared and (run.status is not RunStatus.COMPLETE or is_planned):
                 return path
     return None
 
 
-def _lacks_launch(path: Path, run: RunRecord) -> bool:
-    """Tell whether a launch is not there that was: a person has removed it, since it could not be read."""
-    launches = ((cell.name, index) for cell in run.cells if isinstance(cell, CellRecord) for index in cell.launches)
-    return any(not RunFolder(path).launch(*launch).launch.exists() for launch in launches)
+def _is_finished(path: Path) -> bool:
+    """Tell whether a run has ended well and has every launch; else one of it may be gone that could not be read."""
+    head, folder = read_head(path), RunFolder(path)
+    launches = (folder.launch(cell.name, index) for cell in head.cells for index in cell.launches)
+    return RunStatus(head.status) is RunStatus.COMPLETE and all(launch.launch.exists() for launch in launches)
 
 
 def is_same_experiment(path: Path, file: ScenarioFile) -> bool:

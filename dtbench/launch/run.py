@@ -23,7 +23,7 @@ from dtbench.launch.cells import interleave
 from dtbench.launch.interpreter import probe_interpreters
 from dtbench.launch.local import WORKER, launch_ranks
 from dtbench.launch.machine import read_torch_version
-from dtbench.launch.orders import key_of_reference, make_order, make_reference_order, say_imports, unlaunched
+from dtbench.launch.orders import key_of_reference, make_order, make_reference_order, say_code, unlaunched
 from dtbench.launch.repeat import (
     Judge,
     add_launch,
@@ -281,11 +281,11 @@ def write_orders(
             order = make_reference_order(cell, reference)
             key = key_of_reference(order.scenario)
             if key not in run.references:  # cells that train the same share it
-                write_record(reference.order, unlaunched(say_imports(order, run.file)))
+                write_record(reference.order, unlaunched(say_code(order, run.file)))
                 folders.append(reference)
             data = run.references.setdefault(key, reference.reference_data)
         launch = run.folder.launch(cell.name, index)
-        write_record(launch.order, unlaunched(say_imports(make_order(cell, index, launch, data), file)))
+        write_record(launch.order, unlaunched(say_code(make_order(cell, index, launch, data), file)))
         folders.append(launch)
     return run.folder, tuple(folders)
 
@@ -337,7 +337,7 @@ def _start(run: _Run, folder: LaunchFolder, order: WorkerOrder) -> None:
         run.observer.on_progress(Progress(order.cell, order.index, order.plan, ranks))  # type: ignore[arg-type]
 
     try:
-        launch_ranks(say_imports(order, run.file), folder, on_look=on_look, worker=run.worker)
+        launch_ranks(say_code(order, run.file), folder, on_look=on_look, worker=run.worker)
     except StoreError as error:
         raise LaunchError(str(error)) from error
 

@@ -20,7 +20,7 @@ from dtbench.launch.cells import interleave
 from dtbench.machine.processes import count_cores, name_processor
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.layout import RunFolder
-from dtbench.store.read import find_runs, read_environment, read_launch, read_run
+from dtbench.store.read import read_environment, read_launch, read_run, walk_runs_in
 from dtbench.store.records.run import CellRecord, Environment, RunRecord, RunStatus
 
 Launch = tuple[str, int]
@@ -67,7 +67,7 @@ def find_earlier(results: Path, name: str, cells: Mapping[str, Scenario]) -> Ear
         cells: that are asked for, by name.
     """
     found: Earlier | None = None
-    for path in reversed([run for run in find_runs(results) if run.parent.name == name]):
+    for path in walk_runs_in(results / name):
         with suppress(StoreError):
             run = read_run(path)
             if run.status is RunStatus.COMPLETE and not run.resumed_unix_ns and _is_same(path, run, cells):

@@ -15,7 +15,7 @@ from dtbench.runs.reading.cell_data import CellData
 from dtbench.runs.summary import CellSummary
 from dtbench.scenario.flat_fields import ABSENT
 from dtbench.scenario.mistakes import join_words
-from dtbench.store.records.run import Environment
+from dtbench.store.records.run import Environment, shorten_revision
 from dtbench.traces.reader.header import PROFILERS
 
 NOT_KNOWN_WHERE: Final = "it is not known on which machine and software"
@@ -24,6 +24,11 @@ _MOST_CHANGES: Final = 4
 
 _OF_INTERPRETER: Final = ("python", "torch", "cuda", "hip", "nccl", "package ")
 """What another interpreter brings with it: declared where the scenario's ``python`` differs."""
+
+_TORCH_COMMIT: Final = "torch's commit"
+_COMMIT: Final = "commit of the code"
+_IF_BOTH_TELL: Final = (_TORCH_COMMIT, _COMMIT)
+"""What versions that did not look for it do not tell, nor a folder that is in no repository."""
 
 _PACKAGE: Final = "package "
 _VARIABLE: Final = "variable "
@@ -38,6 +43,7 @@ WHY_UNLIKE: Final = {
     "system": "the kernel schedules the ranks and carries what gloo sends",
     "python": "another minor version runs the host's part of a step at another speed",
     "torch": "has other kernels, and other FSDP, DDP and DTensor",
+    _TORCH_COMMIT: "has other kernels, and other FSDP, DDP and DTensor",
     "kinds of devices": "compute and move data at another speed",
     "CUDA runtime": "has other kernels and launches",
     "HIP runtime": "has other kernels and launches",
@@ -51,8 +57,8 @@ WHY_UNLIKE: Final = {
 }
 """What makes environments unlike, and why; a name that ends in a blank stands for all that begin so.
 
-Not in it, so told and no more: the host, whose name computes nothing; the driver; a patch version of Python; and
-packages that nothing of the scenario imports.
+Not in it, so told and no more: the host, whose name computes nothing; the commit of the user's code, which is what is
+compared; the driver; a patch version of Python; and packages that nothing of the scenario imports.
 """
 
 
@@ -90,7 +96,7 @@ def find_environment_changes(
     """
     if baseline is None or candidate is None or baseline == candidate:
         return ()
-    before, after = _describe(baseline), _describe(candidate)
+    before, after = _keep_told(_describe(baseline), _describe(candidate))
     imported = {name for one in settings if one is not None for name in _find_imports(one, {*before, *after})}
     names = dict.fromkeys((*before, *after))
     pairs = ((name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in names)
@@ -198,12 +204,23 @@ def _describe(environment: Environment) -> Mapping[str, str]:
         "system": environment.system,
         "python": environment.python,
         "torch": environment.torch,
+        **({} if environment.torch_git is None else {_TORCH_COMMIT: shorten_revision(environment.torch_git)}),
+        **({} if environment.commit is None else {_COMMIT: environment.commit.words}),
         "cuda": environment.cuda or ABSENT,
         "hip": environment.hip or ABSENT,
         "nccl": environment.nccl or ABSENT,
         **{f"{_PACKAGE}{name}": version for name, version in environment.packages.items() if name != "torch"},
         **{f"{_VARIABLE}{name}": value for name, value in environment.variables.items()},
     }
+
+
+def _keep_told(*described: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """Yield descriptions without commits that not all tell; that of torch tells nothing where its version does."""
+    left_out = {name for name in _IF_BOTH_TELL if not all(name in one for one in described)}
+    if len({one["torch"] for one in described}) > 1:
+        left_out.add(_TORCH_COMMIT)
+    for one in described:
+        yield {name: words for name, words in one.items() if name not in left_out}
 
 
 def _spell_devices(environment: Environment) -> str:

@@ -10,6 +10,7 @@ from dtbench.replay.read import DisturbedError, Recorded, read_graph
 from dtbench.runs.reading.cell_data import LaunchData
 from dtbench.runs.settings.base import why_not_measured
 from dtbench.runs.summary import CellSummary
+from dtbench.store.cleaned import say_no_trace
 from dtbench.traces.rows.launch_tables import read_launch_traces
 
 
@@ -34,7 +35,7 @@ def read_launches(launches: Iterable[LaunchData]) -> tuple[dict[int, Recorded], 
     for launch in launches:
         number = launch.place.launch
         if not launch.folder.find_traces():
-            left_out[number] = "no trace of it is there (deleted, or none was written)"
+            left_out[number] = say_no_trace(launch.folder)
             continue
         has_traces = True
         disturbed = launch.left_out.get(Phase.PROFILED, ())
@@ -43,7 +44,7 @@ def read_launches(launches: Iterable[LaunchData]) -> tuple[dict[int, Recorded], 
         except (DisturbedError, TraceError) as error:
             left_out[number] = str(error)
     if not has_traces:
-        raise PredictionError("no trace of it is there (deleted, or none was written): run its scenario again")
+        raise PredictionError(f"{'; '.join(dict.fromkeys(left_out.values()))}; run its scenario again")
     if not found:
         raise PredictionError("; ".join(dict.fromkeys(left_out.values())))
     return _keep_alike(found, left_out)

@@ -1,11 +1,11 @@
 """From a run folder to its answer: tables of every launch, one summary of everything."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dtbench.base.errors import StoreError, TraceError
-from dtbench.base.units import count_things
+from dtbench.base.units import count_launches, count_things
 from dtbench.runs.cell.summarize_cell import summarize_cell
 from dtbench.runs.check_prediction import bound_cell, leave_unjudged_prediction
 from dtbench.runs.environments import find_unlike_cells
@@ -15,6 +15,7 @@ from dtbench.runs.reading.cell_data import CellData, RunData
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.schema.repeat import AutoRepeat
+from dtbench.store.cleaned import read_cleaned
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import is_incomplete, read_run
 from dtbench.store.records.outline import say_unlisted
@@ -60,6 +61,8 @@ def summarize_data(data: RunData) -> RunSummary:
         overrides=run.overrides,
         only=run.only,
         torch=environment.torch if environment else "unknown",
+        torch_git=environment.torch_git if environment else None,
+        commit=environment.commit if environment else None,
         host=environment.host if environment else "unknown",
         device=data.device,
         cells=cells,
@@ -68,6 +71,7 @@ def summarize_data(data: RunData) -> RunSummary:
         environment_notes=environment.notes if environment else (),
         neighbours=run.neighbours,
         unlisted=say_unlisted(data.path, data.unlisted),
+        cleaned=say_cleaned(launch.folder for launch in data.launches),
         checks=judge_checklist(run.checklist, cells, run.overrides),
     )
 
@@ -171,11 +175,22 @@ def analyze_run(path: Path, *, workers: int | None = None) -> dict[tuple[str, in
     if traced and not made:
         raise StoreError(f"{path}: no launch of this run can be used: {'; '.join(map(str, faults.values()))}")
     if not made:
-        raise TraceError(f"{path}: there are no traces to make tables from; the tables stay as they are")
+        cleaned = say_cleaned(launches.values())
+        why = f"; {cleaned[0]}" if cleaned else ""
+        raise TraceError(f"{path}: there are no traces to make tables from; the tables stay as they are{why}")
     if not any(len(tables.overlap) for tables in made.values()):
         notes = "; ".join(note for tables in made.values() for note in tables.notes)
         raise TraceError(f"{path}: no trace of this run can be used, its tables stay as they are: {notes}")
     return made
+
+
+def say_cleaned(folders: Iterable[LaunchFolder]) -> tuple[str, ...]:
+    """Say of how many launches `dtbench clean` removed the traces, and when; nothing where of none."""
+    found = Counter(cleaned.date for folder in folders if (cleaned := read_cleaned(folder)) is not None)
+    return tuple(
+        f"`dtbench clean` removed those of {count_launches(count)} on {date}; what was read of them is kept"
+        for date, count in sorted(found.items())
+    )
 
 
 def _find_fault(folder: LaunchFolder) -> str | None:

@@ -16,7 +16,7 @@ from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.records.canary import CanaryResult
 from dtbench.store.records.checks import ChecksSummary
 from dtbench.store.records.rank import Compilation, CorrectnessResult, Memory, Receipt, WarmupEnd
-from dtbench.store.records.run import Neighbour, OwnLoop, RunStatus, TookMachine
+from dtbench.store.records.run import Commit, Neighbour, OwnLoop, RunStatus, TookMachine
 from dtbench.traces.known_part import KnownPart
 
 
@@ -579,6 +579,8 @@ class RunSummary(Record):
         reason: why it did not end well; None: it did.
         overrides: every ``--set``.
         torch: its version.
+        torch_git: the commit that it was built of; None: not told.
+        commit: of the user's code; None: it is in no git repository, or was not looked for.
         host: where it ran.
         device: what it ran on.
         cells: each cell.
@@ -588,6 +590,7 @@ class RunSummary(Record):
         neighbours: other runs that were on this machine meanwhile.
         unlisted: which launches lie in its folder and are left out, as it does not list them; none or a sentence.
         checks: None where the scenario claims nothing.
+        cleaned: of how many launches `dtbench clean` removed the traces, a sentence for each day; none: of none.
         only: the cells that were chosen, where not all of the scenario were to run.
     """
 
@@ -600,6 +603,8 @@ class RunSummary(Record):
     reason: str | None
     overrides: tuple[str, ...]
     torch: str
+    torch_git: str | None = None
+    commit: Commit | None = None
     host: str
     device: str
     cells: tuple[CellSummary, ...]
@@ -610,3 +615,4 @@ class RunSummary(Record):
     unlisted: tuple[str, ...] = ()
     checks: ChecksSummary | None = None
     only: tuple[str, ...] = ()
+    cleaned: tuple[str, ...] = ()

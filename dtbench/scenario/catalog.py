@@ -156,6 +156,12 @@ def find_files(folder: Path) -> list[Path]:
     return sorted(files, key=lambda path: (path.stem, path))
 
 
+def is_shipped(folder: Path) -> bool:
+    """Tell whether a folder of scenarios came with dtbench."""
+    shipped = _shipped_folder()
+    return shipped is not None and folder.resolve().is_relative_to(shipped)
+
+
 def _shipped_folder() -> Path | None:
     """Return the folder that a wheel carries, or, in a checkout, the one beside the package."""
     package = Path(__file__).parent

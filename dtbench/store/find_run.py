@@ -38,14 +38,14 @@ def find_run(named: str | None, results: Path, tell: Callable[[str], None] = lam
 
 
 def _find_named(named: str, results: Path) -> Path | None:
-    from dtbench.store.read import find_runs
+    from dtbench.store.read import find_runs_called
 
     for candidate in (Path(named), results / named):
         if is_run(candidate):
             return candidate
-        if inside := _runs_inside(candidate):
-            return inside[-1]
-    return next((run for run in find_runs(results) if run.name == named), None)
+        if (latest := _find_latest_inside(candidate)) is not None:
+            return latest
+    return next(find_runs_called(results, named), None) if Path(named).name == named else None
 
 
 def _say_missing(named: str, results: Path) -> str:
@@ -80,12 +80,11 @@ def is_run(folder: Path) -> bool:
 
 def holds_runs(folder: Path) -> bool:
     """Tell whether a folder is one of a scenario's runs, or of all results."""
-    return bool(_runs_inside(folder))
+    return _find_latest_inside(folder) is not None
 
 
-def _runs_inside(folder: Path) -> list[Path]:
-    """Return the runs of one scenario's folder, else those of a folder of all results, oldest first."""
-    from dtbench.store.read import find_runs
+def _find_latest_inside(folder: Path) -> Path | None:
+    """Return the latest run of one scenario's folder, else of a folder of all results; None: there is none."""
+    from dtbench.store.read import walk_runs, walk_runs_in
 
-    of_scenario = [run for run in find_runs(folder.parent) if run.parent == folder]
-    return of_scenario or find_runs(folder)
+    return next(walk_runs_in(folder), None) or next(walk_runs(folder), None)

@@ -4,8 +4,10 @@
 
     results/<scenario>/<utc>-<short id>/
       run.json  scenario.yaml  env.json  tb/  step_breakdown.png  exposed_owners.png  sweep.png  .lock
+      .pinned                             `dtbench clean` leaves the run alone
       selftest.json                       only of a run of `dtbench selftest`: what its rows found
       checks.json                         derived: what became of the scenario's checks, and the answer
+      cells/<cell>/measurements.json      derived: the numbers of its launches that are compared
       cells/<cell>/reference/reference.pt     losses and gradients of the single process, and a launch folder's other
       files cells/<cell>/launch<k>/
         order.json                       what the worker was told: written by launch, read by the worker
@@ -15,6 +17,7 @@
         ranks/stage<r>.json              the same, as it will be if rank r is killed in the stage that it is in
         ranks/lines<r>.json              lines of the files under study that it ran (measure.line_coverage)
         traces/rank<r>.<ns>.pt.trace.json.gz
+        traces/.cleaned.json             in their place where `dtbench clean` removed them
         logs/rank<r>.log
         events/rank<r>.jsonl  rank<r>.journal
         events/cores<r>.jsonl            who had the cores of the machine whose lowest rank is r
@@ -160,6 +163,11 @@ class LaunchFolder:
         return self.path / "traces"
 
     @property
+    def cleaned(self) -> Path:
+        """When `dtbench clean` removed its traces; where they lay, under a name that no viewer takes for one."""
+        return self.traces / ".cleaned.json"
+
+    @property
     def logs(self) -> Path:
         """Folder of the ranks' standard output and error."""
         return self.path / "logs"
@@ -200,10 +208,14 @@ class LaunchFolder:
         """A new trace of one rank."""
         return self.traces / trace_name(rank, unix_ns)
 
+    def list_trace_files(self) -> list[Path]:
+        """All files of its traces, older ones of a rank too."""
+        return sorted(self.traces.glob("rank*.pt.trace.json*"))
+
     def find_traces(self) -> dict[int, Path]:
         """Trace of each rank that has one; the newest where there are several. A link to nowhere is none."""
         found: dict[int, Path] = {}
-        for path in sorted(self.traces.glob("rank*.pt.trace.json*")):
+        for path in self.list_trace_files():
             rank = path.name.split(".")[0].removeprefix("rank")
             if rank.isascii() and rank.isdecimal() and path.exists():
                 found[int(rank)] = path
@@ -266,6 +278,11 @@ class RunFolder:
         return self.path / ".lock"
 
     @property
+    def pin(self) -> Path:
+        """Where it is there, `dtbench clean` leaves the run alone."""
+        return self.path / ".pinned"
+
+    @property
     def sweep_plot(self) -> Path:
         """The cells of a sweep against each other."""
         return self.path / "sweep.png"
@@ -304,6 +321,10 @@ class RunFolder:
     def owners_plot(self) -> Path:
         """Whose communication was exposed, and why."""
         return self.path / "exposed_owners.png"
+
+    def measurements(self, cell: str) -> Path:
+        """Derived: the numbers of a cell that are compared, and of which files they were made."""
+        return self.path / "cells" / cell / "measurements.json"
 
     def reference(self, cell: str) -> LaunchFolder:
         """Launch of the single process that a cell is checked against."""

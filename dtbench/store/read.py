@@ -5,7 +5,8 @@ A run that is not finished is still readable: its records say ``running``, its l
 """
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -26,7 +27,7 @@ from dtbench.store.layout import (
     outcomes_file,
 )
 from dtbench.store.links import refuse_links
-from dtbench.store.records.baseline import MeasuredSide
+from dtbench.store.records.baseline import MeasuredCell, MeasuredSide
 from dtbench.store.records.checks import CatalogueRecord, OutcomesRecord
 from dtbench.store.records.outline import refuse_odd_cells, refuse_strange_launch
 from dtbench.store.records.place import check_place, find_place, refuse_strange
@@ -249,6 +250,15 @@ def read_baseline(results: Path, name: str) -> MeasuredSide:
     return saved
 
 
+def read_measurements(path: Path, cell: str) -> MeasuredCell:
+    """Read the numbers that were kept of a cell of a run; whether they still hold is for the reader to see.
+
+    Raises:
+        StoreError: there are none, they are broken, or another version wrote them.
+    """
+    return _read_record(RunFolder(path).measurements(cell), MeasuredCell)
+
+
 def find_baselines(results: Path) -> list[str]:
     """Return the names of all saved baselines, sorted."""
     return sorted(path.stem for path in baselines_folder(results).glob("*.json") if not path.name.startswith("."))
@@ -310,15 +320,49 @@ def read_columns(path: Path) -> tuple[str, ...]:
 
 def find_runs(results: Path) -> list[Path]:
     """Return the folders of all runs, oldest first: their names begin with the time."""
-    found = [path for path in results.glob("*/*") if _holds_run(path)]
-    return sorted(found, key=lambda path: (path.name, str(path)))
+    return [*walk_runs(results)][::-1]
+
+
+def walk_runs(results: Path) -> Iterator[Path]:
+    """Yield the folders of all runs, newest first; into each is looked when it is asked for, of thousands into few."""
+    yield from _keep_runs((folder, name) for folder in _find_scenarios(results) for name in _list_folders(folder))
+
+
+def find_runs_called(results: Path, name: str) -> Iterator[Path]:
+    """Yield the runs whose folder has a name, mostly one."""
+    yield from (path for folder in _find_scenarios(results) if _holds_run(path := folder / name))
+
+
+def _find_scenarios(results: Path) -> list[Path]:
+    """Return the folders in which runs may lie, by name."""
+    return [results / name for name in sorted(_list_folders(results))]
+
+
+def walk_runs_in(folder: Path) -> Iterator[Path]:
+    """Yield the runs that lie in one folder, as those of a scenario do, newest first."""
+    yield from _keep_runs((folder, name) for name in _list_folders(folder))
+
+
+def _keep_runs(named: Iterable[tuple[Path, str]]) -> Iterator[Path]:
+    """Yield the runs among names in folders, the last name first."""
+    in_order = sorted(named, key=lambda one: (one[1], str(one[0])), reverse=True)
+    yield from (path for folder, name in in_order if _holds_run(path := folder / name))
+
+
+def _list_folders(folder: Path) -> list[str]:
+    """Return the names of what is a folder in a folder, or leads to one; in no order."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
+    except OSError:  # no folder, or one of somebody else, which must not hide all others
+        return []
 
 
 def _holds_run(path: Path) -> bool:
     folder = RunFolder(path)
     try:
-        return path.is_dir() and (folder.run.exists() or folder.scenario.exists())
-    except OSError:  # a folder of somebody else must not hide all others
+        return folder.run.exists() or folder.scenario.exists()
+    except OSError:  # a folder of somebody else
         return False
 
 
@@ -332,19 +376,18 @@ def latest_run(results: Path, tell: Callable[[str], None] = lambda _sentence: No
     Raises:
         StoreError: there is none.
     """
-    runs = find_runs(results)
-    if not runs:
+    latest: Path | None = None
+    for run in walk_runs(results):
+        latest = latest or run
+        if not _is_of_another_format(run):
+            if run != latest:
+                tell(f"{latest} is later, but another version of dtbench wrote it; this is the latest that can be read")
+            return run
+    if latest is None:
         raise StoreError(
             f"{results}: no runs here; start one with `dtbench run <scenario>`, or name another folder with --results"
         )
-    for run in reversed(runs):
-        if not _is_of_another_format(run):
-            if run != runs[-1]:
-                tell(
-                    f"{runs[-1]} is later, but another version of dtbench wrote it; this is the latest that can be read"
-                )
-            return run
-    return runs[-1]
+    return latest
 
 
 def _is_of_another_format(run: Path) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from dtbench.base.columns import Unit
-from dtbench.base.units import count_things, format_bytes, format_fraction, format_ns
+from dtbench.base.units import count_launches, count_things, format_bytes, format_fraction, format_ns
 from dtbench.report.page.page import Cell, Column, Fact, Facts, Line, Page, Part, Row, Table, Tone, lines, numbers
 from dtbench.runs.settings.candidates import AND
 from dtbench.tuning.answer import PointAnswer, Status, Tuned, find_helpless
@@ -37,11 +37,6 @@ def tune_page(tuned: Tuned) -> Page:
 def spell_point(change: str) -> str:
     """Spell a point's change for a person, without the section that nearly every field is of."""
     return f" {AND.strip()} ".join(one.removeprefix(_USUAL) for one in change.split(AND)) if change else "as it is"
-
-
-def count_launches(count: int) -> str:
-    """Say how many launches there are."""
-    return f"{count} launch{'' if count == 1 else 'es'}"
 
 
 def _answer(tuned: Tuned) -> Iterator[Line]:

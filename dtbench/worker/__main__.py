@@ -129,7 +129,7 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
         journal.set_state(RankState.FINISHING, time.time_ns())
         write_record(folder.rank_record(rank.rank), found)
         if rank.rank == 0:
-            write_record(folder.environment, read_environment())
+            write_record(folder.environment, read_environment(order.code_folder))
         events.say("results written")
     for used in (folder.link, folder.checkpoints):  # every rank has left the group: nobody asks for them any more
         shutil.rmtree(used, ignore_errors=True)

@@ -21,6 +21,7 @@ from dtbench.cli.torch_probe import CudaDevice, NoTorch, Torch
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.gate import Judgement, Kept
 from dtbench.comparison.run import compare_all
+from dtbench.comparison.run_list import ListedCell, RunList, Wanted
 from dtbench.plan.plan import Machine, plan_for_check
 from dtbench.proof.claims import Claim
 from dtbench.proof.document import Proof
@@ -28,7 +29,19 @@ from dtbench.proof.document import document as prove_document
 from dtbench.proof.proven import Proven
 from dtbench.replay.read import read_graph
 from dtbench.replay.what_if import ask
-from dtbench.report.documents import archive, catalogue, comparison, coverage, listed, orders, plans, tables, traces
+from dtbench.report.documents import (
+    archive,
+    catalogue,
+    clean,
+    comparison,
+    coverage,
+    listed,
+    orders,
+    plans,
+    runs,
+    tables,
+    traces,
+)
 from dtbench.report.documents import run as run_document
 from dtbench.report.documents.predict import AskedWorlds
 from dtbench.report.documents.predict import document as predict_document
@@ -37,6 +50,7 @@ from dtbench.report.documents.what_if import Asked
 from dtbench.report.documents.what_if import document as what_if_document
 from dtbench.report.export.perfetto import plan_archive
 from dtbench.report.page.catalogue_page import CAN_RUN, Catalogue, CatalogueRow
+from dtbench.runs.cleaning import Cleaning, Removal, Why
 from dtbench.runs.function_coverage import CoveredFunction, FunctionCoverage, State
 from dtbench.runs.run import summarize_run
 from dtbench.runs.scaling.curve import Subject, draw_curve
@@ -49,7 +63,10 @@ from dtbench.scenario.written import write_scenario
 from dtbench.seeds.functions import Reach
 from dtbench.selftest.document import document as selftest_document
 from dtbench.selftest.records import RowOutcome, SelftestRecord
+from dtbench.store.layout import LaunchFolder
+from dtbench.store.read import read_environment
 from dtbench.store.records.checks import CheckOutcome
+from dtbench.store.records.run import Commit
 from dtbench.traces.account.probe_times import ProbeTime
 from dtbench.traces.job.foreign import analyze_traces
 from dtbench.traces.job.trace_set import TraceSet
@@ -192,6 +209,20 @@ def made_archive() -> archive.WrittenArchive:
     return archive.WrittenArchive(plan_archive(analyze_traces([RECORDED / TRACES[0]]), found.sources), Path("x.tar"), 9)
 
 
+def made_runs() -> RunList:
+    environment = read_environment(ROOT / "results" / "example")
+    commit = Commit(revision="a" * 40, is_dirty=None)
+    bare = ListedCell(Path("run"), "small", "1", against=("it is cut",))
+    known = replace(bare, cell="ddp", launches=1, step_ns=1e6, exposed_fraction=0.5, environment=environment)
+    with_code = replace(known, environment=environment.model_copy(update={"commit": commit}))
+    return RunList(Path("results"), Wanted(), [bare, known, with_code], (Path("older"), 1), 1)
+
+
+def made_cleaning() -> clean.Cleaned:
+    removal = Removal(Path("run"), 1, (LaunchFolder(Path("launch0")),), 2, 3)
+    return clean.Cleaned(Cleaning(Path("results"), [removal], [(Path("other"), Why.PINNED, "")]), is_done=False)
+
+
 def check(name: str) -> object:
     file = open_scenario(name, [])
     return plans.document(
@@ -236,6 +267,8 @@ MADE: dict[str, tuple[Callable[[], object], ...]] = {
     "predict": (predicted,),
     "tune": (tuned,),
     "check": tuple(partial(check, name) for name in ("quickstart", "one_gpu", "bucket_sweep")),
+    "runs": (lambda: runs.document(made_runs()),),
+    "clean": (lambda: clean.document(made_cleaning()),),
     "list": (lambda: listed.document(list_scenarios()),),
     "run-prepare": (lambda: orders.document(orders.PreparedRun(Path("run"), ("torchrun",))),),
     "catalogue": (lambda: catalogue.document(made_catalogue()),),

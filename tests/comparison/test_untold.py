@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from dtbench.base.vocabulary import Operation, Purpose
 from dtbench.comparison.comparison import Comparison, MetricChange, Outcome
 from dtbench.comparison.gate import Kept, judge, read_bound
+from dtbench.comparison.reading import renamed, untold
 from dtbench.comparison.reading.untold import find_untold
 from dtbench.comparison.run import compare_paths, compare_sides
 from dtbench.store.records.baseline import MeasuredLaunch, Measurement, OwnedTime
@@ -109,7 +111,7 @@ NORMS = own(Operation.ALL_REDUCE, Purpose.OTHER, 2, 48 / MIB)
 def test_a_purpose_may_be_among_as_much_of_other_by_operations_that_serve_it_and_by_nothing_less(
     launch_of: Any, launch: list[OwnedTime], other: list[OwnedTime], untold: set[str]
 ) -> None:
-    found = find_untold(launch_of(0, 100.0, owned=launch), [launch_of(1, 100.0, owned=other)])
+    (found,) = find_untold([launch_of(0, 100.0, owned=launch)], [launch_of(1, 100.0, owned=other)])
     assert {str(purpose) for _, purpose in found} == untold
 
 
@@ -126,3 +128,33 @@ def test_gathers_that_ddp_does_not_have_take_no_time_there(launch_of: Any, side_
     assert find(found, "exposed", "unshard").baseline.values == (0.0,)
     assert find(found, "exposed", "grad_reduce").candidate.values == (1e6,)
     assert not any("which may be these" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("module", [untold, renamed], ids=["purposes", "names"])
+def test_launches_that_communicate_alike_are_compared_once_however_many_they_are(
+    launch_of: Any, side_of: Any, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> None:
+    compared: list[object] = []
+    name = "_compare" if module is untold else "_are_other_names"
+    compare = getattr(module, name)
+
+    def count(one: Any, other: Any) -> Any:
+        compared.append(one)
+        return compare(one, other)
+
+    monkeypatch.setattr(module, name, count)
+    times: list[int] = []
+    for launches in (4, 40):
+        compared.clear()
+        sides = (side_of(side, [launch_of(at, 100.0 + at, owned=FSDP) for at in range(launches)]) for side in "ab")
+        compare_sides(*sides)
+        times.append(len(compared))
+    assert times[1] == times[0] > 0
+
+
+def test_each_launch_is_held_against_all_that_do_otherwise(launch_of: Any) -> None:
+    kinds = [DDP, FSDP, [own(Operation.ALL_REDUCE, Purpose.OTHER, 3, 12)], [NORMS], [*DDP, NORMS], []]
+    launches = [launch_of(at, 100.0, owned=owned) for at, owned in enumerate([*kinds, *kinds[::-1]])]
+    pairs = [[find_untold([one], [other])[0] for other in launches] for one in launches]
+    assert find_untold(launches, launches) == [frozenset().union(*found) for found in pairs]
+    assert any(map(any, pairs))

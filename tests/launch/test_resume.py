@@ -16,7 +16,7 @@ import pytest
 
 from dtbench.base.errors import LaunchError, MissingError, StoreError
 from dtbench.base.vocabulary import Phase
-from dtbench.launch import run
+from dtbench.launch import resume, run
 from dtbench.launch.cells import plan_cells
 from dtbench.launch.machine import read_torch_version
 from dtbench.launch.resume import find_unfinished, is_same_experiment
@@ -271,6 +271,15 @@ def test_a_launch_of_a_complete_run_that_broke_later_is_run_again_once_its_folde
     for cell in ("seed-0.bucket_cap_mb-unset", "seed-1.bucket_cap_mb-unset", "seed-1.bucket_cap_mb-3"):
         assert folder.reference(cell).order.exists(), "what earlier launches were checked against stays"
     assert find_unfinished(fake.results, "sweep") is None
+
+
+def test_a_finished_run_is_not_read_to_see_that_it_is_finished(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = fake.run()
+    monkeypatch.setattr(resume, "read_run", pytest.fail)
+    assert find_unfinished(fake.results, "sweep") is None
+    folder.launch("seed-1.bucket_cap_mb-3", 0).launch.unlink()
+    with pytest.raises(pytest.fail.Exception):
+        find_unfinished(fake.results, "sweep")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from dtbench.runs.environments import WHY_UNLIKE, find_environment_changes, find_unlike
 from dtbench.scenario.flat_fields import flatten_fields
 from dtbench.scenario.schema.scenario import Scenario
-from dtbench.store.records.run import Device, Environment
+from dtbench.store.records.run import Commit, Device, Environment
 from tests.comparison.conftest import ENVIRONMENT, FakeCell, make_scenario
 
 PLAIN = {"model.kind": "transformer"}
@@ -96,3 +96,28 @@ def test_threads_that_follow_from_cores_and_ranks_make_nothing_unlike(threads: s
     sides = ({"parallel.shards": "2", "parallel.tensor": "2"}, {"parallel.replicas": "2", "parallel.tensor": "1"})
     found = find_unlike(find_environment_changes(four, two, {"parallel.shards"}, sides))
     assert [change.what for change in found] == expected
+
+
+OLD, NEW = (Commit(revision=letter * 40, is_dirty=False) for letter in "ab")
+
+
+def find_both(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
+    one, other = (ENVIRONMENT.model_copy(update=update) for update in (before, after))
+    found = find_environment_changes(one, other, settings=(PLAIN, PLAIN))
+    return [(one.what, one.baseline, one.candidate, bool(one.why)) for one in found]
+
+
+def test_another_commit_of_the_users_code_is_told_and_is_what_is_compared() -> None:
+    changed = Commit(revision="b" * 40, is_dirty=True)
+    assert find_both({"commit": OLD}, {"commit": NEW}) == [("commit of the code", "a" * 12, "b" * 12, False)]
+    assert find_both({"commit": NEW}, {"commit": changed}) == [
+        ("commit of the code", "b" * 12, f"{'b' * 12} with changes", False)
+    ]
+    assert find_both({"commit": None}, {"commit": NEW}) == [], "no repository, or of a version that did not look"
+
+
+def test_another_commit_of_torch_is_unlike_where_its_version_does_not_tell() -> None:
+    before, after = {"torch_git": "a" * 40}, {"torch_git": "b" * 40}
+    assert find_both(before, after) == [("torch's commit", "a" * 12, "b" * 12, True)]
+    assert [what for what, *_ in find_both(before, {**after, "torch": "2.12.0+cpu"})] == ["torch"]
+    assert find_both({}, after) == [], "versions that did not look tell none"

@@ -49,7 +49,7 @@ def test_launches_that_lack_traces_or_ranks_are_left_out_and_named(
     found, left_out = read_launches(launches)
     assert list(found) == [1, 4]
     assert left_out == {
-        0: "no trace of it is there (deleted, or none was written)",
+        0: "no trace is there (deleted, or none was written)",
         2: "rank 1 left no trace there",
         3: "others disturbed it",
         5: "it ends within an event",

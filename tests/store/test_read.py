@@ -14,6 +14,7 @@ import pytest
 
 from dtbench.base.errors import StoreError
 from dtbench.base.vocabulary import Phase
+from dtbench.store.find_run import find_run
 from dtbench.store.finish import gather_steps
 from dtbench.store.journal import JournalWriter, StepTiming
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -188,6 +189,20 @@ def test_runs_are_found_in_order_of_time(make_run: Callable[..., Path], tmp_path
     late, early = make_run("20260102T000000-aaaa"), make_run("20260101T000000-bbbb")
     assert find_runs(results) == [early, late]
     assert latest_run(results) == late
+
+
+def test_of_many_runs_only_the_latest_is_looked_into(
+    make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hour in range(9):
+        make_run(f"20260101T0{hour}0000-aaaa")
+    looked: list[str] = []
+    real = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda path: looked.append(path.parent.name) or real(path))
+    results = tmp_path / "results"
+    found = [latest_run(results), find_run(None, results), find_run(str(results), tmp_path)]
+    assert {path.name for path in found} == {"20260101T080000-aaaa"}
+    assert {name for name in looked if name.startswith("2026")} == {"20260101T080000-aaaa"}
 
 
 @pytest.mark.parametrize(

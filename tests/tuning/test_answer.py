@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dtbench.base.units import count_launches
 from dtbench.report.page.page import Facts, Table
 from dtbench.report.render.html_page import page_document
 from dtbench.runs.summary import CellSummary
@@ -16,7 +17,7 @@ from dtbench.tuning.answer import Status, Tuned, find_helpless, make_answer
 from dtbench.tuning.budget import Budget, run_search
 from dtbench.tuning.document import document
 from dtbench.tuning.grid import Grid, OverAxis
-from dtbench.tuning.page import count_launches, spell_point, tune_page
+from dtbench.tuning.page import spell_point, tune_page
 from dtbench.tuning.search import LAUNCHES, UNCHANGED, Out, Ran, Round, Search, Stage, Told
 from tests.tuning.machine import FakeMachine
 from tests.tuning.test_rounds import grid_of

@@ -21,6 +21,9 @@ from dtbench.store.records.baseline import Issued, MeasuredLaunch, MeasuredSide,
 Owned = tuple[str, *Kind]
 """An owner, and the kind of its collectives."""
 
+_ByKind = Mapping[Kind, Mapping[str, OwnedTime]]
+"""What a launch tells of owners, by name, of each kind of collectives."""
+
 _MOST_NAMED: Final = 4
 _DIGITS: Final = 6
 """Of a count per step and rank: means are not exact."""
@@ -77,23 +80,42 @@ def _rename(launch: MeasuredLaunch, names: Mapping[str, str]) -> MeasuredLaunch:
     )
 
 
-def find_misnamed(launch: MeasuredLaunch, others: Iterable[MeasuredLaunch]) -> frozenset[Owned]:
-    """Return owners of which a launch may have more under other names: fewer than another launch, but as many in all.
+def find_misnamed(launches: Sequence[MeasuredLaunch], others: Iterable[MeasuredLaunch]) -> list[frozenset[Owned]]:
+    """Return of each launch the owners of which it may have more under other names: fewer than another, as many in all.
 
-    Only where the names differ, and the bytes of the kind do not as far as both are told.
+    Only where the names differ, and the bytes of the kind do not as far as both are told. Launches that communicated
+    alike are compared once, however many they are.
     """
-    mine = _list_by_kind(launch)
-    return frozenset(
-        (owner, *kind)
-        for other in others
-        for kind, theirs in _list_by_kind(other).items()
-        if kind in mine and _are_other_names(mine[kind], theirs)
-        for owner, row in theirs.items()
-        if owner and _count(mine[kind].get(owner)) < _count(row)
+    apart = {_tell_apart(other): other for other in others}
+    theirs = [_list_by_kind(other) for other in apart.values()]
+    found: dict[_Told, frozenset[Owned]] = {}
+    for launch in launches:
+        if (told := _tell_apart(launch)) not in found:
+            mine = _list_by_kind(launch)
+            found[told] = frozenset(owned for other in theirs for owned in _find_misnamed(mine, other))
+    return [found[_tell_apart(launch)] for launch in launches]
+
+
+_Told = tuple[tuple[str, Kind, float, float | None], ...]
+
+
+def _tell_apart(launch: MeasuredLaunch) -> _Told:
+    """Return what is equal for launches whose owners communicated alike; times are not looked at."""
+    return tuple(
+        (row.owner, (row.operation, row.purpose), row.count, None if math.isnan(row.size_bytes) else row.size_bytes)
+        for row in launch.owned
     )
 
 
-def _list_by_kind(launch: MeasuredLaunch) -> dict[Kind, dict[str, OwnedTime]]:
+def _find_misnamed(mine: _ByKind, theirs: _ByKind) -> Iterator[Owned]:
+    for kind, rows in theirs.items():
+        if kind in mine and _are_other_names(mine[kind], rows):
+            yield from (
+                (owner, *kind) for owner, row in rows.items() if owner and _count(mine[kind].get(owner)) < _count(row)
+            )
+
+
+def _list_by_kind(launch: MeasuredLaunch) -> _ByKind:
     found: dict[Kind, dict[str, OwnedTime]] = {}
     for row in launch.owned:
         found.setdefault((row.operation, row.purpose), {})[row.owner] = row
@@ -116,7 +138,7 @@ def say_misnamed(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> Iterat
     """Say which owners are not compared, as a side may have what was theirs under other names, a clause a side."""
     launches = [launch for side in sides for launch in side.launches]
     for side, label in zip(sides, labels, strict=True):
-        owners = sorted({owner for launch in side.launches for owner, *_ in find_misnamed(launch, launches)})
+        owners = sorted({owner for found in find_misnamed(side.launches, launches) for owner, *_ in found})
         if owners:
             more = [f"{len(owners) - _MOST_NAMED} more"] if len(owners) > _MOST_NAMED else []
             which = join_words([*(f"`{owner}`" for owner in owners[:_MOST_NAMED]), *more], last="and")

@@ -37,10 +37,11 @@ class SideNumbers:
     ) -> None:
         self._launches, self._is_part = launches, is_part
         self._kinds, self._open_kinds = find_kinds(all_launches), find_open_kinds(all_launches)
-        self._untold = [frozenset() if launch is None else find_untold(launch, all_launches) for launch in launches]
+        there = [launch for launch in launches if launch is not None]
+        untold, misnamed = iter(find_untold(there, all_launches)), iter(find_misnamed(there, all_launches))
+        self._untold = [frozenset[Kind]() if launch is None else next(untold) for launch in launches]
         self._misnamed = [
-            frozenset() if launch is None else frozenset(owner for owner, *_ in find_misnamed(launch, all_launches))
-            for launch in launches
+            frozenset(() if launch is None else (owner for owner, *_ in next(misnamed))) for launch in launches
         ]
         self._numbers: list[Mapping[Key, float]] = [
             {} if launch is None else {(one.metric, one.subject): _read(one) for one in launch.measurements}

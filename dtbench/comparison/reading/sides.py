@@ -19,22 +19,17 @@ from dtbench.base.errors import ComparisonError, StoreError
 from dtbench.base.units import name_ranks
 from dtbench.comparison.machines import find_machine_changes, read_machines
 from dtbench.comparison.metrics import STEP_TIME
-from dtbench.comparison.reading.measure import count_steps, measure_launch, measure_traces, spell_doubts, summarize_side
+from dtbench.comparison.reading.cells import read_cells
+from dtbench.comparison.reading.measure import count_steps, measure_traces
 from dtbench.comparison.reading.rounds import find_copy
 from dtbench.comparison.reading.settings import find_treatment
-from dtbench.comparison.reading.side_notes import name_lacking, say_resumed, say_together, say_warmup
-from dtbench.runs.environments import find_environment_changes, find_unlike, name_unlike
-from dtbench.runs.plan_notes import planned_notes
-from dtbench.runs.reading.cell_data import CellData, RunData
-from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.environments import find_environment_changes, find_unlike
 from dtbench.scenario.mistakes import find_nearest
-from dtbench.scenario.sweeps.sweep import name_some, point_to
+from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
-from dtbench.store.read import find_baselines, read_baseline, read_run
-from dtbench.store.records.baseline import MeasuredSide, Origin
-from dtbench.store.records.outline import say_unlisted
-from dtbench.store.records.run import tell_reason_in_a_line
+from dtbench.store.read import find_baselines, read_baseline
+from dtbench.store.records.baseline import MeasuredSide
 from dtbench.traces.job.foreign import analyze_traces, are_traces
 from dtbench.traces.job.trace_set import TraceSet
 from dtbench.traces.notes.job import LacksSteps
@@ -142,67 +137,7 @@ def _match(pattern: str, results: Path) -> list[Path]:
 
 
 def _read_cells(run: Path, wanted: str | None) -> Sides:
-    """Read one cell of a run, or all.
-
-    Raises:
-        ComparisonError: it has no such cell.
-    """
-    names = [cell.name for cell in read_run(run).cells]
-    if wanted is not None and wanted not in names:
-        raise ComparisonError(f"{run}: the run has no cell `{wanted}`; {point_to(wanted, names)}")
-    found = read_run_data(run, cell=wanted)
-    return {data.cell.name: _measure_cell(found, data) for data in found.cells}
-
-
-def _measure_cell(run: RunData, data: CellData) -> MeasuredSide:
-    record, cell = run.record, data.cell
-    whole = summarize_side(data, run.device)
-    measured = [
-        measure_launch(data, place, run.device, is_doubted=bool(whole.doubts)) for place in range(len(data.launches))
-    ]
-    counted = [launch for launch, (_, doubt) in zip(data.launches, measured, strict=True) if doubt is None]
-    written = {one.folder.path.name: one.environment for one in counted if one.environment is not None}
-    silent = [one.folder.path.name for one in counted if one.environment is None]
-    said = {words for one, doubt in measured if doubt for words in (doubt, f"{one.name}: {doubt}")}
-    only = len(record.cells) == 1
-    return MeasuredSide(
-        labels=(
-            record.name if only else cell.name,
-            record.name if only else f"{record.name}:{cell.name}",
-            record.run_id if only else f"{record.run_id}:{cell.name}",
-            str(run.path) if only else f"{run.path}:{cell.name}",
-        ),
-        paths=(str(run.path.resolve() / "cells" / cell.name),),
-        settings=data.settings,
-        doubts=spell_doubts(whole.doubts),
-        plan_notes=tuple(planned_notes(whole)),
-        environment=next(iter(written.values()), None),
-        silent=tuple(silent),
-        origins=(Origin(scenario=record.name, run_id=record.run_id, started_unix_ns=record.started_unix_ns),),
-        unlike=tuple(name_unlike(written, data.settings)),
-        launches=tuple(launch for launch, doubt in measured if doubt is None),
-        left_out=(
-            *(f"launch{index}" for index in data.unreadable),
-            *(launch.name for launch, doubt in measured if doubt is not None),
-        ),
-        unseen=sum(one.tables.unseen_collectives for one in counted),
-        notes=(
-            *(
-                f"{cell.name} launch{index} of {record.run_id} is left out: {sentence}"
-                for index, sentence in data.unreadable.items()
-            ),
-            *(
-                f"{cell.name} {launch.name} of {record.run_id} is left out: {tell_reason_in_a_line(doubt)}"
-                for launch, doubt in measured
-                if doubt is not None
-            ),
-            *say_unlisted(run.path, [one for one in run.unlisted if one.path.parent.name == cell.name]),
-            *name_lacking(data),
-            *say_resumed(record.resumed_unix_ns),
-            *say_warmup(whole.warmup),
-            *say_together([note for note in whole.notes if note not in said]),
-        ),
-    )
+    return {name: one.side for name, one in read_cells(run, wanted).items()}
 
 
 def _side_of_traces(path: Path, traces: TraceSet) -> MeasuredSide:

@@ -8,6 +8,7 @@ has no gathers of parameters, and no other gathers either.
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 from dtbench.base.vocabulary import REDUCTIONS, Operation, Purpose
@@ -34,10 +35,35 @@ class Amount:
         return Amount(self.count + other.count, self.size_bytes + other.size_bytes)
 
 
-def find_untold(launch: MeasuredLaunch, others: Iterable[MeasuredLaunch]) -> frozenset[Kind]:
-    """Return the kinds of which a launch may have more, or less, than it tells, as others show; see the module."""
-    mine = _sum_owned(launch)
-    return frozenset(kind for other in others for kind in _compare(mine, _sum_owned(other)))
+def find_untold(launches: Sequence[MeasuredLaunch], others: Iterable[MeasuredLaunch]) -> list[frozenset[Kind]]:
+    """Return of each launch the kinds of which it may have more, or less, than it tells, as others show.
+
+    Launches of one scenario mostly communicate alike: what differs is compared once, however many do so.
+    """
+    amounts = [_sum_owned(launch) for launch in launches]
+    apart = {_tell_apart(one): one for one in map(_sum_owned, others)}
+    found: dict[frozenset[_Told], frozenset[Kind]] = {}
+    for mine in amounts:
+        if (told := _tell_apart(mine)) not in found:
+            found[told] = frozenset(kind for other in apart.values() for kind in _compare(mine, other))
+    return [found[_tell_apart(mine)] for mine in amounts]
+
+
+_Told = tuple[Kind, float, float | None]
+"""A kind with its amount; None: the size is not told of all, which no number tells from itself."""
+
+
+def _tell_apart(amounts: Mapping[Kind, Amount]) -> frozenset[_Told]:
+    """Return what is equal for amounts that are."""
+    return frozenset(
+        (kind, one.count, None if math.isnan(one.size_bytes) else one.size_bytes) for kind, one in amounts.items()
+    )
+
+
+def have_untold_issued(orders: Iterable[Sequence[Issued]]) -> bool:
+    """Tell whether one of several steps may have issued more, or less, than it tells, as another shows."""
+    apart = {_tell_apart(one): one for one in map(_sum_issued, dict.fromkeys(map(tuple, orders)))}
+    return any(any(_compare(one, other)) or any(_compare(other, one)) for one, other in combinations(apart.values(), 2))
 
 
 def find_untold_issued(before: Sequence[Issued], after: Sequence[Issued]) -> frozenset[Kind]:
@@ -50,8 +76,8 @@ def say_untold(side: MeasuredSide, sides: Iterable[MeasuredSide]) -> Iterator[st
     """Say of which purposes a side, one of these, may have more than it tells, a clause each."""
     launches = [launch for one in sides for launch in one.launches]
     named: dict[tuple[str, ...], list[str]] = {}
-    for launch in side.launches:
-        purposes = {str(purpose) for _, purpose in find_untold(launch, launches)} - {str(Purpose.OTHER)}
+    for launch, kinds in zip(side.launches, find_untold(side.launches, launches), strict=True):
+        purposes = {str(purpose) for _, purpose in kinds} - {str(Purpose.OTHER)}
         if purposes:
             named.setdefault(tuple(sorted(purposes)), []).append(launch.name)
     for purposes_of, names in named.items():

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from dtbench.base.columns import Better, Unit
-from dtbench.base.units import NS_PER_S, count_things, decimals_for, format_ms, format_ns, three_digits
+from dtbench.base.units import NS_PER_S, count_launches, count_things, decimals_for, format_ms, format_ns, three_digits
 from dtbench.base.vocabulary import CAUSE_PHRASES
 from dtbench.comparison.comparison import (
     ESTABLISHED,
@@ -269,18 +269,16 @@ def _describe_sides(baseline: Side, candidate: Side) -> list[str]:
     told = {(side.launches, side.is_interleaved) for side in (baseline, candidate)}
     if is_whole and len(told) == 1:
         turns = ", which took turns" if baseline.is_interleaved else ""
-        return [f"baseline {baseline.label}, candidate {candidate.label}: {_count_launches(baseline)} each{turns}"]
+        return [
+            f"baseline {baseline.label}, candidate {candidate.label}: {count_launches(baseline.launches)} each{turns}"
+        ]
     return [_describe_side("baseline", baseline), _describe_side("candidate", candidate)]
 
 
 def _describe_side(which: str, side: Side) -> str:
     turns = ", which took turns with the other side's" if side.is_interleaved else ""
     left = f"; {_say_left_out(side)} (why: below)" if side.left_out else ""
-    return f"{which} {side.label}: {_count_launches(side)}{turns}{left}"
-
-
-def _count_launches(side: Side) -> str:
-    return f"{side.launches} launch{'' if side.launches == 1 else 'es'}"
+    return f"{which} {side.label}: {count_launches(side.launches)}{turns}{left}"
 
 
 def _say_left_out(side: Side) -> str:

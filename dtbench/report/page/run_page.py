@@ -10,6 +10,7 @@ from dtbench.report.page.page import Fact, Facts, Line, Page, Part, Prose, Tone,
 from dtbench.report.words import sentences
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.sweeps.sweep import name_some
+from dtbench.store.records.run import shorten_revision
 
 
 def run_page(summary: RunSummary, chosen: str | None = None) -> Page:
@@ -35,7 +36,9 @@ def run_page(summary: RunSummary, chosen: str | None = None) -> Page:
 
 def _say_place(summary: RunSummary) -> str:
     """Say on what machine and software the run was; of which cells not, where some were elsewhere."""
-    where = f"{summary.device} on {summary.host}, torch {summary.torch}"
+    built = "" if summary.torch_git is None else f" ({shorten_revision(summary.torch_git)})"
+    code = "" if summary.commit is None else f", code at {summary.commit.words}"
+    where = f"{summary.device} on {summary.host}, torch {summary.torch}{built}{code}"
     elsewhere = any(cell.unlike for cell in summary.cells)
     return f"{where}; other cells were elsewhere" if elsewhere else where
 
@@ -49,6 +52,7 @@ def _facts(summary: RunSummary) -> Iterator[Fact]:
     if resumed is not None:
         yield Fact("resumed", resumed, Tone.WARNING)
     yield from (Fact(about, words, Tone.WARNING) for about, words in sentences.run_warnings(summary))
+    yield from (Fact("traces", words, Tone.QUIET) for words in summary.cleaned)
     if summary.repeat_end is not None:
         yield Fact("launches", summary.repeat_end, Tone.QUIET)
 

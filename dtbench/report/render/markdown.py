@@ -110,6 +110,8 @@ def environment_markdown(environment: Environment) -> str:
         ("processor", f"{environment.processor}, {cores}, {format_bytes(environment.memory_bytes)}"),
         ("python", environment.python),
         ("torch", environment.torch),
+        ("torch's commit", environment.torch_git or "n/a"),
+        ("commit of the code", "n/a" if environment.commit is None else environment.commit.words),
         *([("HIP", environment.hip)] if environment.hip else [("CUDA", environment.cuda or "none")]),
         ("RCCL" if environment.hip else "NCCL", environment.nccl or "none"),
         *(("device", f"{device.name}, {format_bytes(device.memory_bytes)}") for device in environment.devices),

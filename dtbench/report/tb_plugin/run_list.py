@@ -3,14 +3,11 @@
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
-
-import msgspec
 
 from dtbench.base.commands import spell_word
 from dtbench.base.errors import StoreError
 from dtbench.report.tb_plugin.runs import WHOLE, FoundRun, LogDirectory
-from dtbench.store.links import refuse_link
+from dtbench.store.head import read_head
 
 
 @dataclass(frozen=True)
@@ -53,23 +50,6 @@ class RunListDocument:
     runs: tuple[ListedRun, ...]
     latest: str | None
     hint: str | None
-
-
-class _Cell(msgspec.Struct):
-    name: str
-    launches: tuple[int, ...]
-
-
-class _Head(msgspec.Struct):
-    """What the list needs of ``run.json``; everything else is skipped unread."""
-
-    format_version: Literal[1]  # as in store/records/run.py, which takes long to import
-    name: str
-    run_id: str
-    question: str
-    status: str
-    started_unix_ns: int
-    cells: tuple[_Cell, ...]
 
 
 @dataclass
@@ -127,9 +107,8 @@ def _file_state(run: FoundRun) -> tuple[int, int]:
 def _read_line(run: FoundRun) -> ListedRun:
     path = run.folder.path
     try:
-        refuse_link(run.folder.run)
-        head = msgspec.json.decode(run.folder.run.read_bytes(), type=_Head)
-    except (StoreError, OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        head = read_head(path)
+    except StoreError as error:
         return ListedRun(
             run=run.name,
             scenario=path.parent.name,
@@ -163,4 +142,4 @@ def _explain(run: FoundRun, error: Exception) -> str:
         read_run(run.folder.path)
     except StoreError as refusal:
         return str(refusal)
-    return f"{run.folder.run}: cannot be read ({error})"
+    return str(error)

@@ -239,3 +239,20 @@ class MeasuredSide(Record):
     steps: tuple[int, int] | None = None
     unseen: int = 0
     origins: tuple[Origin, ...] = ()
+
+
+class MeasuredCell(Record):
+    """The numbers of one cell of a run, kept beside it.
+
+    Attributes:
+        made_of: a word that is another one as soon as a file changes of which they were made, or the code that did it.
+        step_ns: its step time, as its report has it; NaN: none was timed.
+        exposed_fraction: of a PROFILED step, its communication that is not hidden; NaN: not known.
+        side: its launches as they are compared; the labels and paths are those of when it was made.
+    """
+
+    format_version: Literal[1] = 1
+    made_of: str
+    step_ns: FloatOrNan
+    exposed_fraction: FloatOrNan
+    side: MeasuredSide

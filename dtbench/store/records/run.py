@@ -293,10 +293,39 @@ class Device(Record):
     capability: str
 
 
+class Commit(Record):
+    """What git says of a folder.
+
+    Attributes:
+        revision: the commit's full name.
+        is_dirty: files that it tracks were changed since; None: git did not say so in time.
+    """
+
+    revision: str
+    is_dirty: bool | None
+
+    @property
+    def words(self) -> str:
+        """The commit in short, and whether the code was that of it."""
+        changed = {True: " with changes", False: "", None: ", perhaps with changes"}
+        return f"{shorten_revision(self.revision)}{changed[self.is_dirty]}"
+
+
+def shorten_revision(revision: str) -> str:
+    """Return as much of a commit's name as tells it from others."""
+    return revision[:_REVISION]
+
+
+_REVISION: Final = 12
+
+
 class Environment(Record):
     """The machine and the software of a run.
 
     Attributes:
+        torch_git: the commit that torch was built of; None: not told, as by versions that did not look.
+        commit: of the user's code, the scenario's folder or where it was started; None: in no git repository, or by
+            versions that did not look.
         cuda: version of CUDA that torch was built for; None: for another, or for none.
         hip: likewise of ROCm's HIP.
         nccl: version of NCCL, on ROCm of RCCL; None: there is none.
@@ -311,6 +340,8 @@ class Environment(Record):
     memory_bytes: int
     python: str
     torch: str
+    torch_git: str | None = None
+    commit: Commit | None = None
     cuda: str | None
     hip: str | None = None
     nccl: str | None
@@ -329,6 +360,7 @@ class WorkerOrder(Record):
         is_reference: run as that single process and write them.
         import_folders: absolute paths in which a person's own model is looked for, first to look in first.
         launched_unix_ns: when the launcher started the ranks; None: someone else does, count from the process's start.
+        code_folder: absolute path of the folder whose commit is that of the user's code; None: where ranks start.
     """
 
     format_version: Literal[1] = 1
@@ -341,6 +373,7 @@ class WorkerOrder(Record):
     is_reference: bool
     import_folders: tuple[str, ...] = ()
     launched_unix_ns: int | None
+    code_folder: str | None = None
 
 
 class EventLine(Record):

@@ -14,6 +14,7 @@ import pandas as pd
 from dtbench.base.errors import StoreError
 from dtbench.base.units import name_ranks
 from dtbench.base.vocabulary import Axis
+from dtbench.store.cleaned import say_no_trace
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.read import read_columns, read_order, read_rank_records, read_table
 from dtbench.store.records.place import PLACE, check_place, find_place, tell_place
@@ -135,7 +136,7 @@ def read_tables(folder: LaunchFolder) -> LaunchTables:
     Raises:
         StoreError: a table is broken, and there are no traces to make it from; or a record of the launch is.
     """
-    if not _are_current(folder):
+    if not are_current(folder):
         return _make_again(folder)
     try:
         return _read_kept(folder)
@@ -250,18 +251,27 @@ def _check_words(table: TraceTable, frame: pd.DataFrame) -> None:
                 column.check(word)
 
 
-def _are_current(folder: LaunchFolder) -> bool:
+def are_current(folder: LaunchFolder) -> bool:
     """Tell whether the tables need not be made, or cannot be: there is no trace that could give more."""
-    traces = [path for path in folder.find_traces().values() if path.stat().st_size]
-    made = [folder.derived_table(table.name) for table in TABLES]
-    if not traces:
+    if not _find_full_traces(folder):
         return folder.overlap.exists()
-    if not all(path.exists() for path in made):
-        return False
-    oldest = min(path.stat().st_mtime_ns for path in made)
-    return all(path.stat().st_mtime_ns <= oldest for path in traces) and all(
+    return not have_newer_traces(folder) and all(
         set(table.dtypes) <= set(read_columns(folder.derived_table(table.name))) for table in TABLES
     )
+
+
+def have_newer_traces(folder: LaunchFolder) -> bool:
+    """Tell whether traces of a launch could give more than its tables: these are older, or one is missing."""
+    traces = _find_full_traces(folder)
+    made = [folder.derived_table(table.name) for table in TABLES] if traces else []
+    if not all(path.exists() for path in made):
+        return True
+    oldest = min((path.stat().st_mtime_ns for path in made), default=0)
+    return any(path.stat().st_mtime_ns > oldest for path in traces)
+
+
+def _find_full_traces(folder: LaunchFolder) -> list[Path]:
+    return [path for path in folder.find_traces().values() if path.stat().st_size]
 
 
 def derive_tables(
@@ -308,7 +318,7 @@ def read_launch_traces(folder: LaunchFolder, *, workers: int | None = None) -> T
         StoreError: they are gone, or none can be used.
     """
     if not folder.find_traces():
-        raise StoreError(f"{folder.traces}: no trace is there (deleted, or none was written); the tables stay")
+        raise StoreError(f"{folder.traces}: {say_no_trace(folder)}; the tables stay")
     traces = _gather_launch(find_launch_traces(folder), workers=workers)
     if not traces.analyses:
         raise StoreError(f"{folder.traces}: none of the traces can be used: {'; '.join(say_notes(traces.notes))}")

@@ -20,6 +20,7 @@ from dtbench.store.layout import LAUNCHER_VARIABLE
 from dtbench.store.records.rank import Receipt
 from dtbench.store.records.run import Environment
 from dtbench.worker.machine.accelerator import describe_devices
+from dtbench.worker.machine.commit import read_commit
 from dtbench.worker.receipts import compare
 
 _PACKAGES = ("dtbench", "torch", "numpy", "triton", "transformers")
@@ -27,8 +28,12 @@ _SET_BY_TORCH = ("TORCHINDUCTOR_CACHE_DIR",)
 """torch writes it when its compiler is imported, with the user's name in it."""
 
 
-def read_environment() -> Environment:
-    """Describe where this process runs."""
+def read_environment(code_folder: str | None) -> Environment:
+    """Describe where this process runs.
+
+    Args:
+        code_folder: in which the user's code lies; None: where this process was started.
+    """
     has_nccl = torch.cuda.is_available() and dist.is_nccl_available()  # NCCL is CUDA's, RCCL ROCm's
     return Environment(
         host=platform.node(),
@@ -38,6 +43,8 @@ def read_environment() -> Environment:
         memory_bytes=psutil.virtual_memory().total,
         python=sys.version.split()[0],
         torch=torch.__version__,
+        torch_git=getattr(torch.version, "git_version", None),
+        commit=read_commit(Path(code_folder or os.curdir)),
         cuda=torch.version.cuda,
         hip=torch.version.hip,
         nccl=".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,

@@ -126,6 +126,12 @@ def begin_run(results: Path, name: str | None, loop: OwnLoop, peers: Peers) -> O
     return replace(run, loop=noted, processes=tuple(one.process for one in said))
 
 
+def _find_code() -> str | None:
+    """Return the folder of the script that is running; None: there is none, as in a notebook."""
+    script = Path(sys.argv[0])
+    return str(script.resolve().parent) if script.is_file() else None
+
+
 def default_name() -> str:
     """Return the script's name where it can name a folder."""
     stem = Path(sys.argv[0]).stem
@@ -135,7 +141,7 @@ def default_name() -> str:
 def _try_to_write(run: OwnRun) -> str | None:
     try:
         run.write(RunStatus.RUNNING, None)
-        write_record(run.folder.environment, read_environment())
+        write_record(run.folder.environment, read_environment(_find_code()))
     except StoreError as error:
         return str(error).replace("--results", "results folder")
     return _find_problem(run)

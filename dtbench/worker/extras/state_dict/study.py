@@ -23,7 +23,7 @@ def take_through_stages(trained: Trained) -> Finding | None:
     if asked is None:
         return None
     if at.rank.rank == 0:  # before a stage that may kill this rank
-        write_record(at.folder.environment, read_environment())
+        write_record(at.folder.environment, read_environment(at.order.code_folder))
     start_ns = time.perf_counter_ns()
     state = TrainingState(
         trained.step.parallel.model, trained.step.parallel.parameters, trained.step.optimizer, asked.strict
