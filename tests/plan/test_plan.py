@@ -550,7 +550,7 @@ def test_what_nodes_cannot_run_is_refused(
 ) -> None:
     wanted = scenario(parallel=FOUR_RANKS, **sections)
     with pytest.raises(PlanError, match=sentence):
-        make_plan(wanted, Machine(**{"cpu_cores": 2, "cuda_devices": 0, **machine}))
+        make_plan(wanted, Machine(cpu_cores=2, cuda_devices=0).model_copy(update=machine))
 
 
 def test_a_link_over_nodes_of_gpus_reckons_with_each_device_alone(scenario: Make) -> None:

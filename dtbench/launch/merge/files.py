@@ -1,15 +1,16 @@
 """Whose each file of a run is, and which of several folders contradict each other over it.
 
-=============  =======================================================  ==========================================
-whose          which                                                    in several folders
-=============  =======================================================  ==========================================
-a rank's       records, traces, logs, journals, events                  must be alike
-made anew      ``run.json``, ``launch.json``, orders, tables, pictures  not compared
-single process  ``cells/<cell>/reference/``                             each node may have run it: one is taken
-run's          ``scenario.yaml``; ``env.json``                          must be alike; one is taken
-a node's       anything else, as the log of a scheduler                 kept under several names where they differ
-nobody's       locks, temporary files, links, checkpoints               left out
-=============  =======================================================  ==========================================
+==============  =======================================================  ==========================================
+whose           which                                                    in several folders
+==============  =======================================================  ==========================================
+a rank's        records, traces, logs, journals, events                  must be alike
+made anew       ``run.json``, ``launch.json``, orders, tables, pictures  not compared
+single process  ``cells/<cell>/reference/``                              each node may have run it: one is taken
+run's           ``scenario.yaml``; ``env.json``                          must be alike; one is taken
+a node's        anything else, as the log of a scheduler                 kept under several names where they differ
+nobody's        locks, temporary files, links, checkpoints, where        left out
+                each node's results lay (``nodes.json``)
+==============  =======================================================  ==========================================
 """
 
 import filecmp
@@ -37,7 +38,7 @@ class Whose(Enum):
 
 _LAUNCH: Final = r"cells/[^/]+/launch\d+"
 _WHOSE: Final = (
-    (Whose.NOBODY, rf"(?:.*/)?\.[^/]*|{_LAUNCH}/(?:link|checkpoints)/.*"),
+    (Whose.NOBODY, rf"(?:.*/)?\.[^/]*|nodes\.json|{_LAUNCH}/(?:link|checkpoints)/.*"),
     (Whose.MADE_ANEW, rf"run\.json|checks\.json|[^/]+\.png|tb/.*|{_LAUNCH}/(?:(?:launch|order)\.json|[^/]+\.parquet)"),
     (Whose.MADE_ANEW, r"cells/[^/]+/reference/order\.json"),
     (Whose.REFERENCE, r"cells/[^/]+/reference/.*"),

@@ -265,6 +265,7 @@ def test_a_run_that_is_still_written_is_not_merged(nodes: list[RunFolder], tmp_p
         ("cells/ddp/launch0/.steps.parquet.7.tmp", Whose.NOBODY),
         ("cells/ddp/launch0/checkpoints/a/b.distcp", Whose.NOBODY),
         (".lock", Whose.NOBODY),
+        ("nodes.json", Whose.NOBODY),
     ],
 )
 def test_a_path_tells_whose_a_file_is(name: str, whose: Whose) -> None:
