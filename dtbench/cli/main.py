@@ -26,6 +26,7 @@ from dtbench.cli.coverage import coverage
 from dtbench.cli.doctor import doctor
 from dtbench.cli.export import export
 from dtbench.cli.list_scenarios import list_scenarios
+from dtbench.cli.merge import merge
 from dtbench.cli.plot import plot
 from dtbench.cli.predict import predict
 from dtbench.cli.report import report
@@ -33,6 +34,7 @@ from dtbench.cli.run import run
 from dtbench.cli.runs import runs
 from dtbench.cli.schema import schema
 from dtbench.cli.selftest import selftest
+from dtbench.cli.submit import submit
 from dtbench.cli.tensorboard import tensorboard
 from dtbench.cli.tune import tune
 from dtbench.cli.whatif import whatif
@@ -42,6 +44,8 @@ VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("list", list_scenarios),
     ("check", check),
     ("run", run),
+    ("submit", submit),
+    ("merge", merge),
     ("report", report),
     ("runs", runs),
     ("analyze", analyze),

@@ -11,6 +11,7 @@ from dtbench.base.commands import spell_command, spell_word
 from dtbench.base.units import count_things
 from dtbench.cli.complete import complete_cell, complete_field, complete_scenario
 from dtbench.cli.console import print_aside, print_json, print_line
+from dtbench.cli.node_options import CoresPerNode, GpusPerNode, MemoryPerNode, NodeRequest, read_node_request
 from dtbench.cli.page_file import InFull
 from dtbench.cli.report import print_document, print_report
 from dtbench.cli.sweeps import Sweeps, read_sweeps
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from dtbench.runs.reading.cell_data import RunData
     from dtbench.runs.summary import RunSummary
     from dtbench.scenario.load import ScenarioFile
-    from dtbench.store.layout import RunFolder
-    from dtbench.store.records.run import CellRecord, WorkerOrder
+    from dtbench.store.layout import LaunchFolder, RunFolder
+    from dtbench.store.records.run import CellRecord
 
 
 _MOST_NAMED = 10
@@ -55,8 +56,19 @@ def run(
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     prepare: Annotated[
-        bool, typer.Option("--prepare", help="Only write the orders, and print the torchrun commands that run them.")
+        bool,
+        typer.Option(
+            "--prepare",
+            help="Only write the orders, and print the torchrun commands that run them; with --resume, those that are "
+            "left of a prepared run.",
+        ),
     ] = False,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", min=1, help="With --prepare, plan for so many nodes, not for this machine.")
+    ] = None,
+    cores: CoresPerNode = None,
+    gpus: GpusPerNode = None,
+    memory: MemoryPerNode = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
     full: InFull = False,
     unfinished: Annotated[
@@ -75,17 +87,20 @@ def run(
     """
     from dtbench.scenario.catalog import open_scenario
 
-    if prepare and resume:
-        raise typer.BadParameter("--prepare begins a run and --resume goes on with one; choose one of them")
+    node_request = read_node_request(nodes, cores=cores, gpus=gpus, memory=memory)
+    if nodes is not None and not prepare:
+        raise typer.BadParameter("--nodes plans a run that someone else starts: give --prepare, or `dtbench submit`")
+    if nodes is not None and resume:
+        raise typer.BadParameter("a prepared run goes on as it was planned; leave --nodes out")
     if unfinished is not None and not resume:
         raise typer.BadParameter(f"`{unfinished}` is one argument too many; a run is named only with --resume")
     file = open_scenario(scenario, [*(sets or ()), *read_sweeps(sweeps)], only or ())
+    request = RunRequest(file, scenario, results, unfinished, resume=resume)
     if prepare:
-        _prepare(file, results, as_json=as_json)
+        _prepare(request, node_request, as_json=as_json)
         return
     from dtbench.base.errors import LaunchError
 
-    request = RunRequest(file, scenario, results, unfinished, resume=resume)
     try:
         folder = train(request)
     except LaunchError as error:
@@ -184,8 +199,8 @@ def _publish_cell(folder: Path, cell: str) -> None:
         publish_cell(folder, cell)
 
 
-def _find_unfinished(request: RunRequest) -> Path:
-    """Return the run to go on with.
+def _find_unfinished(request: RunRequest, *, prepared: bool = False) -> Path:
+    """Return the run to go on with; ``prepared``: one whose ranks someone else starts.
 
     Raises:
         StoreError: there is none.
@@ -196,10 +211,12 @@ def _find_unfinished(request: RunRequest) -> Path:
 
     if request.unfinished is not None:
         return find_run(request.unfinished, request.results)
-    found = find_unfinished(request.results, request.file.name)
+    found = find_unfinished(request.results, request.file.name, prepared=prepared)
     if found is None:
+        kind = "prepared run that lacks a launch" if prepared else "unfinished run"
+        begins = "is prepared" if prepared else "starts"
         raise StoreError(
-            f"{request.results}: no unfinished run of `{request.file.name}` is here; without --resume a new one starts"
+            f"{request.results}: no {kind} of `{request.file.name}` is here; without --resume a new one {begins}"
         )
     return found
 
@@ -277,46 +294,39 @@ def _check(summary: "RunSummary") -> None:
         raise CheckError(f"the run finished, but its scenario's checks did not pass:\n{told}")
 
 
-def _prepare(file: "ScenarioFile", results: Path, *, as_json: bool) -> None:
-    from dtbench.launch.cells import plan_elsewhere
-    from dtbench.launch.machine import read_machine
-    from dtbench.launch.run import Observer, write_orders
+def _prepare(request: RunRequest, nodes: NodeRequest, *, as_json: bool) -> None:
+    from dtbench.launch.prepare import HEAD_NODE, spell_torchrun
     from dtbench.store.records.run import WorkerOrder
 
-    folder, launches = write_orders(file, plan_elsewhere(file, read_machine()), results, observer=Observer())
-    commands = [_torchrun(WorkerOrder.model_validate_json(one.order.read_bytes()), one.order) for one in launches]
+    folder, launches = write_prepared(request, nodes)
+    commands = [spell_torchrun(WorkerOrder.model_validate_json(one.order.read_bytes()), one.order) for one in launches]
     if as_json:
         from dtbench.report.documents.orders import PreparedRun, document
 
         print_json(document(PreparedRun(folder.path, tuple(commands))))
         return
     print_line(f"# run these one after another, then: dtbench analyze {spell_word(folder.path)}")
-    if any("$HEAD_NODE" in command for command in commands):
+    if any(HEAD_NODE in command for command in commands):
         print_line("# --standalone: on one node; --nnodes: on all at once, HEAD_NODE is one of them; share the folder")
     for command in commands:
         print_line(command)
 
 
-_GPUS_PER_NODE = 8
-"""What a node is taken to have where the ranks are more than that; ``--nnodes`` is there to be edited."""
+def write_prepared(request: RunRequest, nodes: NodeRequest) -> "tuple[RunFolder, tuple[LaunchFolder, ...]]":
+    """Write the orders of a run that someone else starts, or those that a prepared one lacks; gives its launches.
 
+    Raises:
+        PlanError, StoreError: as ``write_orders`` and ``resume_orders``.
+    """
+    from dtbench.launch.cells import plan_elsewhere, plan_for_nodes
+    from dtbench.launch.machine import read_machine
+    from dtbench.launch.prepare import resume_orders, write_orders
+    from dtbench.launch.run import Observer
 
-def _describe_nodes(devices: int, ranks: int) -> str:
-    """Return torchrun's options: this machine alone, or nodes that meet at ``$HEAD_NODE``."""
-    if devices <= _GPUS_PER_NODE:
-        return f"--standalone --nproc-per-node {ranks}"
-    nodes = -(-devices // _GPUS_PER_NODE)
-    per_node = f"--nnodes {nodes} --nproc-per-node {ranks // nodes}"
-    return f"{per_node} --rdzv-backend c10d --rdzv-endpoint $HEAD_NODE:29500"
-
-
-def _torchrun(order: "WorkerOrder", path: Path) -> str:
-    """Return the command that starts the ranks of one order, with the scenario's variables and interpreter."""
-    from dtbench.base.vocabulary import DeviceKind
-
-    variables = [f"{name}={spell_word(value)}" for name, value in order.scenario.env.items()]
-    python = order.scenario.python
-    torchrun = "torchrun" if python is None else f"{spell_word(python)} -m torch.distributed.run"
-    ranks = _describe_nodes(order.plan.ranks if order.plan.device is DeviceKind.CUDA else 1, order.plan.ranks)
-    worker = f"-m dtbench.worker --order {spell_word(path)}"
-    return " ".join(["PYTHONSAFEPATH=1", *variables, torchrun, ranks, worker])
+    if request.resume:
+        return resume_orders(request.file, _find_unfinished(request, prepared=True))
+    if nodes.count is None:
+        cells = plan_elsewhere(request.file, read_machine())
+    else:
+        cells = plan_for_nodes(request.file, nodes.count, nodes.read_shape())
+    return write_orders(request.file, cells, request.results, observer=Observer())

@@ -21,6 +21,7 @@ from dtbench.launch.machine import NO_TORCH
 from dtbench.launch.memory import read_oom_kills
 from dtbench.launch.rank_processes import Ended, RankProcess, RankProcesses
 from dtbench.launch.watch import Watch
+from dtbench.machine.processes import count_cores
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalView
 from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
@@ -136,7 +137,7 @@ def make_environment(order: WorkerOrder) -> Mapping[str, str]:
 
     What the user has set stays, except the BLAS limit that dtbench gives itself; the scenario's ``env`` wins over both.
     """
-    threads = str(order.plan.threads_per_rank)
+    threads = str(order.plan.share_cores(count_cores()))
     added = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": threads}
     if order.plan.device is DeviceKind.CPU and sys.platform in ("linux", "darwin"):
         added["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"

@@ -8,7 +8,7 @@ from dtbench.scenario.catalog import is_shipped
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.schema.model import Custom
 from dtbench.scenario.schema.scenario import Scenario
-from dtbench.store.layout import LaunchFolder
+from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.records.run import CellRecord, WorkerOrder
 
 
@@ -38,6 +38,16 @@ def key_of_reference(scenario: Scenario) -> str:
     return scenario.model_copy(
         update={"measure": None, "correctness": None, "repeat": 1, "network": None}
     ).model_dump_json(warnings=False)
+
+
+def find_references(folder: RunFolder, cells: tuple[CellRecord, ...]) -> dict[str, Path]:
+    """Return the single processes' results that a run has already, by what they are results of."""
+    found = {}
+    for cell in cells:
+        reference = folder.reference(cell.name)
+        if reference.reference_data.exists():
+            found[key_of_reference(make_reference_order(cell, reference).scenario)] = reference.reference_data
+    return found
 
 
 def unlaunched(order: WorkerOrder) -> WorkerOrder:

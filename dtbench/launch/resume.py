@@ -5,20 +5,22 @@ hours lie between them. What differs in words, plan or versions would make them 
 """
 
 import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from dtbench import __version__
 from dtbench.base.commands import spell_word
 from dtbench.base.errors import StoreError
-from dtbench.base.units import count_things, name_ranks
+from dtbench.base.units import NS_PER_S, count_things, format_ns, name_ranks
 from dtbench.base.vocabulary import Phase
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.mistakes import split_lines
 from dtbench.store.finish import finish_launch
-from dtbench.store.head import read_head
+from dtbench.store.head import HeadCell, read_head
+from dtbench.store.journal import RankState, read_journal
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import (
     read_launch,
@@ -34,24 +36,35 @@ from dtbench.store.records.run import CellRecord, LaunchRecord, RunRecord, RunSt
 _MOST_DIFFERENCES = 3
 
 
-def find_unfinished(results: Path, name: str) -> Path | None:
-    """Return the newest run of a scenario that dtbench began and that lacks a launch; None when there is none."""
+def find_unfinished(results: Path, name: str, *, prepared: bool = False) -> Path | None:
+    """Return the newest run of a scenario that lacks a launch; None when there is none.
+
+    Args:
+        results: folder of all runs.
+        name: of the scenario.
+        prepared: of those whose ranks someone else starts, in place of those that dtbench began.
+    """
     for path in walk_runs_in(results / name):
         with suppress(StoreError):  # a run that cannot be read cannot be gone on with
-            if _is_finished(path):  # as nearly all of thousands are
+            head = read_head(path)
+            has_ended = RunStatus(head.status) is RunStatus.COMPLETE
+            lacks = _lacks_launch(path, head.cells)
+            if has_ended and not lacks:  # as nearly all of thousands
                 continue
             run = read_run(path)
             is_planned = any(isinstance(cell, CellRecord) for cell in run.cells)
-            if not run.prepared and (run.status is not RunStatus.COMPLETE or is_planned):
+            may_go_on = (
+                lacks if prepared else is_planned or not has_ended
+            )  # of a prepared run nobody says that it ended
+            if run.prepared is prepared and may_go_on:
                 return path
     return None
 
 
-def _is_finished(path: Path) -> bool:
-    """Tell whether a run has ended well and has every launch; else one of it may be gone that could not be read."""
-    head, folder = read_head(path), RunFolder(path)
-    launches = (folder.launch(cell.name, index) for cell in head.cells for index in cell.launches)
-    return RunStatus(head.status) is RunStatus.COMPLETE and all(launch.launch.exists() for launch in launches)
+def _lacks_launch(path: Path, cells: Iterable[HeadCell]) -> bool:
+    """Tell whether a launch has not ended, or is gone, as one that could not be read."""
+    folder = RunFolder(path)
+    return any(not folder.launch(cell.name, index).launch.exists() for cell in cells for index in cell.launches)
 
 
 def is_same_experiment(path: Path, file: ScenarioFile) -> bool:
@@ -81,13 +94,8 @@ def refuse_other(
     planned = tuple(cell for cell in run.cells if isinstance(cell, CellRecord))
     folder = RunFolder(path)
     launches = [folder.launch(cell.name, index) for cell in planned for index in cell.launches]
-    if run.status is RunStatus.COMPLETE and all(map(is_finished, launches)):
+    if (run.status is RunStatus.COMPLETE or run.prepared) and all(map(is_finished, launches)):
         _refuse_complete(path, run, planned, file)
-    if run.prepared:
-        raise StoreError(
-            f"{path}: this run was prepared for ranks that someone else starts; run the orders that are left, "
-            f"then `dtbench analyze {spell_word(path)}`"
-        )
     if len(planned) < len(run.cells):
         raise StoreError(f"{path}: is a run of your own training loop; start the loop again, it makes a new run")
     differences = [*_compare_words(path, run, file), *_compare_versions(path, run, torch_versions)]
@@ -96,7 +104,10 @@ def refuse_other(
         told = "; ".join(differences[:_MOST_DIFFERENCES])
         more = len(differences) - _MOST_DIFFERENCES
         told += f"; and {more} more differences" if more > 0 else ""
-        raise StoreError(f"{path}: this run cannot go on: {told}; start a new one without --resume")
+        instead = "start a new one without --resume"
+        if run.prepared:
+            instead += ", or add --prepare: it names the orders that are left for ranks which someone else starts"
+        raise StoreError(f"{path}: this run cannot go on: {told}; {instead}")
 
 
 def _refuse_complete(path: Path, run: RunRecord, cells: tuple[CellRecord, ...], file: ScenarioFile) -> NoReturn:
@@ -175,7 +186,7 @@ def _compare_versions(path: Path, run: RunRecord, torch_versions: Mapping[str | 
 def _compare_cells(before: tuple[CellRecord, ...], now: tuple[CellRecord, ...]) -> Iterator[str]:
     """Say where the same words give another plan: the machine has changed."""
     for old, new in zip(before, now, strict=False):
-        if old == new:
+        if old == new or (old.plan.torch is None and old == _without_torch(new)):  # a prepared run knows no torch
             continue
         fields = [name for name in type(old.plan).model_fields if getattr(old.plan, name) != getattr(new.plan, name)]
         what = ", ".join(
@@ -185,6 +196,32 @@ def _compare_cells(before: tuple[CellRecord, ...], now: tuple[CellRecord, ...]) 
         return
     if len(before) != len(now):
         yield f"it has {count_things(len(before), 'cell')}, and now there are {len(now)}"
+
+
+def _without_torch(cell: CellRecord) -> CellRecord:
+    return cell.model_copy(update={"plan": cell.plan.model_copy(update={"torch": None})})
+
+
+_QUIET_NS: Final = 60 * NS_PER_S
+"""A rank that gave no sign of life for so long, and did not end, is taken to be gone."""
+
+
+def refuse_running(folder: RunFolder, run: RunRecord) -> None:
+    """Refuse to go on with a prepared run while ranks of it run, which hold no lock of it.
+
+    Raises:
+        StoreError: says which rank of which launch gave a sign of life, and when.
+    """
+    launches = (folder.launch(cell.name, index) for cell in run.cells for index in cell.launches)
+    for launch in launches if run.prepared else ():
+        journals = [] if launch.launch.exists() else map(read_journal, map(launch.journal, launch.find_journals()))
+        for view in journals:
+            quiet_ns = None if view is None or view.state is RankState.DONE else time.time_ns() - view.beat_unix_ns
+            if view is not None and quiet_ns is not None and quiet_ns < _QUIET_NS:
+                raise StoreError(
+                    f"{launch.path}: rank {view.rank} gave a sign of life {format_ns(max(0, quiet_ns))} ago; wait "
+                    f"until its ranks have ended, or for {format_ns(_QUIET_NS)} if they were killed"
+                )
 
 
 def is_finished(launch: LaunchFolder) -> bool:
@@ -215,7 +252,7 @@ def keep_finished(folder: RunFolder, cells: tuple[CellRecord, ...]) -> frozenset
     for cell in cells:
         of_cell = {index: folder.launch(cell.name, index) for index in cell.launches}
         for index, launch in of_cell.items():
-            _close_left(launch, cell, index)
+            close_left(launch, cell, index)
         unfinished = [launch for launch in of_cell.values() if not is_finished(launch)]
         finished.update((cell.name, index) for index, launch in of_cell.items() if launch not in unfinished)
         for launch in unfinished:
@@ -225,7 +262,7 @@ def keep_finished(folder: RunFolder, cells: tuple[CellRecord, ...]) -> frozenset
     return frozenset(finished)
 
 
-def _close_left(launch: LaunchFolder, cell: CellRecord, index: int) -> None:
+def close_left(launch: LaunchFolder, cell: CellRecord, index: int) -> None:
     """Write how a launch ended whose ranks all left their results, but whose launcher was gone before it could."""
     records = [launch.rank_record(rank) for rank in range(cell.plan.ranks)]
     if launch.launch.exists() or not all(record.exists() for record in records):

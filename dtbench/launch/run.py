@@ -23,16 +23,15 @@ from dtbench.launch.cells import interleave
 from dtbench.launch.interpreter import probe_interpreters
 from dtbench.launch.local import WORKER, launch_ranks
 from dtbench.launch.machine import read_torch_version
-from dtbench.launch.orders import key_of_reference, make_order, make_reference_order, say_code, unlaunched
+from dtbench.launch.orders import find_references, key_of_reference, make_order, make_reference_order, say_code
 from dtbench.launch.repeat import (
     Judge,
     add_launch,
     find_end,
     keep_launches,
     never_enough,
-    refuse_automatic,
 )
-from dtbench.launch.resume import keep_finished, refuse_other
+from dtbench.launch.resume import keep_finished, refuse_other, refuse_running
 from dtbench.launch.watch import Progress
 from dtbench.plan.plan import Plan
 from dtbench.scenario.load import ScenarioFile
@@ -128,8 +127,11 @@ def resume_scenario(
 ) -> RunFolder:
     """Go on with the run in ``path``: launches that ended well stay, all others are run anew, in the usual order.
 
+    So with one that was prepared for ranks that someone else starts, where this machine is what it was planned for.
+
     Raises:
-        StoreError: the run has all launches, another process writes it, or it is another experiment; nothing changes.
+        StoreError: the run has all launches, another process writes it, ranks of it run, or it is another experiment;
+            nothing changes.
         LaunchError, MissingError, KeyboardInterrupt: as ``run_scenario``.
     """
     torch_versions: dict[str | None, str] = {None: read_torch_version()}
@@ -139,25 +141,16 @@ def resume_scenario(
         before = read_run(folder.path)
         cells = keep_launches(before, cells)
         refuse_other(folder.path, file, cells, torch_versions)
+        refuse_running(folder, before)
         finished = keep_finished(folder, cells)
         run = _Run(file, folder, cells, observer, tuple(worker), before.started_unix_ns, finished, judge=judge)
-        run.references = _find_references(folder, cells)
-        run.resumed_unix_ns, run.goes_on = before.resumed_unix_ns, True
+        run.references = find_references(folder, cells)
+        run.resumed_unix_ns, run.goes_on = before.resumed_unix_ns, bool(finished) or not before.prepared
         for cell, index in sorted(finished):
             _keep_environment(run, folder.launch(cell, index))
         _write_run(run, RunStatus.RUNNING, None)
         observer.on_folder(folder.path)
         return _run_all(run)
-
-
-def _find_references(folder: RunFolder, cells: tuple[CellRecord, ...]) -> dict[str, Path]:
-    """Return the single processes' results that are there already, by what they are results of."""
-    found = {}
-    for cell in cells:
-        reference = folder.reference(cell.name)
-        if reference.reference_data.exists():
-            found[key_of_reference(make_reference_order(cell, reference).scenario)] = reference.reference_data
-    return found
 
 
 def _run_all(run: _Run) -> RunFolder:
@@ -265,29 +258,6 @@ def prepare_run(
     _write_run(run, RunStatus.RUNNING, None)
     observer.on_folder(folder.path)
     return run
-
-
-def write_orders(
-    file: ScenarioFile, cells: tuple[CellRecord, ...], results: Path, *, observer: Observer
-) -> tuple[RunFolder, tuple[LaunchFolder, ...]]:
-    """Prepare a run whose ranks someone else starts (torchrun, Slurm): its orders, first to run first."""
-    refuse_automatic(cells)
-    run = prepare_run(file, cells, results, observer=observer, prepared=True)
-    folders = []
-    for cell, index in interleave(cells, 0):
-        data = None
-        if cell.scenario.correctness.enabled:
-            reference = run.folder.reference(cell.name)
-            order = make_reference_order(cell, reference)
-            key = key_of_reference(order.scenario)
-            if key not in run.references:  # cells that train the same share it
-                write_record(reference.order, unlaunched(say_code(order, run.file)))
-                folders.append(reference)
-            data = run.references.setdefault(key, reference.reference_data)
-        launch = run.folder.launch(cell.name, index)
-        write_record(launch.order, unlaunched(say_code(make_order(cell, index, launch, data), file)))
-        folders.append(launch)
-    return run.folder, tuple(folders)
 
 
 def _run_launch(run: _Run, cell: CellRecord, index: int) -> None:

@@ -12,13 +12,13 @@ from typing import Annotated, Final, TypeAlias, assert_never
 from pydantic import Field
 
 from dtbench.base.errors import PlanError
-from dtbench.base.record import Record
-from dtbench.base.units import NS_PER_S, format_bytes
+from dtbench.base.record import Positive, Record
+from dtbench.base.units import NS_PER_S, count_things, format_bytes
 from dtbench.base.vocabulary import Axis, DeviceKind, Purpose
 from dtbench.plan.memory import estimate_reference_bytes, estimate_state_bytes
 from dtbench.plan.rules.machine import MOST_RANKS
 from dtbench.plan.rules.newer_knobs import spell_defaults
-from dtbench.plan.rules.rule import Case, find_reasons
+from dtbench.plan.rules.rule import Case, count_nodes, find_reasons
 from dtbench.plan.rules.table import LIMITS, RULES
 from dtbench.plan.traffic.formula import find_own_purposes, plan_traffic
 from dtbench.plan.traffic.parameters import known_parameters, list_parameters
@@ -34,16 +34,18 @@ class Machine(Record):
     """What a plan needs to know about where it will run.
 
     Attributes:
-        cpu_cores: that may be used.
+        cpu_cores: that may be used; None: not known before ranks are there.
         cuda_devices: how many.
         memory_bytes: of the host; None: not asked.
         torch: version that cells have which name no interpreter of their own; None: not asked, or another machine's.
+        nodes: how many alike are to share the ranks, and all else is said of each; None: this machine, alone.
     """
 
-    cpu_cores: int
+    cpu_cores: int | None
     cuda_devices: int
     memory_bytes: int | None = None
     torch: str | None = None
+    nodes: Positive | None = None
 
 
 class MeshAxis(Record):
@@ -77,7 +79,7 @@ class Plan(Record):
         measured_steps: steps that are timed.
         profiled_steps: steps under the profiler.
         stall_timeout_ns: without a step for so long, a launch has failed.
-        threads_per_rank: of CPU that a rank computes with.
+        threads_per_rank: of CPU that a rank computes with; None: each node shares its cores among its ranks.
         parameters: of the whole model, tied weights once; None for a person's own model: building it will show.
         flops_per_step: floating-point operations of forward and backward over the global batch, see ``count_flops``;
             None where they are not known, or say nothing about its time.
@@ -87,6 +89,7 @@ class Plan(Record):
         state_bytes: weights, gradients and optimizer state of one rank; None: a person's own model.
         notes: what a reader of the numbers must know about this machine.
         torch: version of the ranks', whose defaults are planned with; None: not known.
+        nodes: that share the ranks equally.
     """
 
     device: DeviceKind
@@ -100,7 +103,7 @@ class Plan(Record):
     measured_steps: int
     profiled_steps: int
     stall_timeout_ns: int
-    threads_per_rank: int
+    threads_per_rank: int | None
     parameters: int | None
     flops_per_step: int | None
     tokens_per_step: int
@@ -108,6 +111,16 @@ class Plan(Record):
     notes: tuple[str, ...]
     state_bytes: int | None = None
     torch: str | None = None
+    nodes: Positive = 1
+
+    @property
+    def ranks_per_node(self) -> int:
+        """How many ranks share one machine."""
+        return self.ranks // self.nodes
+
+    def share_cores(self, cores: int) -> int:
+        """Return the threads that a rank computes with on a machine with so many usable cores."""
+        return self.threads_per_rank or max(1, cores // self.ranks_per_node)
 
 
 DDP_SYNCHRONISES = 10
@@ -131,6 +144,7 @@ def make_plan(scenario: Scenario, machine: Machine) -> Plan:
         torch=_find_torch(scenario, machine),
         cuda_devices=machine.cuda_devices,
         memory_bytes=machine.memory_bytes,
+        nodes=machine.nodes,
     )
     for rules in (LIMITS, RULES):
         reasons = list(find_reasons(rules, case))
@@ -147,6 +161,7 @@ def _resolve(scenario: Scenario, machine: Machine) -> Plan:
     """Plan what can run."""
     device, mesh = _choose_device(scenario, machine), plan_mesh(scenario)
     ranks = prod(axis.size for axis in mesh)
+    nodes = count_nodes(ranks, machine.nodes)
     data_ranks = count_data_ranks(scenario.parallel)
     measure, data, torch = scenario.measure, scenario.data, _find_torch(scenario, machine)
     parameters = known_parameters(scenario.model)
@@ -163,7 +178,7 @@ def _resolve(scenario: Scenario, machine: Machine) -> Plan:
         measured_steps=measure.measured_steps,
         profiled_steps=measure.profiled_steps,
         stall_timeout_ns=round(measure.stall_timeout_s * NS_PER_S),
-        threads_per_rank=max(1, machine.cpu_cores // ranks),
+        threads_per_rank=None if machine.cpu_cores is None else max(1, machine.cpu_cores // (ranks // nodes)),
         parameters=None if parameters is None else sum(parameter.numel for parameter in parameters),
         flops_per_step=count_flops(scenario),
         tokens_per_step=count_rows(scenario) * data.sequence_length,
@@ -172,12 +187,14 @@ def _resolve(scenario: Scenario, machine: Machine) -> Plan:
         else plan_traffic(spell_defaults(scenario, torch), parameters, find_silent_axes(device, mesh)),
         notes=(
             *_find_notes(scenario, device, ranks, machine),
+            *_note_nodes(nodes),
             *_note_compiled_ddp(scenario),
             *_note_own(scenario),
             *_note_timed(scenario, device),
         ),
         state_bytes=None if parameters is None else estimate_state_bytes(scenario),
         torch=torch,
+        nodes=nodes,
     )
 
 
@@ -204,7 +221,8 @@ def plan_reference(scenario: Scenario, plan: Plan) -> tuple[Scenario, Plan]:
         "state_dict": None,
     }
     single = Scenario.model_validate_json(json.dumps(fields))
-    cores = plan.threads_per_rank * plan.ranks  # memory is not asked again: the ranks themselves need more
+    # memory is not asked again: the ranks themselves need more
+    cores = None if plan.threads_per_rank is None else plan.threads_per_rank * plan.ranks_per_node
     machine = Machine(cpu_cores=cores, cuda_devices=1 if plan.device is DeviceKind.CUDA else 0)
     return single, _resolve(single, machine).model_copy(update={"traffic": ()})  # it wraps nothing
 
@@ -345,14 +363,20 @@ def _find_notes(scenario: Scenario, device: DeviceKind, ranks: int, machine: Mac
     if scenario.measure.line_coverage:
         yield "measure.line_coverage traces the interpreter: the times of its launches are not to be used"
     is_linked = isinstance(scenario.network, EmulatedNetwork)
+    nodes, cores = count_nodes(ranks, machine.nodes), machine.cpu_cores
     if is_linked and ranks > 1:
         yield LINKED_NOTE
-    elif device is DeviceKind.CPU and ranks > 1:
+    elif device is DeviceKind.CPU and ranks > 1 and nodes == 1:
         yield LOOPBACK_NOTE
-    if device is DeviceKind.CPU and ranks > machine.cpu_cores:
-        shared = f"{ranks} ranks share {machine.cpu_cores} cores"
+    if device is DeviceKind.CPU and cores is not None and ranks // nodes > cores:
+        shared = f"{ranks // nodes} ranks{' of each node' if nodes > 1 else ''} share {count_things(cores, 'core')}"
         shows = "host time" if is_linked else "communication"  # the link begins when the last rank has come
         yield f"{shared}: ranks wait for each other's turns, and that shows as {shows}"
+
+
+def _note_nodes(nodes: int) -> Iterator[str]:
+    if nodes > 1:
+        yield f"planned for {nodes} nodes that are alike: threads of a rank, memory and GPUs are those of each"
 
 
 def count_wire_bytes(scenario: Scenario, plan: Plan) -> int | None:

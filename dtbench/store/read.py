@@ -170,7 +170,10 @@ def read_line_records(folder: LaunchFolder) -> tuple[LineRecord, ...]:
 
 
 def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
-    """Read the timings of every step of every rank, from the journals where the launch did not end or its table broke.
+    """Read the timings of every step of every rank.
+
+    From the journals where the launch did not end, or its table broke or lacks a rank: rank 0 writes it, and without a
+    file system that all nodes share it has the ranks of its own.
 
     Raises:
         StoreError: the table is broken or lacks a column, and there is no journal; there is neither; or a journal is
@@ -179,14 +182,23 @@ def read_steps(folder: LaunchFolder) -> "pd.DataFrame":
     ranks = folder.find_journals()
     if folder.steps.exists():
         try:
-            return _read_step_table(folder)
+            table = _read_step_table(folder)
         except StoreError:
             if not ranks:
                 raise
+        else:
+            if not _find_lacking(folder, set(ranks) - set(table["rank"].unique())):
+                return table
     if not ranks:
         raise StoreError(f"{folder.path}: no rank finished a step, there is neither {folder.steps.name} nor a journal")
     _refuse_strange_journals(folder)
     return gather_steps(folder, ranks=ranks)
+
+
+def _find_lacking(folder: LaunchFolder, ranks: Iterable[int]) -> list[int]:
+    """Return which of these ranks have timed a step, by their journals."""
+    views = ((rank, read_journal(folder.journal(rank))) for rank in ranks)
+    return [rank for rank, view in views if view is not None and view.timings]
 
 
 def _refuse_strange_journals(folder: LaunchFolder) -> None:

@@ -21,8 +21,10 @@ from typing import NoReturn
 import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from dtbench.base.errors import DtbenchError, StoreError
+from dtbench.base.errors import DtbenchError, PlanError, StoreError
 from dtbench.base.vocabulary import DeviceKind, Region
+from dtbench.machine.processes import count_cores
+from dtbench.plan.rules.machine import NO_COMMON_CLOCK
 from dtbench.scenario.schema.network import EmulatedNetwork
 from dtbench.scenario.schema.scenario import Fsdp2
 from dtbench.store.finish import finish_launch
@@ -111,7 +113,9 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
         hide_devices()
     chooses_threads = not _THREAD_VARIABLES.isdisjoint(order.scenario.env)
     if order.plan.device is DeviceKind.CPU and not chooses_threads:
-        torch.set_num_threads(order.plan.threads_per_rank)  # torchrun and dtbench set OMP_NUM_THREADS differently
+        torch.set_num_threads(
+            order.plan.share_cores(count_cores())
+        )  # torchrun and dtbench set OMP_NUM_THREADS differently
     recorder = Recorder(on_region=beat, on_issue=journal.count_issue)
     journal.begin(time.time_ns())
     events.say("started", f"pid {os.getpid()}")
@@ -139,11 +143,17 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
 
 
 def make_carrier(order: WorkerOrder, folder: LaunchFolder) -> Carrier:
-    """Return what carries this rank's collectives: a link where the scenario asks for one; before CUDA begins."""
+    """Return what carries this rank's collectives: a link where the scenario asks for one; before CUDA begins.
+
+    Raises:
+        PlanError: ranks are on several machines, and the link's schedule needs one clock.
+    """
     network = order.scenario.network
     if not isinstance(network, EmulatedNetwork):
         return Carrier()
     if order.plan.device is DeviceKind.CPU:
+        if int(os.environ.get("LOCAL_WORLD_SIZE", order.plan.ranks)) < order.plan.ranks:
+            raise PlanError(f"the emulated link is not there: {NO_COMMON_CLOCK}")
         return Carrier(Link(network, folder.link))
     ask_for_queues()
     return Carrier(CudaLink(network, Spin(torch.cuda)), settle=torch.cuda.synchronize)  # spins are CUDA's

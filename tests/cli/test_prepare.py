@@ -52,8 +52,40 @@ def test_each_command_has_the_variables_and_the_interpreter_of_its_cell(prepare:
     assert all(Path(line[-1]).is_file() for line in words)
 
 
-def test_a_run_cannot_be_begun_and_gone_on_with_at_once(prepare: Callable[..., str]) -> None:
-    assert "choose one of them" in " ".join(prepare("--resume").replace("│", " ").split())
+def plain(printed: str) -> str:
+    return " ".join(printed.replace("│", " ").split())
+
+
+def test_a_run_is_planned_for_nodes_that_are_not_this_machine(
+    prepare: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dtbench.launch.machine.read_machine", lambda: pytest.fail("this machine is not asked"))
+    said, meet, *commands = prepare("--nodes", "2", "--cores-per-node", "16").strip().splitlines()
+    assert "dtbench analyze" in said
+    assert "HEAD_NODE" in meet
+    assert all("--nnodes 2 --nproc-per-node 1" in command for command in commands)
+    order = json.loads(Path(shlex.split(commands[0])[-1]).read_text(encoding="utf-8"))
+    assert (order["plan"]["nodes"], order["plan"]["threads_per_rank"]) == (2, 16)
+
+
+def test_resume_names_the_commands_that_are_left(prepare: Callable[..., str]) -> None:
+    before = prepare()
+    assert prepare("--resume") == before
+    assert "no prepared run that lacks a launch of `sweep` is here" in prepare("--resume", "--results", "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--cores-per-node", "4"), "--cores-per-node is about the nodes of --nodes"),
+        (("--nodes", "2", "--memory-per-node", "much"), "`much` is no size of memory; 512G is"),
+        (("--nodes", "2", "--resume"), "a prepared run goes on as it was planned; leave --nodes out"),
+    ],
+)
+def test_what_nodes_are_said_to_be_must_make_sense(
+    prepare: Callable[..., str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in plain(prepare(*arguments))
 
 
 def test_cells_that_train_the_same_share_one_reference(

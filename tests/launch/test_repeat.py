@@ -14,8 +14,9 @@ from dtbench.base.errors import LaunchError, PlanError, StoreError
 from dtbench.launch import run
 from dtbench.launch.cells import plan_cells
 from dtbench.launch.machine import read_torch_version
+from dtbench.launch.prepare import write_orders
 from dtbench.launch.repeat import Judgement, keep_launches
-from dtbench.launch.run import Observer, resume_scenario, run_scenario, write_orders
+from dtbench.launch.run import Observer, resume_scenario, run_scenario
 from dtbench.plan.plan import Machine
 from dtbench.scenario.load import ScenarioFile, load_scenario
 from dtbench.scenario.schema.repeat import AutoRepeat

@@ -19,8 +19,9 @@ from dtbench.base.vocabulary import Phase
 from dtbench.launch import resume, run
 from dtbench.launch.cells import plan_cells
 from dtbench.launch.machine import read_torch_version
+from dtbench.launch.prepare import write_orders
 from dtbench.launch.resume import find_unfinished, is_same_experiment
-from dtbench.launch.run import Observer, resume_scenario, run_scenario, write_orders
+from dtbench.launch.run import Observer, resume_scenario, run_scenario
 from dtbench.plan.plan import Machine
 from dtbench.scenario.load import ScenarioFile, choose_cells, load_scenario
 from dtbench.store.finish import finish_launch
@@ -374,10 +375,20 @@ def test_a_complete_run_and_one_that_others_run_are_not_gone_on_with(fake: Fake)
     chosen = choose_cells(sweep()[0], ("seed-0.bucket_cap_mb-3",))
     with pytest.raises(StoreError, match=r"it ran every cell, and now --cell seed-0\.bucket_cap_mb-3 is asked for"):
         resume_scenario(chosen, sweep()[1][:1], folder.path, observer=QUIET, worker=fake.worker())
+
+
+def test_a_prepared_run_goes_on_here_where_this_machine_is_what_it_was_planned_for(fake: Fake) -> None:
     prepared, _ = write_orders(*sweep(), fake.results, observer=QUIET)
     assert find_unfinished(fake.results, "sweep") is None
-    with pytest.raises(StoreError, match="prepared for ranks that someone else starts"):
-        resume_scenario(*sweep(), prepared.path, observer=QUIET, worker=fake.worker())
+    file, cells = sweep()
+    others = plan_cells(file, Machine(cpu_cores=4, cuda_devices=0))
+    with pytest.raises(StoreError, match=r"threads_per_rank was 1 and is 4; start a new one .* or add --prepare"):
+        resume_scenario(file, others, prepared.path, observer=QUIET, worker=fake.worker())
+    with_torch = plan_cells(file, MACHINE.model_copy(update={"torch": read_torch_version()}))
+    resume_scenario(file, with_torch, prepared.path, observer=QUIET, worker=fake.worker())
+    assert len(fake.launches) == len(cells)
+    run = read_run(prepared.path)
+    assert (run.status, run.prepared, run.resumed_unix_ns) == (RunStatus.COMPLETE, False, ())
 
 
 @pytest.mark.parametrize(

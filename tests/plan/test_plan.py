@@ -496,3 +496,73 @@ def test_a_host_that_holds_the_ranks_but_not_the_check_says_so(scenario: Callabl
 def test_more_ranks_than_any_job_has_are_planned_for_nobody(scenario: Make) -> None:
     with pytest.raises(PlanError, match="parallel asks for 200000 ranks, more than 100000"):
         plan_for_check(scenario(parallel={"kind": "ddp", "replicas": 200_000}))
+
+
+FOUR_RANKS = {"kind": "ddp", "replicas": 4}
+
+
+def test_threads_gpus_and_memory_are_those_of_a_node(scenario: Make) -> None:
+    wanted = scenario(parallel=FOUR_RANKS)
+    plan = make_plan(wanted, Machine(cpu_cores=8, cuda_devices=0, nodes=2))
+    assert (plan.nodes, plan.ranks_per_node, plan.threads_per_rank) == (2, 2, 4)
+    assert plan_reference(wanted, plan)[1].threads_per_rank == 8
+    gpus = make_plan(scenario(device="cuda", parallel=FOUR_RANKS), Machine(cpu_cores=8, cuda_devices=2, nodes=2))
+    assert gpus.device is DeviceKind.CUDA
+    two_of_four = 2 * estimate_least_bytes(wanted)
+    lean = scenario(parallel=FOUR_RANKS, correctness={"enabled": False})
+    assert make_plan(lean, Machine(cpu_cores=8, cuda_devices=0, memory_bytes=two_of_four, nodes=2)).nodes == 2
+
+
+def test_cores_that_are_not_known_are_shared_by_the_ranks_that_find_them(scenario: Make) -> None:
+    plan = make_plan(scenario(parallel=FOUR_RANKS), Machine(cpu_cores=None, cuda_devices=0, nodes=2))
+    assert plan.threads_per_rank is None
+    assert [plan.share_cores(cores) for cores in (64, 1)] == [32, 1]
+    known = make_plan(scenario(parallel=FOUR_RANKS), Machine(cpu_cores=8, cuda_devices=0, nodes=2))
+    assert known.share_cores(64) == 4
+    assert plan_reference(scenario(), plan)[1].share_cores(64) == 64
+
+
+def test_fewer_ranks_than_nodes_are_one_each_on_the_first(scenario: Make) -> None:
+    plan = make_plan(scenario(), Machine(cpu_cores=8, cuda_devices=0, nodes=4))
+    assert (plan.ranks, plan.nodes, plan.threads_per_rank) == (2, 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("sections", "machine", "sentence"),
+    [
+        ({}, {"nodes": 3}, "4 ranks cannot be shared equally by 3 nodes; --nodes 1, 2 or 4 can"),
+        (
+            {"device": "cuda"},
+            {"cuda_devices": 1, "nodes": 2},
+            "needs 2 CUDA devices on each node, .* each has 1 CUDA dev",
+        ),
+        ({}, {"memory_bytes": 1, "nodes": 2}, "^2 ranks need at least .*, and each node has 1 B"),
+        (
+            {"network": {"kind": "emulated", "bandwidth_gb_per_s": 1.0}},
+            {"nodes": 2},
+            "network.kind=emulated does not work over 2 nodes: .* on the clock of its machine",
+        ),
+    ],
+    ids=["ranks that do not divide", "gpus", "memory", "a link"],
+)
+def test_what_nodes_cannot_run_is_refused(
+    scenario: Make, sections: dict[str, Any], machine: dict[str, int], sentence: str
+) -> None:
+    wanted = scenario(parallel=FOUR_RANKS, **sections)
+    with pytest.raises(PlanError, match=sentence):
+        make_plan(wanted, Machine(cpu_cores=2, cuda_devices=0).model_copy(update=machine))
+
+
+def test_a_link_over_nodes_of_gpus_reckons_with_each_device_alone(scenario: Make) -> None:
+    linked = {"kind": "emulated", "bandwidth_gb_per_s": 1.0}
+    wanted = scenario(device="cuda", parallel=FOUR_RANKS, network=linked)
+    assert make_plan(wanted, Machine(cpu_cores=2, cuda_devices=2, nodes=2)).nodes == 2
+
+
+def test_over_nodes_no_note_speaks_of_loopback_and_cores_are_those_of_each(scenario: Make) -> None:
+    over_nodes = make_plan(scenario(parallel=FOUR_RANKS), Machine(cpu_cores=1, cuda_devices=0, nodes=2)).notes
+    assert not any("loopback" in note for note in over_nodes)
+    assert any(note.startswith("2 ranks of each node share 1 core:") for note in over_nodes)
+    assert any("planned for 2 nodes that are alike" in note for note in over_nodes)
+    on_one = make_plan(scenario(parallel=FOUR_RANKS), Machine(cpu_cores=1, cuda_devices=0, nodes=1)).notes
+    assert any("loopback" in note for note in on_one)

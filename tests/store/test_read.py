@@ -32,6 +32,7 @@ from dtbench.store.read import (
 from dtbench.store.records.outline import read_outline, refuse_incomplete
 from dtbench.store.records.run import RunRecord, RunStatus
 from dtbench.store.write import write_record, write_table
+from tests.made_steps import write_journals
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "example"
 
@@ -262,3 +263,15 @@ def test_a_folder_of_somebody_else_does_not_hide_the_runs_beside_it(
 
     monkeypatch.setattr(Path, "exists", exists)
     assert find_runs(run.parents[1]) == [run]
+
+
+def test_a_table_of_steps_without_ranks_that_have_a_journal_is_read_from_the_journals(tmp_path: Path) -> None:
+    """Rank 0 writes the table: where nodes share no file system, of the ranks of its own node."""
+    launch = LaunchFolder(tmp_path)
+    write_journals(launch, ranks=4)
+    whole = gather_steps(launch, ranks=range(4))
+    write_table(launch.steps, whole[whole["rank"] < 2])
+    pd.testing.assert_frame_equal(read_steps(launch), whole)
+    write_table(launch.steps, whole[whole["rank"] != 3])
+    launch.journal(3).unlink()
+    assert set(read_steps(launch)["rank"]) == {0, 1, 2}

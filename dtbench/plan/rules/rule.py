@@ -18,7 +18,7 @@ EVERYWHERE = frozenset(DeviceKind)
 ON_CPU = frozenset({DeviceKind.CPU})
 ON_CUDA = frozenset({DeviceKind.CUDA})
 
-Fact = Literal["torch", "cuda_devices", "memory_bytes"]
+Fact = Literal["torch", "cuda_devices", "memory_bytes", "nodes"]
 Strategy = TypeVar("Strategy", Ddp, Fsdp1, Fsdp2)
 
 
@@ -32,6 +32,7 @@ class Case:
         torch: version of theirs; None: not known.
         cuda_devices: of the machine; None: not asked.
         memory_bytes: of the host; None: not asked.
+        nodes: that share the ranks, each with such devices and memory; None: one machine, this one.
     """
 
     scenario: Scenario
@@ -39,11 +40,17 @@ class Case:
     torch: str | None = None
     cuda_devices: int | None = None
     memory_bytes: int | None = None
+    nodes: int | None = None
 
     @property
     def ranks(self) -> int:
         """How many processes train."""
         return count_data_ranks(self.scenario.parallel) * self.scenario.parallel.tensor
+
+    @property
+    def ranks_per_node(self) -> int:
+        """How many of them share one machine; where nodes do not divide them, those of the fullest."""
+        return -(-self.ranks // count_nodes(self.ranks, self.nodes))
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,11 @@ class Rule:
         if case.device not in self.devices or any(getattr(case, fact) is None for fact in self.needs):
             return False
         return self.until is None or case.torch is None or read_torch_release(case.torch) < self.until
+
+
+def count_nodes(ranks: int, nodes: int | None) -> int:
+    """Return how many nodes have ranks: all that are there; of fewer ranks, the first ones have one each."""
+    return 1 if nodes is None else min(ranks, nodes)
 
 
 def make_rule_of(

@@ -233,9 +233,10 @@ def _plan_alike(scenario: Scenario, plan: Plan) -> Plan:
     Raises:
         PredictionError: it cannot run there.
     """
-    cores = plan.ranks * plan.threads_per_rank
+    cores = None if plan.threads_per_rank is None else plan.ranks_per_node * plan.threads_per_rank
+    nodes = None if plan.nodes == 1 else plan.nodes
     try:
-        return make_plan(scenario, Machine(cpu_cores=cores, cuda_devices=0, torch=plan.torch))
+        return make_plan(scenario, Machine(cpu_cores=cores, cuda_devices=0, torch=plan.torch, nodes=nodes))
     except PlanError as error:
         raise PredictionError("; ".join(str(error).splitlines())) from error
 

@@ -1,0 +1,1 @@
+"""Join what nodes without a common file system have of one run."""

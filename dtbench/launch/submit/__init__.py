@@ -1,0 +1,1 @@
+"""What is submitted to a cluster for a prepared run, and what its nodes have."""
