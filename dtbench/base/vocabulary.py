@@ -296,6 +296,9 @@ CAUSE_PHRASES: Final = {
 }
 """A short phrase for each cause, for sentences and tables."""
 
+OF_TRANSFER: Final = (Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH)
+"""Causes of time after the last rank was there: nobody waits less by their remedies, so transfer bounds their gain."""
+
 PURPOSE_TIMES: Final = {"comm_ns": "comm", "hidden_ns": "hidden", "exposed_ns": "exposed"}
 """Times of a purpose that every table of purposes shows, each with its title; beside them is what is waited for."""
 

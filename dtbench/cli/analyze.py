@@ -11,7 +11,7 @@ from dtbench.cli.page_file import HtmlFile, InFull, refuse_page_place, write_pag
 from dtbench.cli.report import make_run_document
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from dtbench.traces.job.trace_set import TraceSet
     from dtbench.traces.kinds.patterns import KernelPattern
@@ -144,12 +144,22 @@ def print_traces(traces: "TraceSet", asked: "Sequence[str]" = (), *, full: bool 
         asked: the words of a command that are about them; empty: there is no command that asks further.
         full: everything.
     """
-    from dtbench.base.commands import spell_command
     from dtbench.report.page.brief.traces import traces_brief
     from dtbench.report.page.trace_page import traces_page
 
-    further = [spell_command("dtbench", "whatif", *asked)] if 0 < len(asked) <= _MOST_WORDS else []
+    further = list(_name_replays(traces, asked)) if 0 < len(asked) <= _MOST_WORDS else []
     print_answer(traces_page(traces)) if full else print_brief(traces_brief(traces), *further)
+
+
+def _name_replays(traces: "TraceSet", asked: "Sequence[str]") -> "Iterator[str]":
+    """Yield the commands that tell what would change it: all that may apply, then what bounds an advice closer."""
+    from dtbench.base.commands import spell_command
+    from dtbench.report.words.advice import spell_replay
+    from dtbench.report.words.trace_words import advise_traces
+
+    yield spell_command("dtbench", "whatif", *asked)
+    if changes := [one.replay for one in advise_traces(traces) if one.replay]:
+        yield spell_replay(changes[0], *asked)
 
 
 def _load_patterns(path: Path | None) -> "tuple[KernelPattern, ...]":

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from dtbench.base.vocabulary import Phase
 from dtbench.runs.cell.shift import mean_half_width
 from dtbench.runs.cell.statistics import summarize
-from dtbench.runs.cell.summarize_cell import job_step_times
 from dtbench.runs.reading.run_data import read_timed_steps
+from dtbench.runs.reading.undisturbed import job_step_times
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.records.run import CellRecord
 

@@ -19,7 +19,7 @@ from dtbench.base.vocabulary import Phase
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.mistakes import split_lines
 from dtbench.store.finish import finish_launch
-from dtbench.store.head import HeadCell, read_head
+from dtbench.store.head import CellHead, read_head
 from dtbench.store.journal import RankState, read_journal
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import (
@@ -53,15 +53,13 @@ def find_unfinished(results: Path, name: str, *, prepared: bool = False) -> Path
                 continue
             run = read_run(path)
             is_planned = any(isinstance(cell, CellRecord) for cell in run.cells)
-            may_go_on = (
-                lacks if prepared else is_planned or not has_ended
-            )  # of a prepared run nobody says that it ended
+            may_go_on = lacks if prepared else is_planned or not has_ended  # of prepared ones nobody says that they did
             if run.prepared is prepared and may_go_on:
                 return path
     return None
 
 
-def _lacks_launch(path: Path, cells: Iterable[HeadCell]) -> bool:
+def _lacks_launch(path: Path, cells: Iterable[CellHead]) -> bool:
     """Tell whether a launch has not ended, or is gone, as one that could not be read."""
     folder = RunFolder(path)
     return any(not folder.launch(cell.name, index).launch.exists() for cell in cells for index in cell.launches)

@@ -6,7 +6,7 @@ of some dozens of instructions.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,23 @@ class Composed:
     program: to.Program
     numbers: Mapping[int, int]
     launch_bound_ns: Mapping[tuple[int, int], int]
+
+
+def serve(composed: Composed, graph: RankGraph) -> Composed:
+    """Return a rank's program with collectives served as another graph has it, which differs in nothing else.
+
+    That is a small part of the work of composing it anew.
+    """
+    services = {service.key: service for service in graph.services.values()}
+
+    def change(one: to.Instruction) -> to.Instruction:
+        if not isinstance(one, to.Issue):
+            return one
+        service = services[one.collective.group]
+        served = replace(one.collective, service_ns=service.service_ns, held_ns=service.held_ns)
+        return replace(one, collective=served)
+
+    return replace(composed, program=tuple(map(change, composed.program)))
 
 
 def begin_mark(step: int) -> str:

@@ -1,9 +1,11 @@
 """Whether the graph as it was gives the steps that it was read from; without that nothing is said of any other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from dtbench.base.errors import PredictionError
 from dtbench.replay.graph import ALL_EDGES, Edge
 from dtbench.replay.read import Recorded
 from dtbench.replay.run import Replayed, replay
@@ -62,3 +64,24 @@ def measure_fit(recorded: Recorded, edges: frozenset[Edge] = ALL_EDGES) -> Fit:
         edges: the classes of edges that hold.
     """
     return Fit.of(recorded, replay(recorded.graph, edges))
+
+
+def refuse_misfits(fits: Sequence[Fit]) -> None:
+    """Refuse to say what a change does to steps that the replay does not give.
+
+    Raises:
+        PredictionError: one is off by more than ``WORST``.
+    """
+    off = [
+        (abs(misfit), number, misfit)
+        for fit in fits
+        for number, misfit in zip(fit.numbers, fit.misfits, strict=True)
+        if abs(misfit) > WORST
+    ]
+    if off:
+        _, number, misfit = max(off)
+        raise PredictionError(
+            f"the replay of the unchanged steps does not fit: step {number} comes out {abs(misfit):.1%} "
+            f"{'longer' if misfit > 0 else 'shorter'} than it was recorded, where {WORST:.0%} are allowed; so nothing "
+            "is said of what would change it"
+        )

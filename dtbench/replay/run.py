@@ -55,7 +55,16 @@ def replay(graph: JobGraph, edges: frozenset[Edge] = ALL_EDGES) -> Replayed:
     Raises:
         PredictionError: ranks wait for each other in a circle.
     """
-    composed = {rank: compose(one, edges) for rank, one in graph.items()}
+    return run_composed(graph, {rank: compose(one, edges) for rank, one in graph.items()})
+
+
+def run_composed(graph: JobGraph, composed: Mapping[int, Composed]) -> Replayed:
+    """Run a job's programs; raises as ``replay``.
+
+    Args:
+        graph: of the job.
+        composed: by rank, what was made of it.
+    """
     try:
         executions = simulate({rank: one.program for rank, one in composed.items()})
     except AssertionError as error:

@@ -16,7 +16,8 @@ from dtbench.replay.changes.link import Link
 from dtbench.replay.changes.link_parts import Bandwidth, Latency
 from dtbench.replay.changes.overlap_tax import NoOverlapTax
 from dtbench.replay.changes.straggler import NoStraggler
-from dtbench.replay.fit import WORST, Fit
+from dtbench.replay.fit import Fit, refuse_misfits
+from dtbench.replay.gains import measure_own
 from dtbench.replay.graph import JobGraph
 from dtbench.replay.link_fit import LinkFit, LinkKey, fit_links
 from dtbench.replay.longest_way import LongestWay, find_longest_way
@@ -190,7 +191,7 @@ def ask(
     """
     replays = [replay(one.graph) for one in launches]
     fits = [Fit.of(one, replayed) for one, replayed in zip(launches, replays, strict=True)]
-    _refuse_misfits(fits)
+    refuse_misfits(fits)
     rescaled = _rescale(launches, measured_ns)
     if rescaled:
         launches = [replace(one, graph=made.graph) for one, made in zip(launches, rescaled, strict=True)]
@@ -233,27 +234,6 @@ def _rescale(launches: Sequence[Recorded], measured_ns: Sequence[float]) -> list
     return [one for one in made if one is not None] if None not in made else []
 
 
-def _refuse_misfits(fits: Sequence[Fit]) -> None:
-    """Refuse to say what a change does to steps that the replay does not give.
-
-    Raises:
-        PredictionError: one is off by more than ``WORST``.
-    """
-    off = [
-        (abs(misfit), number, misfit)
-        for fit in fits
-        for number, misfit in zip(fit.numbers, fit.misfits, strict=True)
-        if abs(misfit) > WORST
-    ]
-    if off:
-        _, number, misfit = max(off)
-        raise PredictionError(
-            f"the replay of the unchanged steps does not fit: step {number} comes out {abs(misfit):.1%} "
-            f"{'longer' if misfit > 0 else 'shorter'} than it was recorded, where {WORST:.0%} are allowed; so nothing "
-            "is said of what would change it"
-        )
-
-
 def _answer(launches: Sequence[Recorded], change: Change, base_ns: Sequence[int], off_ns: float) -> Answer:
     changed_ns = [ns for one in launches for ns in replay(change.apply(one.graph)).rounds_ns]
     savings_ns = [base - changed for base, changed in zip(base_ns, changed_ns, strict=True)]
@@ -263,27 +243,5 @@ def _answer(launches: Sequence[Recorded], change: Change, base_ns: Sequence[int]
         lowest_ns=min(savings_ns),
         highest_ns=max(savings_ns),
         off_ns=off_ns,
-        own_ns=_measure_own(launches, change) if change.kind is ChangeKind.HIDDEN else None,
+        own_ns=measure_own(launches, change) if change.kind is ChangeKind.HIDDEN else None,
     )
-
-
-def _measure_own(launches: Sequence[Recorded], change: Change) -> float:
-    """Return what the collectives that a change hides take in a step.
-
-    Those that several ranks are known to have count on the rank where each takes longest; of the others those of the
-    rank that has most: whatever is the longest way, it goes through no more.
-    """
-    whole_ns, steps = 0, 0
-    for launch in launches:
-        changed, shared_ns, alone_ns = change.apply(launch.graph), dict[str, int](), Counter[int]()
-        for rank, one in launch.graph.items():
-            for item, service in one.services.items():
-                if changed[rank].services[item] == service:
-                    continue
-                if len(service.ranks) > 1:
-                    shared_ns[service.key] = max(shared_ns.get(service.key, 0), service.service_ns)
-                else:
-                    alone_ns[rank] += service.service_ns
-        whole_ns += sum(shared_ns.values()) + max(alone_ns.values(), default=0)
-        steps += len(launch.numbers)
-    return whole_ns / steps

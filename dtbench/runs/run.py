@@ -1,18 +1,21 @@
 """From a run folder to its answer: tables of every launch, one summary of everything."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from dtbench.base.errors import StoreError, TraceError
 from dtbench.base.units import count_launches, count_things
 from dtbench.runs.cell.summarize_cell import summarize_cell
+from dtbench.runs.cell.summarize_gains import summarize_gains
 from dtbench.runs.check_prediction import bound_cell, leave_unjudged_prediction
 from dtbench.runs.environments import find_unlike_cells
 from dtbench.runs.exposure.unjudged import leave_unjudged
 from dtbench.runs.judge_checks import judge_checklist
 from dtbench.runs.reading.cell_data import CellData, RunData
+from dtbench.runs.reading.gains import write_gains
 from dtbench.runs.reading.run_data import read_run_data
+from dtbench.runs.settings.base import why_not_measured
 from dtbench.runs.summary import CellSummary, RunSummary
 from dtbench.scenario.schema.repeat import AutoRepeat
 from dtbench.store.cleaned import read_cleaned
@@ -46,10 +49,7 @@ def summarize_data(data: RunData) -> RunSummary:
     data.refuse_nothing()
     run, environment = data.record, data.environment
     unlike = find_unlike_cells(data.cells)
-    cells = tuple(
-        _summarize(one, data.device, environment).model_copy(update={"unlike": unlike[one.cell.name]})
-        for one in data.cells
-    )
+    cells = tuple(_summarize(one, data.device, environment, unlike[one.cell.name]) for one in data.cells)
     status, reason = _status(run, cells)
     return RunSummary(
         name=run.name,
@@ -84,17 +84,27 @@ def summarize_only_cell(data: RunData) -> CellSummary:
     """
     data.refuse_nothing()
     (cell,) = data.cells
-    return _summarize(cell, data.device, data.environment)
+    return _summarize(cell, data.device, data.environment, {})
 
 
-def _summarize(data: CellData, device: str, environment: Environment | None) -> CellSummary:
-    """Return the numbers of a cell, and what depends on the machine that it ran on."""
+def _summarize(data: CellData, device: str, environment: Environment | None, unlike: Mapping[str, str]) -> CellSummary:
+    """Return the numbers of a cell, and what depends on the machine that it ran on.
+
+    Args:
+        data: what it wrote.
+        device: name of its accelerator.
+        environment: of the run.
+        unlike: as in ``CellSummary``.
+    """
     cell = summarize_cell(data, device)
     cores = None if environment is None else environment.cores
     prediction = leave_unjudged_prediction(cell, bound_cell(cell, cores))
     notes = (*cell.notes, *_name_elsewhere(data, environment))
     exposure = leave_unjudged(cell)
-    return cell.model_copy(update={"prediction": prediction, "notes": notes, "exposure": exposure, "cores": cores})
+    told = {"prediction": prediction, "notes": notes, "exposure": exposure, "cores": cores, "unlike": dict(unlike)}
+    whole = cell.model_copy(update=told)
+    gains = summarize_gains(data.launches, why_not_measured(whole))
+    return whole.model_copy(update={"gains": gains})
 
 
 def _name_elsewhere(data: CellData, environment: Environment | None) -> Iterator[str]:
@@ -171,7 +181,11 @@ def analyze_run(path: Path, *, workers: int | None = None) -> dict[tuple[str, in
     }
     traced = {key: folder for key, folder in launches.items() if folder.find_traces()}
     faults = {key: _find_fault(folder) for key, folder in traced.items()}
-    made = {key: analyze_launch(folder, workers=workers) for key, folder in traced.items() if faults[key] is None}
+    made = {
+        key: analyze_launch(folder, workers=workers, further=write_gains)
+        for key, folder in traced.items()
+        if faults[key] is None
+    }
     if traced and not made:
         raise StoreError(f"{path}: no launch of this run can be used: {'; '.join(map(str, faults.values()))}")
     if not made:

@@ -141,6 +141,42 @@ class OwnerSummary(Record):
     part: KnownPart | None = None
 
 
+class OwnerGain(Record):
+    """What a step would be shorter without the time that some communication takes: means over launches, ns.
+
+    Attributes:
+        owner: whose; empty: unattributed; None: of all owners.
+        purpose: None: of all.
+        operation: None: not told, or of all owners.
+        own_ns: what its collectives take in a step, without waiting for other ranks.
+        saving_ns: no remedy for their size gains more.
+    """
+
+    owner: str | None
+    purpose: Purpose | None
+    operation: Operation | None
+    own_ns: float
+    saving_ns: float
+
+
+class GainsSummary(Record):
+    """What no remedy for a cell's communication can gain more than, by a replay of PROFILED steps without its time.
+
+    Attributes:
+        step_ns: mean of the replayed steps, each the slowest rank's; NaN: the replay is refused.
+        is_measured: hosts take a time by which these are as long as MEASURED ones; else they are PROFILED ones.
+        launches: that were replayed.
+        rows: of all communication, of purposes, and of owners that may get an advice which this bounds.
+        refused: why nothing is said, a clause; empty: something is.
+    """
+
+    step_ns: FloatOrNan = math.nan
+    is_measured: bool = False
+    launches: tuple[int, ...] = ()
+    rows: tuple[OwnerGain, ...] = ()
+    refused: str = ""
+
+
 class GradientWait(Record):
     """How long the hook of a tensor-parallel parameter stood still for its gradient, medians per backward, ns.
 
@@ -451,6 +487,8 @@ class CellSummary(Record):
         owners: whose communication was exposed and why, most exposed first.
         unknown_owners: owners, by operation and purpose, that have no row in ``owners`` since all that is not zero of
             what they left exposed is not known.
+        gains: what no remedy for its communication can gain more than; None: no replay was asked, as in tables of an
+            older version, or nothing was exposed for want of something to hide it.
         gradient_waits: of parameters whose gradients came unfinished to their hooks, where these had a probe.
         compilation: of the rank where it took longest; None for a model that is not compiled.
         cpu_ns_per_step: CPU time of a rank's process per MEASURED step, median; NaN where it was not read.
@@ -517,6 +555,7 @@ class CellSummary(Record):
     purposes: tuple[PurposeSummary, ...]
     owners: tuple[OwnerSummary, ...] = ()
     unknown_owners: int = 0
+    gains: GainsSummary | None = None
     others: tuple[OtherSummary, ...] = ()
     gradient_waits: tuple[GradientWait, ...] = ()
     ranks: tuple[RankBreakdown, ...]

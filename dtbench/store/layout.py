@@ -149,7 +149,7 @@ class LaunchFolder:
         return self.path / "steps.parquet"
 
     def derived_table(self, name: str) -> Path:
-        """A table that is made from the traces: overlap, purposes, collectives, ..."""
+        """A table that is made from the traces: overlap, purposes, collectives, gains, ..."""
         return self.path / f"{name}.parquet"
 
     @property

@@ -56,7 +56,7 @@ def launch_all(results: Path, *overrides: str) -> Path:
 def read_steps(run: Path, cell: str) -> list[list[float]]:
     """Return the slowest rank's MEASURED step times of each launch of a cell, ns."""
     from dtbench.base.vocabulary import Phase
-    from dtbench.runs.cell.summarize_cell import job_step_times
+    from dtbench.runs.reading.undisturbed import job_step_times
     from dtbench.store.layout import RunFolder
     from dtbench.store.read import read_run
     from dtbench.store.read import read_steps as read_table

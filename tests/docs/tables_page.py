@@ -10,6 +10,7 @@ from dtbench.report.notebook.predict import PREDICTED
 from dtbench.report.notebook.what_if import WHAT_IF
 from dtbench.report.page.cell_tables import CELLS, LAUNCHES
 from dtbench.report.page.run_tables import ESTIMATES, OWNERS
+from dtbench.runs.reading.gains import GAINS
 from dtbench.runs.reading.many_runs import RUN_STEPS
 from dtbench.store.finish import STEPS
 from dtbench.store.use_file import USES
@@ -33,7 +34,7 @@ GROUPS: Final[Mapping[str, Sequence[AnyTable]]] = {
     ),
     "Traces: `dtbench.read_trace(...)`, `.tables` of a run, and `*.parquet` of each launch": (*TABLES[::-1], WHOLE),
     "What a picture of one step is drawn from": (SPANS, EXPOSED, STAGE_WORK),
-    "What would change it: `.what_if()` of a run or of traces": (WHAT_IF,),
+    "What would change it: `.what_if()` of a run or of traces, and `gains.parquet` of each launch": (WHAT_IF, GAINS),
     "Other numbers of ranks: `.predict()` of a run": (PREDICTED,),
     "A comparison: `dtbench.compare(...)`": (
         compared.METRICS,

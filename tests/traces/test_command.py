@@ -1,6 +1,7 @@
 """``dtbench analyze`` on traces: what it prints."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 
 from dtbench.base.errors import StoreError, TraceError
 from dtbench.cli.analyze import analyze
+from dtbench.cli.main import main
 from dtbench.traces.job import foreign
 from dtbench.traces.rank.file import Answer, TraceFile, analyze_file
 from dtbench.traces.rows.collective_table import COLLECTIVES
@@ -49,7 +51,8 @@ def test_the_tables_fit_a_narrow_terminal(
     for full in (False, True):
         analyze([str(recorded / "ddp_2ranks_rank0.json.gz")], full=full)
         lines = capsys.readouterr().out.splitlines()
-        assert max(len(line.rstrip()) for line in lines if "  " in line) <= 80  # sentences wrap on a terminal only
+        tables = [line.rstrip() for line in lines if "  " in line and "dtbench whatif" not in line]
+        assert max(map(len, tables)) <= 80  # sentences wrap on a terminal only, and commands that are copied never
     assert any(line.split()[:2] == ["0", "whole"] for line in lines)
     assert any("grad_reduce" in line and "12.0 MiB" in line for line in lines)
 
@@ -135,6 +138,25 @@ def test_a_users_own_kernels_are_told_by_a_file_of_patterns(
     found = json.loads(capsys.readouterr().out)
     assert found["ranks"][0]["whole"]["comm_ns"] == 2000
     assert found["collectives"][0]["operation"] == "all_gather"
+
+
+def test_the_command_that_bounds_an_advice_stands_ready_for_pasting(
+    capsys: pytest.CaptureFixture[str], recorded: Path
+) -> None:
+    """A replay would read the traces once more, so that nobody waits for it who did not ask."""
+    trace = str(recorded / "ddp_2ranks_rank0.json.gz")
+    analyze([trace])
+    (command,) = (line for line in capsys.readouterr().out.splitlines() if "--change" in line)
+    words = shlex.split(command[command.index("dtbench") :])
+    assert words == ["dtbench", "whatif", trace, "--change", "hidden: bucket 2, grad_reduce"]
+    with pytest.raises(SystemExit) as ended:
+        main(words[1:])
+    assert not ended.value.code
+    assert "bucket 2" in capsys.readouterr().out
+    analyze([trace], full=True)
+    assert "`dtbench whatif TRACES --change 'hidden: bucket 2, grad_reduce'`" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_a_folder_whose_traces_lie_deeper_is_a_folder_of_traces(

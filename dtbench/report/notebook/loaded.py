@@ -18,6 +18,7 @@ from dtbench.report.render.html import page_html
 from dtbench.report.words.sentences import doubts_of_cells, mistrusted
 from dtbench.report.words.visible import spell_controls
 from dtbench.runs.reading.cell_data import STEPS_NAME, RunData, stack, stack_left_out
+from dtbench.runs.reading.gains import GAINS
 from dtbench.runs.reading.many_runs import NOTES, load_run_steps
 from dtbench.runs.reading.run_data import read_run_data
 from dtbench.runs.reading.undisturbed import IS_LEFT_OUT
@@ -293,7 +294,7 @@ def tabulate_run(data: RunData) -> RunReport:
     Raises:
         StoreError: no launch of it can be read.
     """
-    launches, names = data.launches, [table.name for table in TABLES]
+    launches, names = data.launches, [*(table.name for table in TABLES), GAINS.name]
     tables = {name: stack(launches, name) for name in names}
     return RunReport(
         summary=summarize_data(data),

@@ -9,7 +9,7 @@ from dtbench.base.columns import Unit
 from dtbench.base.units import decimals_for, format_fraction, format_ms, format_ns
 from dtbench.base.vocabulary import Cause, Purpose
 from dtbench.report.page.page import Block, Cell, Column, Fact, Facts, Line, Row, Table, Tone, numbers
-from dtbench.report.words.advice import Advice, Loss
+from dtbench.report.words.advice import Advice, Bound, Loss
 from dtbench.report.words.alike import find_pattern, name_together
 from dtbench.report.words.causes import UNATTRIBUTED, describe_cause, name_operation, spell_owner
 from dtbench.traces.known_part import KnownPart
@@ -50,7 +50,12 @@ class Room(NamedTuple):
 
 _ANY_PURPOSE: Final = "any"
 _UNBOUNDED: Final = "The largest owners, and what would change them"
-_TITLE: Final = "The largest owners, what would change them (at most: all they took or waited)"
+_BOUNDED: Final = {
+    frozenset({False}): "The largest owners, what would change them (at most: all they took or waited)",
+    frozenset({True}): "The largest owners, what would change them (at most: by replay)",
+    frozenset({False, True}): "The largest owners, what would change them (at most: replay, else all they took)",
+}
+"""The title by whether bounds are what a replay gains."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +206,7 @@ def _spell_cause(rows: Sequence[Loss]) -> str:
 
 def _largest(sides: Sequence[Losses], answered: Advice | None, room: Room) -> Facts:
     """Return the owners that took longest, units that behave alike together, each with what would change it."""
-    found = _choose_owners(sides, room.owners)
+    found, bounds = _choose_owners(sides, room.owners), list[Bound]()
     if answered is not None and not room.says_again:
         found = [
             (side, rows) for side, rows in found if answered.what not in {one.what for one in side.advise(rows)[:1]}
@@ -216,16 +221,18 @@ def _largest(sides: Sequence[Losses], answered: Advice | None, room: Room) -> Fa
             if one.what in said:
                 is_same = answered is not None and (one.what, one.bound) == (answered.what, answered.bound)
                 as_said = replace(one, what=f"As {said[one.what]}.", bound=None if is_same else one.bound)
+                bounds += [] if as_said.bound is None else [as_said.bound]
                 described += f". {as_said.short}{shared}"
             else:
                 more.append(Fact("", f"{one.short}{shared}"))
+                bounds += [] if one.bound is None else [one.bound]
                 said[one.what] = str(place)
         facts += [Fact(f"{place}.", described, Tone.STRONG), *more]
         before |= mine
     return Facts(
         tuple(facts),
         key="largest",
-        title=_TITLE if any(" At most " in fact.words for fact in facts) else _UNBOUNDED,
+        title=_BOUNDED.get(frozenset(one.is_replayed for one in bounds), _UNBOUNDED),
         is_numbered=True,
     )
 

@@ -62,12 +62,13 @@ def _yield_to_everything() -> None:
 def main(folders: Sequence[str]) -> None:
     """Make the tables of these launches, one trace at a time."""
     from dtbench.base.errors import DtbenchError
+    from dtbench.runs.reading.gains import write_gains
     from dtbench.traces.rows.launch_tables import analyze_launch
 
     _yield_to_everything()
     for folder in folders:
         with suppress(DtbenchError):  # whoever reads the tables next gets the same refusal, with its sentence
-            analyze_launch(LaunchFolder(Path(folder)), workers=1)
+            analyze_launch(LaunchFolder(Path(folder)), workers=1, further=write_gains)
 
 
 if __name__ == "__main__":

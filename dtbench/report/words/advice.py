@@ -3,7 +3,7 @@
 A knob is named only where the strategy has it and it is not set already; see ``facts.py``. What it could gain is
 bounded by what the owner's collectives took without waiting for the last rank, where they took longest, since a step is
 as long as its slowest rank's: how much of it is exposed is no bound, because a hidden collective can delay the one that
-comes last.
+comes last. Where steps were replayed, ``gains.py`` bounds it closer.
 """
 
 import math
@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from dtbench.base.commands import spell_command
 from dtbench.base.units import format_bytes, format_ns
-from dtbench.base.vocabulary import Cause, MissingInput, Operation, Purpose
+from dtbench.base.vocabulary import OF_TRANSFER, Cause, MissingInput, Operation, Purpose
 from dtbench.report.words.causes import describe_cause, name_missing
 from dtbench.report.words.knobs import Knob, Ran, mark_row
 from dtbench.traces.causes.exposed_owners import Carried, ExposedOwner
@@ -96,9 +97,6 @@ _FEW_BYTES: Final = 4096
 _BY_SIZE: Final = (Cause.TAIL, Cause.NEEDED_AT_ONCE, Cause.BANDWIDTH)
 """Causes whose advice is to send less or to compute more."""
 
-_OF_TRANSFER: Final = _BY_SIZE
-"""Causes of time after the last rank was there: nobody waits less by their advice, so transfer bounds what it gains."""
-
 _OF_BARRIER: Final = (Cause.LATE_ISSUE, Cause.LATE_READY, Cause.SYNC_OP, *_BY_SIZE)
 """Causes of a barrier that no other issue changes: it has no input, carries nothing, and nothing uses its result."""
 
@@ -107,6 +105,10 @@ _FEWEST_TO_DIVIDE: Final = 2
 
 _MOST_OF_BUCKET: Final = 0.75
 """Part of a bucket from which its last parameter is what it takes: a smaller cap would take little off it."""
+
+
+OwnerKey = tuple[str, Purpose, Operation | None]
+"""Whose collectives: the owner's name, empty if unattributed, their purpose and operation."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,8 @@ class Advice:
         is_unknown: it says what would tell their cause.
         bound: what it can gain at most; None: not known, or nothing is to be gained by it.
         shared: that gains do not add up with those of an advice before it; empty: they do.
+        owners: whose transfer bounds what it gains; none: something else does, or nothing.
+        replay: the change of ``dtbench whatif`` that bounds it closer; empty: that was asked, or is not known.
     """
 
     why: str
@@ -152,18 +156,20 @@ class Advice:
     is_unknown: bool = False
     bound: "Bound | None" = None
     shared: str = ""
+    owners: tuple[OwnerKey, ...] = ()
+    replay: str = ""
 
     @property
     def words(self) -> str:
-        """What to do, what it can gain at most, and which time that is."""
-        bound = self.bound
-        most = "" if bound is None else f" {bound.short} of {format_ns(bound.step_ns)}: {bound.whose}."
-        return f"{self.what}{most}{self.shared}"
+        """What to do, what it can gain at most, and which time that is, or how to ask for less."""
+        most = "" if self.bound is None else f" {self.bound.words}."
+        closer = f" A replay tells how much of that: `{spell_replay(self.replay, 'TRACES')}`." if self.replay else ""
+        return f"{self.what}{most}{self.shared}{closer}"
 
     @property
     def leading(self) -> str:
         """Why, what it can gain at most, and what to do: the bound first, as a screen is read from its top."""
-        most = "" if self.bound is None else f", at most {format_ns(self.bound.most_ns)} to gain"
+        most = "" if self.bound is None else f", {_lower(self.bound.short)}{' to gain' if self.bound.most_ns else ''}"
         return f"{self.why}{most}: {self.what}{self.shared}"
 
     @property
@@ -177,18 +183,36 @@ class Advice:
         return f"{self.what}{'' if self.bound is None else f' {self.bound.short}.'}{self.shared}"
 
 
+def spell_replay(change: str, *asked: str) -> str:
+    """Spell the command that asks for a change.
+
+    >>> print(spell_replay("hidden: bucket 3, grad_reduce", "traces/"))
+    dtbench whatif traces/ --change 'hidden: bucket 3, grad_reduce'
+    """
+    return spell_command("dtbench", "whatif", *asked, "--change", change)
+
+
 @dataclass(frozen=True)
 class Bound:
-    """What an advice can gain at most, of a step of ``step_ns``; ``whose``: which time that is, in words."""
+    """What an advice can gain at most, of a step of ``step_ns``; ``whose``: which time that is, in words.
+
+    ``is_replayed``: it is what a replay of the steps gains; else all that some collectives took.
+    """
 
     most_ns: float
     step_ns: float
     whose: str
+    is_replayed: bool = False
 
     @property
     def short(self) -> str:
         """The bound alone."""
-        return f"At most {format_ns(self.most_ns)}"
+        return f"At most {format_ns(self.most_ns)}" if self.most_ns else "Nothing to gain"
+
+    @property
+    def words(self) -> str:
+        """The bound, of how long a step, and which time it is."""
+        return f"{self.short}{f' of {format_ns(self.step_ns)}' * bool(self.most_ns)}: {self.whose}"
 
 
 def of_traces(row: ExposedOwner) -> Loss:
@@ -264,14 +288,15 @@ def advise(
     groups: dict[str, list[Loss]] = {}
     for row in sorted(rows, key=lambda row: -row.exposed_ns):
         groups.setdefault(advise_loss(row, ran), []).append(row)
-    found, before = list[Advice](), set[tuple[str, Purpose, Operation | None]]()
+    found, before = list[Advice](), set[OwnerKey]()
     for words, group in _order(groups, lead):
         is_bounded = group[0].cause is not Cause.BUBBLE or is_bubble_known
         bound = _bound(group, step_ns, comm_ns) if is_bounded else None
         is_unknown = group[0].cause is Cause.UNKNOWN
         exposed_ns = sum(row.exposed_ns for row in group)
         shared = "" if bound is None else _say_shared(group, before)
-        found.append(Advice(_why(group), words, exposed_ns, is_unknown, bound, shared))
+        owners = tuple(_key_owners(group)) if bound is not None and group[0].cause in OF_TRANSFER else ()
+        found.append(Advice(_why(group), words, exposed_ns, is_unknown, bound, shared, owners))
         before |= set() if bound is None else _key_owners(group).keys()
     return found
 
@@ -308,7 +333,7 @@ def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> Bound | Non
     """Return what the group's owners can gain at most; None where a cause is only to be told, or no time is known."""
     cause = group[0].cause
     owners = _key_owners(group)
-    is_skew, is_of_transfer = cause in (Cause.SKEW, Cause.BUBBLE), cause in _OF_TRANSFER
+    is_skew, is_of_transfer = cause in (Cause.SKEW, Cause.BUBBLE), cause in OF_TRANSFER
     times_ns = [
         one.waited_at_most_ns if is_skew else one.at_most_ns if is_of_transfer else one.taken_at_most_ns
         for one in owners.values()
@@ -331,7 +356,7 @@ def _bound(group: Sequence[Loss], step_ns: float, comm_ns: float) -> Bound | Non
     return Bound(most_ns, step_ns, whose)
 
 
-def _key_owners(group: Sequence[Loss]) -> dict[tuple[str, Purpose, Operation | None], Carried]:
+def _key_owners(group: Sequence[Loss]) -> dict[OwnerKey, Carried]:
     return {(row.owner, row.purpose, row.operation): row.carried for row in group}
 
 
@@ -344,7 +369,7 @@ def _what_it_took(owners: Sequence[Carried], its: str, *, is_of_transfer: bool) 
     return f"all that {its} collectives took, hidden or not, waiting for other ranks included"
 
 
-def _say_shared(group: Sequence[Loss], before: Collection[tuple[str, Purpose, Operation | None]]) -> str:
+def _say_shared(group: Sequence[Loss], before: Collection[OwnerKey]) -> str:
     """Say that an advice is about collectives of those ``before`` it, so that gains do not add up; empty: it is not."""
     mine = _key_owners(group).keys()
     shared = sum(key in before for key in mine)

@@ -6,7 +6,6 @@ A number that could not be computed reads ``n/a``, never 0.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from statistics import median
 from typing import Final
@@ -29,6 +28,7 @@ from dtbench.report.words.doubts import (
     UNSEEN_CONSUMER,
     say_doubts,
 )
+from dtbench.report.words.gains import bound_by_replay, say_refused
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
 from dtbench.runs.cell.cell_notes import say_taken
 from dtbench.runs.doubt_words import describe_doubt
@@ -369,7 +369,9 @@ def advice_sentences(cell: CellSummary, spell: Callable[[Advice], str] = attrget
     if (limit := limit_sentence(cell)) is not None:
         return [limit] if cell.owners else []
     of_part = name_part(cell.owners[0].part if cell.owners else None)  # all are of the same steps
-    return [f"{of_part}{spell(one)}" for one in told_advice(cell)]
+    told = told_advice(cell)
+    refused = say_refused(told, cell.gains)
+    return [*(f"{of_part}{spell(one)}" for one in told), *([] if refused is None else [refused])]
 
 
 def told_advice(cell: CellSummary) -> list[Advice]:
@@ -387,7 +389,13 @@ def make_adviser(cell: CellSummary, lead: Loss | None = None) -> Callable[[Seque
     """Return what says what would change some losses of a cell, largest first, whether or not they are findings."""
     comm_ns = max((rank.comm_ns for rank in cell.ranks), default=NAN)
     step_ns = profiled_step_ns(cell)
-    return partial(advise, ran=describe_cell(cell), step_ns=step_ns, comm_ns=comm_ns, lead=lead)
+    ran = describe_cell(cell)
+
+    def say(rows: Sequence[Loss]) -> list[Advice]:
+        found = advise(rows, ran, step_ns=step_ns, comm_ns=comm_ns, lead=lead)
+        return bound_by_replay(found, cell.gains)
+
+    return say
 
 
 def _why_absent(cell: CellSummary, purpose: Purpose) -> str:

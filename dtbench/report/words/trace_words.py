@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -20,6 +19,7 @@ from dtbench.base.vocabulary import Cause, MissingInput, Purpose
 from dtbench.report.words.advice import Advice, Loss, advise, is_bubble_least, of_traces
 from dtbench.report.words.causes import MISSING_WORDS, describe_exposed_owner, describe_leading, find_leading
 from dtbench.report.words.doubts import UNSEEN_BUBBLE, UNSEEN_CONSUMER, doubt_lines, say_doubts
+from dtbench.report.words.gains import name_replay
 from dtbench.report.words.knobs import describe_traces
 from dtbench.report.words.larger_losses import HostWait, describe_copies, describe_host
 from dtbench.report.words.rank_groups import describe_awaited_host, describe_slow_group
@@ -321,9 +321,13 @@ def make_adviser(traces: TraceSet, lead: Loss | None = None) -> Callable[[Sequen
     known_ns = [time_ns for time_ns in comms_ns if time_ns is not None]
     comm_ns = max(known_ns) if len(known_ns) == len(comms_ns) else math.nan
     step_ns = math.nan if mean.overlap.step_ns is None else mean.overlap.step_ns
-    return partial(
-        advise, ran=describe_traces(traces), step_ns=step_ns, comm_ns=comm_ns, are_all_seen=not mean.lost, lead=lead
-    )
+    ran, are_all_seen = describe_traces(traces), not mean.lost
+
+    def say(rows: Sequence[Loss]) -> list[Advice]:
+        found = advise(rows, ran, step_ns=step_ns, comm_ns=comm_ns, are_all_seen=are_all_seen, lead=lead)
+        return name_replay(found)
+
+    return say
 
 
 def _wait_lines(traces: TraceSet, mean: MeanTime) -> list[str]:

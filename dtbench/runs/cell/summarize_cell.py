@@ -50,7 +50,7 @@ from dtbench.runs.cell.worst_ranks import (
 from dtbench.runs.reading.cell_data import CellData, LaunchData, stack
 from dtbench.runs.reading.lost_evidence import find_rank_doubts
 from dtbench.runs.reading.lost_steps import count_losses, count_lost, count_planned
-from dtbench.runs.reading.undisturbed import keep_finished
+from dtbench.runs.reading.undisturbed import job_step_times, keep_finished
 from dtbench.runs.representative import Doubt, TracedSteps, doubt_launches, doubt_phases, doubt_steps, doubt_traffic
 from dtbench.runs.summary import CellSummary, Interval, RegionTimes
 from dtbench.scenario.schema.scenario import Ddp, Fsdp1, Fsdp2, Scenario
@@ -269,12 +269,6 @@ def _find_recorded(
 
 def _pool(launches: Sequence[Sequence[float]]) -> list[float]:
     return [value for values in launches for value in values]
-
-
-def job_step_times(steps: pd.DataFrame, phase: Phase, ranks: int) -> list[float]:
-    """Return the slowest rank's time of each step of a phase, ns; a step that some rank did not finish is left out."""
-    chosen = keep_finished(steps[steps["phase"] == phase], ranks)
-    return [float(time_ns) for time_ns in chosen.groupby("step")["duration_ns"].max()]
 
 
 def _median_over_launches(launches: Sequence[LaunchData]) -> float:

@@ -13,6 +13,7 @@ import pandas as pd
 from dtbench.base.errors import StoreError
 from dtbench.base.units import count_things
 from dtbench.base.vocabulary import DeviceKind
+from dtbench.runs.reading.gains import GAINS, LaunchGains
 from dtbench.runs.reading.undisturbed import IS_LEFT_OUT, LeftOut
 from dtbench.scenario.flat_fields import NOT_MEASURED, flatten_fields
 from dtbench.store.layout import LaunchFolder
@@ -35,6 +36,7 @@ class LaunchData:
         steps: columns as in the table ``steps``.
         left_out: numbers of the steps that ``steps`` and ``tables`` lack.
         left_out_rows: their rows by the table's name, ``steps`` among them; none where no step is left out.
+        gains: what a replay says that no remedy can gain more than; None: it was not asked.
     """
 
     place: Place
@@ -46,9 +48,12 @@ class LaunchData:
     tables: LaunchTables
     left_out: LeftOut = field(default_factory=dict)
     left_out_rows: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    gains: LaunchGains | None = None
 
     def find_table(self, name: str) -> pd.DataFrame:
-        """Return a table by its name, that of the timed steps among them."""
+        """Return a table by its name, that of the timed steps and that of a replay among them."""
+        if name == GAINS.name:
+            return GAINS.tabulate(None) if self.gains is None else self.gains.rows
         return self.steps if name == STEPS_NAME else self.tables.tables[name]
 
     @property

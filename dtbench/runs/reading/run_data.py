@@ -15,6 +15,7 @@ from dtbench.base.errors import StoreError
 from dtbench.base.units import is_or_are, name_ranks
 from dtbench.runs.reading.cell_data import STEPS_NAME, CellData, LaunchData, RunData
 from dtbench.runs.reading.copies import leave_out_copies
+from dtbench.runs.reading.gains import read_gains, write_gains
 from dtbench.runs.reading.undisturbed import LeftOut, find_left_out, leave_out, pick_left_out
 from dtbench.store.finish import STEPS
 from dtbench.store.layout import LaunchFolder, RunFolder
@@ -105,7 +106,7 @@ def read_launch_data(place: Place, folder: LaunchFolder, ranks: int, made: Launc
     """
     record = read_launch(folder) if folder.launch.exists() else None
     timed = read_timed_steps(folder, ranks if record is not None and record.status is RunStatus.COMPLETE else None)
-    tables = read_tables(folder) if made is None else made
+    tables = read_tables(folder, write_gains) if made is None else made
     _refuse_strange_ranks(folder, tables, ranks)
     tables = _doubt_lost_ranks(tables, ranks)
     rows = {name: pick_left_out(table, timed.left_out) for name, table in tables.tables.items()}
@@ -120,6 +121,7 @@ def read_launch_data(place: Place, folder: LaunchFolder, ranks: int, made: Launc
         tables=replace(tables, tables=kept),
         left_out=timed.left_out,
         left_out_rows={STEPS_NAME: timed.disturbed, **rows} if timed.left_out else {},
+        gains=read_gains(folder),
     )
 
 

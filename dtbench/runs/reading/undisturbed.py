@@ -97,6 +97,12 @@ def keep_finished(steps: pd.DataFrame, ranks: int) -> pd.DataFrame:
     return steps[steps.groupby("step")["rank"].transform("nunique") >= ranks] if len(steps) else steps
 
 
+def job_step_times(steps: pd.DataFrame, phase: Phase, ranks: int) -> list[float]:
+    """Return the slowest rank's time of each step of a phase, ns; a step that some rank did not finish is left out."""
+    chosen = keep_finished(steps[steps["phase"] == phase], ranks)
+    return [float(time_ns) for time_ns in chosen.groupby("step")["duration_ns"].max()]
+
+
 def describe_left_out(left_out: LeftOut, *, others: str = "other virtual machines", of: str = "the cores") -> str:
     """Say how many steps of each phase are left out, and why: others had the cores, or a GPU."""
     counts = " and ".join(f"{len(steps)} {phase}" for phase, steps in left_out.items())

@@ -3,7 +3,7 @@
 What a table cannot hold travels in ``overlap``'s ``attrs``: events that could not be read, unknown names, notes.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,11 +81,16 @@ def make_empty_tables() -> LaunchTables:
     )
 
 
+Further = Callable[[LaunchFolder, TraceSet], None]
+"""Writes what else is made of the traces of a launch, while they are at hand; raises StoreError where it cannot."""
+
+
 def analyze_launch(
     folder: LaunchFolder,
     process_groups: Mapping[int, Mapping[str, Axis | None]] | None = None,
     *,
     workers: int | None = None,
+    further: Further | None = None,
 ) -> LaunchTables:
     """Make the derived tables of a launch from its traces and write them; without a trace nothing is written.
 
@@ -95,11 +100,12 @@ def analyze_launch(
         folder: the launch.
         process_groups: mesh axis by name of the group, for each rank; left out: as the ranks' records say.
         workers: processes to use at most; None: as ``analyze_files`` decides.
+        further: called before the tables are written, so that where they are, what it writes is; None: nothing is.
 
     Raises:
         StoreError: they cannot be written.
     """
-    made = derive_tables(folder, process_groups, workers=workers)
+    made, traces = _derive(folder, process_groups, workers=workers)
     kept = _read_healthy(folder, ["overlap"]) or _read_healthy(folder, ["collectives"])
     lost = _ranks_of(kept) - _ranks_of({name: made.tables[name] for name in kept})
     if lost:
@@ -107,6 +113,8 @@ def analyze_launch(
         note = f"tables of an earlier analysis are kept: they hold {name_ranks(lost)}, whose traces give nothing now"
         return _doubt_strangers(replace(made, tables={**made.tables, **kept}, notes=(*made.notes, note)))
     if len(made.overlap):
+        if further is not None:
+            further(folder, traces)
         _write_tables(folder, made)
     return made
 
@@ -127,23 +135,27 @@ def _write_tables(folder: LaunchFolder, made: LaunchTables) -> None:
         made.tables[table.name].attrs = {}
 
 
-def read_tables(folder: LaunchFolder) -> LaunchTables:
+def read_tables(folder: LaunchFolder, further: Further | None = None) -> LaunchTables:
     """Read the derived tables of a launch, or make them where one is missing or older than a trace.
 
     A folder that cannot be written is no reason not to answer: the tables are then made and not kept, and a note says
     so. Where the traces are gone, what another version of dtbench made of them is read as it is.
 
+    Args:
+        folder: the launch.
+        further: as for ``analyze_launch``; not called where tables are read.
+
     Raises:
         StoreError: a table is broken, and there are no traces to make it from; or a record of the launch is.
     """
     if not are_current(folder):
-        return _make_again(folder)
+        return _make_again(folder, further)
     try:
         return _read_kept(folder)
     except StoreError:
         if not folder.find_traces():
             raise
-        return _make_again(folder)
+        return _make_again(folder, further)
 
 
 def _read_healthy(folder: LaunchFolder, names: Sequence[str]) -> dict[str, pd.DataFrame]:
@@ -161,9 +173,9 @@ def _ranks_of(tables: Mapping[str, pd.DataFrame]) -> set[int]:
     return {int(rank) for table in list(tables.values())[:1] for rank in table["rank"].unique()}
 
 
-def _make_again(folder: LaunchFolder) -> LaunchTables:
+def _make_again(folder: LaunchFolder, further: Further | None) -> LaunchTables:
     try:
-        return analyze_launch(folder)
+        return analyze_launch(folder, further=further)
     except StoreError as error:
         made = derive_tables(folder)
         return replace(made, notes=(*made.notes, f"derived tables were not kept: {error}"))
@@ -274,20 +286,21 @@ def _find_full_traces(folder: LaunchFolder) -> list[Path]:
     return [path for path in folder.find_traces().values() if path.stat().st_size]
 
 
-def derive_tables(
-    folder: LaunchFolder,
-    process_groups: Mapping[int, Mapping[str, Axis | None]] | None = None,
-    *,
-    workers: int | None = None,
-) -> LaunchTables:
+def derive_tables(folder: LaunchFolder) -> LaunchTables:
     """Make the tables without writing them; a trace that cannot be read is left out, and a note says so."""
+    return _derive(folder, None, workers=None)[0]
+
+
+def _derive(
+    folder: LaunchFolder, process_groups: Mapping[int, Mapping[str, Axis | None]] | None, *, workers: int | None
+) -> tuple[LaunchTables, TraceSet]:
     files = find_launch_traces(folder, process_groups)
     facts = {file.rank: file.facts for file in files if file.rank is not None and file.facts is not None}
     traces = _gather_launch(files, workers=workers)
     absent, unused = find_absent_traces(folder), _find_unused(files, traces)
     unseen = sum(one.unseen for one in traces.analyses)
     tables = {table.name: table.tabulate(traces.analyses) for table in TABLES}
-    return LaunchTables(
+    made = LaunchTables(
         tables={**tables, "overlap": _mark_least(tables["overlap"], unseen)},
         unread_events=traces.unread_events,
         unknown_names=traces.unknown_names,
@@ -296,6 +309,7 @@ def derive_tables(
         repeated_steps=max((one.repeated_steps for one in traces.analyses), default=0),
         unseen_collectives=unseen,
     )
+    return made, traces
 
 
 def _mark_least(overlap: pd.DataFrame, unseen: int) -> pd.DataFrame:
