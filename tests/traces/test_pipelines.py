@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtbench.base.vocabulary import Cause, MissingInput
+from dtbench.base.vocabulary import Cause, MissingInput, Purpose
 from dtbench.report.words.advice import advise, of_traces
 from dtbench.report.words.knobs import describe_traces
 from dtbench.report.words.trace_words import advise_traces, answer_lines
 from dtbench.runs.cell.summarize_owners import summarize_owners
 from dtbench.traces.job.explain import Explained, explain
 from dtbench.traces.job.foreign import analyze_traces
+from dtbench.traces.job.means import average_purposes
 from dtbench.traces.notes.note import say_notes
 from dtbench.traces.rank.analysis import TraceAnalysis, analyze_trace
 from dtbench.traces.reader import read_trace
@@ -301,6 +302,20 @@ def test_a_bubble_of_which_none_was_seen_is_no_zero_where_sends_are_lost(pipelin
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
     (said,) = [line for line in answer_lines(analyze_traces([tmp_path])) if line.startswith("pipeline bubble")]
     assert said.startswith("pipeline bubble n/a: none was seen")
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zero_bubble"])
+def test_without_any_node_of_backward_a_training_may_have_stages(pipelines: Path, tmp_path: Path, name: str) -> None:
+    for rank in range(2):
+        trace = json.loads(gzip.decompress((pipelines / name / f"rank{rank}.json.gz").read_bytes()))
+        trace["traceEvents"] = [one for one in trace["traceEvents"] if "evaluate_function" not in one["name"]]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    traces = analyze_traces([tmp_path])
+    for one in traces.analyses:
+        for step in one.steps:
+            assert Purpose.PIPELINE in step.untold or {row.purpose for row in step.purposes} == {Purpose.PIPELINE}
+    rows = {row.purpose: row for row in average_purposes(traces.analyses)}
+    assert rows[Purpose.PIPELINE].exposed_ns != 0
 
 
 @pytest.mark.parametrize("name", SHARED)

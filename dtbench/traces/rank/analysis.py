@@ -52,7 +52,7 @@ from dtbench.traces.who.owners import name_askers
 from dtbench.traces.who.payload import leave_impossible_sizes
 from dtbench.traces.who.strategy import TraceMarks, find_marks
 from dtbench.traces.who.unranged import find_unasked, find_unranged
-from dtbench.traces.who.untold import Untold, find_untold
+from dtbench.traces.who.untold import Untold, find_unstaged, find_untold
 
 if TYPE_CHECKING:
     from dtbench.traces.kinds.patterns import KernelPattern
@@ -382,6 +382,7 @@ def _account(trace: Trace, contents: Contents, timeline: RankTimeline, shares: S
     ]
     probes = time_probes(trace, [step.host for step in contents.steps], timeline.compute)
     untold = find_unranged(collectives, step_of, trace.names) | find_untold(collectives, timeline.regions)
+    untold |= find_unstaged(collectives, trace.names)
     timeline = replace(timeline, unasked=find_unasked(collectives, step_of, untold))
     if untold:
         purposes = sources.account(collectives, untold)

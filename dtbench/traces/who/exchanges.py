@@ -32,7 +32,8 @@ _SCHEDULES: Final = re.compile(
 _COMPUTES: Final = re.compile(
     rf"{ENGINE}|aten::(?!empty|detach|view|as_strided|alias|slice|select|narrow|reshape|contiguous|resolve_|zeros|new_)"
 )
-_UPDATES: Final = "Optimizer.step"
+UPDATES: Final = "Optimizer.step"
+"""What the name of the range of an optimizer's step begins with."""
 _OPEN: Final = 256
 """Sends and receives after one among which the one is looked for that it is answered by."""
 
@@ -91,7 +92,7 @@ class _Thread:
         """Collect what one thread computed."""
         mine = trace.lane == lane
         is_computing = trace.is_named(lambda name: bool(_COMPUTES.match(name))) & trace.is_one_of((_OPERATOR,))
-        is_update = trace.is_named(lambda name: name.startswith(_UPDATES))
+        is_update = trace.is_named(lambda name: name.startswith(UPDATES))
         events = np.flatnonzero(mine & (is_computing | is_update))
         events = events[np.argsort(trace.start_ns[events], kind="stable")]
         is_node = trace.is_named(lambda name: name.startswith(ENGINE))[events]

@@ -9,13 +9,14 @@ Such a one is of purpose ``other``. It may be of any purpose that others of the 
 group.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dtbench.base.ranges import STEP_PREFIX
-from dtbench.base.vocabulary import Purpose, Region
+from dtbench.base.vocabulary import POINT_TO_POINT, Purpose, Region
 from dtbench.traces.host.nesting import STARTS_WORK
-from dtbench.traces.kinds.operators import is_issue
+from dtbench.traces.kinds.operators import ENGINE, is_issue
 from dtbench.traces.who.collectives import Collective, Regions
+from dtbench.traces.who.exchanges import UPDATES
 
 Untold = Mapping[int, frozenset[Purpose]]
 """By index of a collective whose purpose it is not known: what it may be for."""
@@ -39,6 +40,25 @@ def find_untold(collectives: Sequence[Collective], regions: Regions | None = Non
         if one.purpose is Purpose.OTHER and (_is_alone(one) or _lacks_node(one, regions))
     }
     return {index: may_be for index, may_be in found.items() if may_be}
+
+
+def find_unstaged(collectives: Sequence[Collective], names: Collection[str]) -> dict[int, frozenset[Purpose]]:
+    """Find sends and receives of no known axis that may be a pipeline's: it trains, and no node of backward is there.
+
+    What forward sends and backward gets back shows stages (``exchanges.py``), and without nodes nothing is of backward.
+
+    Args:
+        collectives: of a rank.
+        names: of all events of its trace.
+    """
+    has_nodes, trains = (any(name.startswith(of) for name in names) for of in (ENGINE, UPDATES))
+    if has_nodes or not trains:
+        return {}
+    return {
+        index: frozenset((Purpose.PIPELINE,))
+        for index, one in enumerate(collectives)
+        if one.operation in POINT_TO_POINT and one.axis is None and one.purpose is Purpose.OTHER
+    }
 
 
 def _is_alone(one: Collective) -> bool:
