@@ -196,7 +196,7 @@ def test_json_is_one_document(
     doctor(results=tmp_path, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["machine"].pop("memory_bytes") > 0
-    assert document["machine"] == {"cpu_cores": 7, "cuda_devices": 1, "torch": "2.11.0+cu128"}
+    assert document["machine"] == {"cpu_cores": 7, "cuda_devices": 1, "torch": "2.11.0+cu128", "nodes": None}
     assert document["torch"]["devices"] == [{"name": "NVIDIA H100", "memory_bytes": 80 << 30}]
     by_name = {scenario["scenario"]: scenario["can_run"] for scenario in document["scenarios"]}
     assert by_name["one_gpu"]
