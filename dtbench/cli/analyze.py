@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dtbench.cli.console import print_answer, print_aside, print_brief, print_json, print_long_json
+from dtbench.cli.console import print_answer, print_aside, print_brief, print_json, print_line, print_long_json
 from dtbench.cli.open_report import ChosenSteps, StepRange, are_all_traces, parse_steps, refuse_for_runs
 from dtbench.cli.page_file import HtmlFile, InFull, refuse_page_place, write_page
 from dtbench.cli.report import make_run_document
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from dtbench.traces.job.trace_set import TraceSet
     from dtbench.traces.kinds.patterns import KernelPattern
+    from dtbench.traces.reader.remote import Copied
 
 _MOST_WORDS = 6
 """Of a command that is printed to be copied: traces, and the steps that were chosen."""
@@ -26,7 +27,7 @@ def analyze(
         typer.Argument(
             metavar="[RUN | TRACE...]",
             help="A run's folder or id, a scenario, `latest`; or traces of one job, folders or archives of them. "
-            "Left out: the latest run.",
+            "Left out: the latest run. Traces may be URLs, `s3://`, `gs://`, `hf://`.",
         ),
     ] = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
@@ -45,6 +46,21 @@ def analyze(
     ] = None,
     steps: ChosenSteps = None,
     step_range: StepRange = None,
+    map_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--map",
+            metavar="FOLDER",
+            help="Only read the traces, and leave in this folder what their job's answer needs of them: on each node "
+            "where some lie, into one folder or several that are put together.",
+        ),
+    ] = None,
+    reduce_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--reduce", metavar="FOLDER", help="Answer from what `--map` has left, in place of traces; on any machine."
+        ),
+    ] = None,
     full: InFull = False,
     html: HtmlFile = None,
 ) -> None:
@@ -56,24 +72,35 @@ def analyze(
     """
     refuse_page_place(html)
     window = parse_steps(steps)
+    if map_to is not None:
+        _refuse_beside("--map", "it writes what --reduce answers from", reduce=reduce_from, steps=steps, html=html)
+        _refuse_beside("--map", "it prints no answer; --reduce does", json=as_json or None, full=full or None)
+        _map(targets or [], map_to, workers=workers, patterns=patterns, step_range=step_range)
+        return
+    if reduce_from is not None:
+        _refuse_beside("--reduce", "it has no traces", range=step_range, patterns=patterns, workers=workers, html=html)
+        _reduce(targets or [], reduce_from, window, as_json=as_json, full=full)
+        return
     from dtbench.store.find_run import find_run
     from dtbench.traces.garbage import without_collection
 
     named = targets or ["latest"]
     if are_all_traces(named):
-        with without_collection():  # imports, too, make many objects and little garbage
-            paths = [Path(target) for target in named]
-            traces = _read_traces(paths, workers=workers, patterns=patterns, steps=window, step_range=step_range)
-            write_page(html, lambda: _make_traces_document(traces, paths))
+        from dtbench.traces.reader.remote import copy_remote, is_remote
+
+        with without_collection(), copy_remote(named) as copied:  # imports, too, make many objects and little garbage
+            traces = _read_traces(copied, workers=workers, patterns=patterns, steps=window, step_range=step_range)
+            write_page(html, lambda: _make_traces_document(traces, list(copied.paths)))
             if as_json:
                 print_traces_as_json(traces)
             else:
                 chosen = {"--steps": steps, "--range": step_range}
                 options = [word for name, value in chosen.items() if value is not None for word in (name, value)]
-                print_traces(traces, [] if patterns else [*named, *options], full=full)
+                can_repeat = patterns is None and not any(map(is_remote, named))
+                print_traces(traces, [*named, *options] if can_repeat else [], full=full)
         return
     if len(named) > 1:
-        raise typer.BadParameter(_refuse_several([target for target in named if not are_all_traces([target])]))
+        raise typer.BadParameter(_refuse_several(named))
     refuse_for_runs(patterns=patterns, steps=steps, range=step_range)
     run = find_run(None if named == ["latest"] else named[0], results, print_aside)
     from dtbench.report.event_files.publish import publish
@@ -95,8 +122,64 @@ def analyze(
         print_answer(remade_page(run, made, summary))
 
 
-def _refuse_several(others: list[str]) -> str:
+def _refuse_beside(asked: str, why: str, **options: object) -> None:
+    """Refuse options that one cannot have beside it: by their names.
+
+    Raises:
+        BadParameter: one is given.
+    """
+    for name, value in options.items():
+        if value is not None:
+            raise typer.BadParameter(f"{asked} cannot be given with --{name}: {why}")
+
+
+def _map(
+    targets: list[str], folder: Path, *, workers: int | None, patterns: Path | None, step_range: str | None
+) -> None:
+    from dtbench.base.commands import spell_command
+    from dtbench.base.units import count_things
+    from dtbench.traces.garbage import without_collection
+    from dtbench.traces.job.foreign import map_traces
+    from dtbench.traces.rank.file import Unusable
+    from dtbench.traces.reader.remote import copy_remote
+
+    if not targets or not are_all_traces(targets):
+        raise typer.BadParameter("--map reads traces: name files, folders or archives of them, and no run")
+    with without_collection(), copy_remote(targets) as copied:
+        answers = map_traces(
+            folder,
+            copied,
+            workers=workers,
+            patterns=_load_patterns(patterns),
+            step_range=step_range or "",
+        )
+    unusable = [answer.reason for answer in answers if isinstance(answer, Unusable)]
+    for reason in unusable:
+        print_aside(f"cannot be used: {reason}")
+    if unusable:
+        print_aside(f"{count_things(len(unusable), 'trace')} of {len(answers)} cannot be used; the answer will say so")
+    print_line(f"{count_things(len(answers), 'trace')} mapped to {folder}")
+    print_line(f"once all nodes have: {spell_command('dtbench', 'analyze', '--reduce', str(folder))}")
+
+
+def _reduce(targets: list[str], folder: Path, window: tuple[int, int] | None, *, as_json: bool, full: bool) -> None:
+    from dtbench.traces.garbage import without_collection
+    from dtbench.traces.job.chosen_steps import find_range
+    from dtbench.traces.job.foreign import reduce_traces
+
+    if targets:
+        raise typer.BadParameter(f"--reduce answers from {folder} alone; leave {', '.join(targets)} out")
+    with without_collection():
+        traces = reduce_traces(folder, steps=find_range(window))
+        if as_json:
+            print_traces_as_json(traces)
+        else:
+            print_traces(traces, full=full)
+
+
+def _refuse_several(named: list[str]) -> str:
     """Say which of several targets are no traces, and which of those are not there at all."""
+    others = [target for target in named if not are_all_traces([target])]
     absent = [target for target in others if not Path(target).exists()]
     if absent:
         return f"{', '.join(absent)}: no such file or folder; several targets are traces of one job"
@@ -104,7 +187,7 @@ def _refuse_several(others: list[str]) -> str:
 
 
 def _read_traces(
-    paths: list[Path],
+    paths: "Copied",
     *,
     workers: int | None,
     patterns: Path | None,

@@ -64,8 +64,9 @@ def refuse_for_runs(**options: object) -> None:
 def are_all_traces(named: Sequence[str]) -> bool:
     """Tell whether all that a person names are traces, and none is a run."""
     from dtbench.traces.job.foreign import are_traces
+    from dtbench.traces.reader.remote import is_remote
 
-    return all(are_traces(Path(one)) for one in named)
+    return all(is_remote(one) or are_traces(Path(one)) for one in named)
 
 
 def choose_kind(named: Sequence[str]) -> "type[RunReport] | type[TraceReport]":

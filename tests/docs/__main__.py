@@ -10,6 +10,7 @@ from typing import Final
 
 from dtbench.cli.schema import DOCUMENTS
 from tests.docs.json_page import make_json_page, make_schema_file
+from tests.docs.mapped_page import make_mapped_page
 from tests.docs.rules_page import make_rules_page
 from tests.docs.scenario_page import make_scenario_page
 from tests.docs.tables_page import make_tables_page
@@ -20,6 +21,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "rules.md": make_rules_page,
     "tables.md": make_tables_page,
     "json.md": make_json_page,
+    "mapped.md": make_mapped_page,
     **{f"schemas/{kind}.json": partial(make_schema_file, kind) for kind in DOCUMENTS},
 }
 """Pages of the folder, each with what makes its text."""

@@ -13,6 +13,7 @@ from dtbench.traces.notes.files import NamedSteps
 from dtbench.traces.notes.note import Note, pick_notes
 from dtbench.traces.rank.file import Analyzed, Answer, TraceFile, Unusable
 from dtbench.traces.reader.find import find_traces, holds_trace_files
+from dtbench.traces.reader.remote import Copied
 
 if TYPE_CHECKING:
     from dtbench.traces.kinds.patterns import KernelPattern
@@ -29,7 +30,7 @@ def are_traces(path: Path) -> bool:
 
 
 def analyze_traces(
-    paths: Iterable[Path],
+    paths: Iterable[Path] | Copied,
     *,
     workers: int | None = None,
     patterns: Sequence["KernelPattern"] = (),
@@ -39,7 +40,7 @@ def analyze_traces(
     """Analyse traces of one job; one that cannot be read costs a note, not the answer.
 
     Args:
-        paths: traces, folders or archives of them.
+        paths: traces, folders or archives of them, perhaps copies.
         workers: processes to use at most; None: as ``analyze_files`` decides.
         patterns: a user's own kernels, asked before the table of kernels.
         steps: which steps count; None: all.
@@ -48,12 +49,60 @@ def analyze_traces(
     Raises:
         TraceError: there is none, none can be read, there is no such step, or ranks do not agree on their ranges.
     """
-    found = [find_traces(path) for path in paths]
-    sources = dict.fromkeys(source for one in found for source in one.sources)
+    files, notes = _find_files(paths, patterns, step_range)
+    return analyze_job(files, workers=workers, notes=notes, steps=steps)
+
+
+def map_traces(
+    folder: Path,
+    paths: Iterable[Path] | Copied,
+    *,
+    workers: int | None = None,
+    patterns: Sequence["KernelPattern"] = (),
+    step_range: str = "",
+) -> tuple[Answer, ...]:
+    """Read traces where they lie, leave in a folder what their job's answer needs of them, and return that.
+
+    Args:
+        folder: made where it is not there; maps of other nodes may write into it, too.
+        paths: traces, folders or archives of them, perhaps copies.
+        workers: as for ``analyze_traces``, like what follows.
+        patterns: likewise.
+        step_range: likewise.
+
+    Raises:
+        TraceError: there is no trace, or the folder cannot be written.
+    """
+    from dtbench.traces.job.mapped import write_map
+
+    files, notes = _find_files(paths, patterns, step_range)
+    answers = analyze_files(files, workers=workers)
+    write_map(folder, answers, notes)
+    return tuple(answers)
+
+
+def reduce_traces(folder: Path, *, steps: StepRange | None = None) -> TraceSet:
+    """Put together what maps have left in a folder: the same as ``analyze_traces`` of all their traces.
+
+    Raises:
+        TraceError: there is nothing, what there is does not fit together, or there is no such step.
+    """
+    from dtbench.traces.job.mapped import read_map
+
+    answers, notes = read_map(folder)
+    return _answer(answers, notes, steps)
+
+
+def _find_files(
+    paths: Iterable[Path] | Copied, patterns: Sequence["KernelPattern"], step_range: str
+) -> tuple[list[TraceFile], list[Note]]:
+    copied = paths if isinstance(paths, Copied) else Copied(tuple(paths))
+    found = [find_traces(path) for path in copied.paths]
+    sources = dict.fromkeys(copied.name(source) for one in found for source in one.sources)
     if not sources:
         raise TraceError("no trace was given: there are none to analyse")
     files = [TraceFile(source, patterns=tuple(patterns), step_range=step_range) for source in sources]
-    return analyze_job(files, workers=workers, notes=[note for one in found for note in one.notes], steps=steps)
+    return files, [note for one in found for note in one.notes]
 
 
 def analyze_job(
@@ -79,7 +128,11 @@ def analyze_job(
     unusable = [answer for answer in answers if isinstance(answer, Unusable)]
     if len(answers) == 1 and unusable and unusable[0].bug is not None:
         raise unusable[0].bug
-    reasons = [answer.reason for answer in unusable]
+    return _answer(answers, notes, steps)
+
+
+def _answer(answers: Sequence[Answer], notes: Sequence[Note], steps: StepRange | None) -> TraceSet:
+    reasons = [answer.reason for answer in answers if isinstance(answer, Unusable)]
     if len(reasons) == len(answers):
         raise TraceError(_refuse(reasons))
     _refuse_unlike_ranges(answers)

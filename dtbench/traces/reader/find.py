@@ -91,6 +91,9 @@ def find_traces(path: Path) -> FoundTraces:
     if path.is_dir():
         return _select(path, [*_look_in_folder(path)] or [*_look_at_others(path, lambda _name: True)])
     if not path.exists():
+        if path.parts[0].endswith(":") and not path.drive:  # what a path leaves of s3://
+            told = "URLs are read by `dtbench analyze` alone; copy the traces here, and give their folder"
+            raise TraceError(f"{path}: {told}")
         raise TraceError(f"{path}: cannot be opened (no such file); check the name")
     if not path.is_file():
         raise TraceError(f"{path}: neither a file nor a folder; write the trace to a file first")

@@ -30,17 +30,20 @@ class TraceSource:
         member: its name inside the archive that ``path`` is; None: the file itself.
         rank: as the name of the file says; None where it does not.
         extent: first byte and size of a member that lies unpacked in the archive; None: it must be looked for.
+        url: of what ``path`` is a copy, which messages call it by; empty: it is none.
     """
 
     path: Path
     member: str | None = None
     rank: int | None = None
     extent: tuple[int, int] | None = None
+    url: str = ""
 
     @property
     def label(self) -> str:
         """What messages call it."""
-        return str(self.path) if self.member is None else f"{self.path}/{self.member}"
+        where = self.url or str(self.path)
+        return where if self.member is None else f"{where}/{self.member}"
 
     @property
     def name(self) -> str:
