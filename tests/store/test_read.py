@@ -199,7 +199,12 @@ def test_of_many_runs_only_the_latest_is_looked_into(
         make_run(f"20260101T0{hour}0000-aaaa")
     looked: list[str] = []
     real = Path.exists
-    monkeypatch.setattr(Path, "exists", lambda path: looked.append(path.parent.name) or real(path))
+
+    def exists(path: Path) -> bool:
+        looked.append(path.parent.name)
+        return real(path)
+
+    monkeypatch.setattr(Path, "exists", exists)
     results = tmp_path / "results"
     found = [latest_run(results), find_run(None, results), find_run(str(results), tmp_path)]
     assert {path.name for path in found} == {"20260101T080000-aaaa"}

@@ -21,7 +21,6 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-import dtbench
 from dtbench.base.errors import StoreError
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_measurements
@@ -139,8 +138,8 @@ def _read(path: str | Path) -> bytes:
 @cache
 def _describe_code() -> bytes:
     """Return a word of the code that makes numbers of files: of dtbench, and of what it sums with."""
-    word = hashlib.blake2b(f"{dtbench.__version__} {np.__version__} {pd.__version__}".encode())
-    package = Path(dtbench.__file__).parent
+    word = hashlib.blake2b(f"{np.__version__} {pd.__version__}".encode())
+    package = Path(__file__).parents[2]
     for room in _ROOMS:
         for file in sorted((package / room).rglob("*.py")):
             word.update(file.relative_to(package).as_posix().encode())

@@ -52,7 +52,7 @@ class Answers:
         """
         match route:
             case "/runs":
-                return self.runs.make_document()
+                return self.runs.make_document(words.get("find", ""), words.get("run"))
             case "/progress":
                 return self._progress(words)
             case "/compare":

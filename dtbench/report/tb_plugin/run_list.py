@@ -3,11 +3,15 @@
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from dtbench.base.commands import spell_word
 from dtbench.base.errors import StoreError
 from dtbench.report.tb_plugin.runs import WHOLE, FoundRun, LogDirectory
 from dtbench.store.head import read_head
+
+MOST_LISTED: Final = 500
+"""Runs that a page takes at once: of ten thousand the list had 3.8 MB, at each look."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +41,25 @@ class ListedRun:
     cells: tuple[ListedCell, ...] = ()
     error: str | None = None
 
+    @property
+    def words(self) -> str:
+        """In which a person finds it."""
+        return f"{self.scenario} {self.run_id} {self.question} {self.status}"
+
 
 @dataclass(frozen=True)
 class RunListDocument:
-    """All runs, newest first, and what to do where there are none.
+    """Runs, newest first, and what to do where there are none.
 
     Attributes:
+        runs: those that are listed: the newest of those asked for, and the one that is shown.
+        count: how many are asked for.
         latest: the run to open where nobody chose one: the newest that can be read, else the newest; None: no run.
     """
 
     logdir: str
     runs: tuple[ListedRun, ...]
+    count: int
     latest: str | None
     hint: str | None
 
@@ -60,8 +72,13 @@ class RunList:
     _known: dict[str, tuple[tuple[int, int], ListedRun]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def make_document(self) -> RunListDocument:
-        """Return all runs; one that is broken is listed with its error."""
+    def make_document(self, find: str = "", shown: str | None = None) -> RunListDocument:
+        """Return the newest runs; one that is broken is listed with its error.
+
+        Args:
+            find: words that a person looks for in what is said of a run; empty: any run is asked for.
+            shown: name of the run that the page shows, which is listed in any case; None: none.
+        """
         with self._lock:
             runs = sorted((self._list(run) for run in self.directory.find_runs()), key=_order, reverse=True)
             self._known = {run.run: self._known[run.run] for run in runs}
@@ -69,7 +86,10 @@ class RunList:
             runs = [_list_traces(self.directory.root)]
         latest = next((run.run for run in runs if run.error is None), runs[0].run if runs else None)
         hint = None if runs else self._hint()
-        return RunListDocument(logdir=str(self.directory.root), runs=tuple(runs), latest=latest, hint=hint)
+        asked = [run for run in runs if find.lower() in run.words.lower()]
+        newest = {run.run for run in asked[:MOST_LISTED]} | {shown}
+        listed = tuple(run for run in runs if run.run in newest)
+        return RunListDocument(str(self.directory.root), listed, len(asked), latest, hint)
 
     def _list(self, run: FoundRun) -> ListedRun:
         state = _file_state(run)

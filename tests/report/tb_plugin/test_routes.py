@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pandas as pd
 import pytest
 
@@ -21,7 +22,7 @@ from dtbench.base.vocabulary import Cause, Phase
 from dtbench.comparison.run import compare_paths
 from dtbench.report.page.brief.run import doubt_facts, run_brief
 from dtbench.report.tb_plugin.plugin import BoardPlugin
-from dtbench.report.tb_plugin.run_list import RunList
+from dtbench.report.tb_plugin.run_list import MOST_LISTED, RunList
 from dtbench.report.tb_plugin.runs import LogDirectory
 from dtbench.report.words import sentences
 from dtbench.report.words.doubts import NO_FINDING
@@ -167,7 +168,14 @@ def test_a_thousand_runs_are_listed_from_what_changed_alone(
         folder.mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps({**record, "run_id": folder.name}))
     runs = RunList(LogDirectory(tmp_path.resolve()))
-    assert len(runs.make_document().runs) == 1001
+    first = runs.make_document()
+    assert (len(first.runs), first.count) == (MOST_LISTED, 1001)
+    assert len(msgspec.json.encode(first)) < 400 * MOST_LISTED
+    oldest = "scenario0/20260101T120000-0000"
+    assert oldest not in {run.run for run in first.runs}
+    assert oldest in {run.run for run in runs.make_document(shown=oldest).runs}, "the one that the page shows"
+    found = runs.make_document("-0000")
+    assert ([run.run for run in found.runs], found.count, found.latest) == ([oldest], 1, first.latest)
     read: list[Path] = []
     read_bytes = Path.read_bytes
 
@@ -179,7 +187,7 @@ def test_a_thousand_runs_are_listed_from_what_changed_alone(
     changed = tmp_path / "scenario3" / "20260101T120000-0013" / "run.json"
     change_json(changed, lambda record: record.update(status="failed", reason="why"))
     started = time.process_time()
-    said = runs.make_document()
+    said = runs.make_document("failed")
     assert time.process_time() - started < 1
     assert read == [changed]
     assert [run.run_id for run in said.runs if run.status == "failed"] == ["20260101T120000-0013"]

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from dtbench.store.records.run import Commit
-from dtbench.worker.machine import commit
 from dtbench.worker.machine.commit import read_commit
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is what is asked here")
@@ -59,7 +58,7 @@ def test_a_git_that_takes_too_long_is_not_waited_for(code: Path, monkeypatch: py
             raise subprocess.TimeoutExpired(words, 1)
         return run(words, **options)  # type: ignore[call-overload]
 
-    monkeypatch.setattr(commit.subprocess, "run", hang)
+    monkeypatch.setattr(subprocess, "run", hang)
     found = read_commit(code)
     assert found is not None
     assert found.is_dirty is None

@@ -11,6 +11,7 @@ import {timeline} from "./timeline_tab.js";
 const TABS = [overview, overlap, timeline, collectives, compare];
 const BUSY_MS = 4000;
 const QUIET_MS = 15000;
+const TYPING_MS = 300;
 const MANY_RUNS = 20;
 const CHOICE = {run: null, cell: null, launch: "all"};
 const FIRST = new Map(TABS.map((tab) => [tab, {...tab.wanted}]));
@@ -48,6 +49,8 @@ class Page {
   #turn = 0;
   #drawn = {key: null, state: null};
   #find = "";
+  /** The server lists the newest runs only, and finds among all. */
+  #isCut = false;
   #listError = null;
   #lost = "";
 
@@ -86,6 +89,9 @@ class Page {
     this.find = make("input", {type: "search", placeholder: "find a run", "aria-label": "find a run", hidden: true, oninput: () => {
       this.#find = this.find.value.toLowerCase();
       this.#drawChoices();
+      if (!this.#isCut) return;
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.#look(), TYPING_MS);
     }});
     const select = (label, name) => {
       this[name] = make("select", {onchange: () => this.choose(name === "run" ? {run: this.run.value, cell: null} : {[name]: this[name].value})});
@@ -153,14 +159,15 @@ class Page {
   }
 
   /** Show what a link says that was pasted over the address; TensorBoard's own changes are none. */
-  #follow() {
+  async #follow() {
     if (isWritten()) return;
     this.#drawn = {key: null, state: null};
     const before = this.#tab;
     this.#readAddress();
-    this.#settle();
     const next = this.#tab;
     this.#tab = before;
+    if (this.#isCut && this.#choice.run !== null && !this.#chosenRun()) await this.#look();
+    this.#settle();
     this.#open(next);
   }
 
@@ -169,8 +176,9 @@ class Page {
     clearTimeout(this.timer);
     if (!document.hidden) {
       try {
-        const said = await ask("runs");
+        const said = await ask("runs", {find: this.#isCut ? this.#find : "", run: this.#choice.run});
         this.#runs = said.runs;
+        this.#isCut ||= said.count > said.runs.length;
         this.#latest = said.latest;
         this.hint = said.hint;
         this.#listError = null;
@@ -211,7 +219,8 @@ class Page {
   #drawChoices() {
     const run = this.#chosenRun();
     const found = this.#runs.filter((one) => one === run || `${one.scenario} ${one.run_id} ${one.question} ${one.status}`.toLowerCase().includes(this.#find));
-    this.find.hidden = this.#runs.length <= MANY_RUNS;
+    this.find.hidden = !this.#isCut && this.#runs.length <= MANY_RUNS;
+    this.find.placeholder = this.#isCut ? "find an older run" : "find a run";
     setOptions(this.run, found.map((one) => [one.run, runWords(one)]), this.#choice.run);
     setOptions(this.cell, (run?.cells ?? []).map((cell) => [cell.name, cell.name]), this.#choice.cell);
     const launches = run?.cells.find((cell) => cell.name === this.#choice.cell)?.launches ?? [];
