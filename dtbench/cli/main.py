@@ -23,6 +23,7 @@ from dtbench.cli.compare import compare
 from dtbench.cli.console import print_error, send_to_nowhere
 from dtbench.cli.coverage import coverage
 from dtbench.cli.doctor import doctor
+from dtbench.cli.execute import execute
 from dtbench.cli.export import export
 from dtbench.cli.list_scenarios import list_scenarios
 from dtbench.cli.plot import plot
@@ -40,6 +41,7 @@ VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("list", list_scenarios),
     ("check", check),
     ("run", run),
+    ("execute", execute),
     ("report", report),
     ("analyze", analyze),
     ("compare", compare),

@@ -1,4 +1,4 @@
-"""Which nodes a command runs on, and which of them this is: by Slurm, a Kubeflow TrainJob, torchrun's options, or alone.
+"""Which nodes a command runs on, and which of them this is, as Slurm, a Kubeflow TrainJob or options say it.
 
 =========  ==============================================  ===================================================
 told by    how many, and which this is                     where they meet
@@ -23,7 +23,7 @@ from dtbench.base.errors import PlanError
 DEFAULT_PORT: Final = 29400
 """Of torchrun's rendezvous."""
 _SLURM_PORTS: Final = (20_000, 10_000)
-"""First port, and how many: a job has one by its number, so that two jobs on one node do not meet. Below Linux's own."""
+"""First port, and how many: two jobs on one node do not meet, and Linux gives none of these away by itself."""
 _LOOPBACK: Final = "127.0.0.1"
 
 
@@ -105,7 +105,7 @@ def find_allocation(variables: Mapping[str, str]) -> Nodes | None:
 
 
 def spread_ranks(ranks: int, count: int) -> tuple[range, ...]:
-    """Return which ranks each node has, in blocks: equally many each, or one each on the first nodes where they are few.
+    """Return which ranks each node has, in equal blocks; fewer ranks than nodes lie one each on the first.
 
     Raises:
         PlanError: they cannot be spread evenly.

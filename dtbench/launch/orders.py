@@ -1,5 +1,6 @@
 """What ranks are told to do: the order of a launch, and of the single process that cells are checked against."""
 
+import hashlib
 import time
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.schema.model import Custom
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.layout import LaunchFolder
-from dtbench.store.records.run import CellRecord, WorkerOrder
+from dtbench.store.records.run import CellRecord, RunRecord, WorkerOrder
 
 
 def make_order(cell: CellRecord, index: int, folder: LaunchFolder, reference: Path | None) -> WorkerOrder:
@@ -37,6 +38,16 @@ def key_of_reference(scenario: Scenario) -> str:
     return scenario.model_copy(
         update={"measure": None, "correctness": None, "repeat": 1, "network": None}
     ).model_dump_json(warnings=False)
+
+
+def digest_run(run: RunRecord) -> str:
+    """Return what all orders of a run come to, 16 hexadecimal digits: a copy of a prepared run has the same."""
+    nowhere, told = LaunchFolder(Path()), hashlib.sha256()
+    for cell in run.cells:
+        if isinstance(cell, CellRecord):
+            for index in cell.launches:
+                told.update(make_order(cell, index, nowhere, None).digest.encode())
+    return told.hexdigest()[:16]
 
 
 def unlaunched(order: WorkerOrder) -> WorkerOrder:

@@ -82,8 +82,8 @@ def refuse_other(
         _refuse_complete(path, run, planned, file)
     if run.prepared:
         raise StoreError(
-            f"{path}: this run was prepared for ranks that someone else starts; run the orders that are left, "
-            f"then `dtbench analyze {spell_word(path)}`"
+            f"{path}: this run was prepared for ranks that someone else starts; `dtbench execute {spell_word(path)}` "
+            f"runs the orders that are left, or start their commands, then `dtbench analyze {spell_word(path)}`"
         )
     if len(planned) < len(run.cells):
         raise StoreError(f"{path}: is a run of your own training loop; start the loop again, it makes a new run")
@@ -216,9 +216,9 @@ def keep_finished(folder: RunFolder, cells: tuple[CellRecord, ...]) -> frozenset
         unfinished = [launch for launch in of_cell.values() if not is_finished(launch)]
         finished.update((cell.name, index) for index, launch in of_cell.items() if launch not in unfinished)
         for launch in unfinished:
-            _remove(launch)
+            remove_launch(launch)
         if unfinished and not folder.reference(cell.name).reference_data.exists():
-            _remove(folder.reference(cell.name))
+            remove_launch(folder.reference(cell.name))
     return frozenset(finished)
 
 
@@ -243,7 +243,12 @@ def _close_left(launch: LaunchFolder, cell: CellRecord, index: int) -> None:
         finish_launch(launch, record, ranks=cell.plan.ranks)
 
 
-def _remove(launch: LaunchFolder) -> None:
+def remove_launch(launch: LaunchFolder) -> None:
+    """Remove all that a launch left.
+
+    Raises:
+        StoreError: it cannot be removed.
+    """
     try:
         if launch.path.exists():
             shutil.rmtree(launch.path)

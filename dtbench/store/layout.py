@@ -4,6 +4,7 @@
 
     results/<scenario>/<utc>-<short id>/
       run.json  scenario.yaml  env.json  tb/  step_breakdown.png  exposed_owners.png  sweep.png  .lock
+      nodes.json                          only of a run on several nodes: where the results of each lie
       selftest.json                       only of a run of `dtbench selftest`: what its rows found
       checks.json                         derived: what became of the scenario's checks, and the answer
       cells/<cell>/reference/reference.pt     losses and gradients of the single process, and a launch folder's other
@@ -264,6 +265,11 @@ class RunFolder:
     def lock(self) -> Path:
         """Held by the process that starts this run's ranks."""
         return self.path / ".lock"
+
+    @property
+    def nodes(self) -> Path:
+        """Only of a run on several nodes: where the results of each lie."""
+        return self.path / "nodes.json"
 
     @property
     def sweep_plot(self) -> Path:

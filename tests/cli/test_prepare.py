@@ -40,7 +40,7 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_each_command_has_the_variables_and_the_interpreter_of_its_cell(prepare: Callable[..., str]) -> None:
-    _, *commands = prepare().strip().splitlines()
+    _, _, *commands = prepare().strip().splitlines()
     words = [shlex.split(command) for command in commands]
     assert [line[:2] for line in words] == [
         ["PYTHONSAFEPATH=1", "torchrun"],

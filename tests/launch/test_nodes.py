@@ -74,7 +74,7 @@ def test_a_train_job_says_it_in_torchruns_variables() -> None:
 
 
 def test_an_elastic_number_of_nodes_is_refused() -> None:
-    with pytest.raises(PlanError, match="PET_NNODES=1:4.*may not change"):
+    with pytest.raises(PlanError, match=r"PET_NNODES=1:4.*may not change"):
         find_nodes({**TRAIN_JOB, "PET_NNODES": "1:4"})
 
 

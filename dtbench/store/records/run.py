@@ -1,8 +1,9 @@
 """What the files of a run say, those of its ranks apart. A record that is a file carries ``format_version``."""
 
+import hashlib
 from enum import StrEnum
 from itertools import takewhile
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from dtbench.base.record import Record
 from dtbench.base.units import format_fraction
@@ -48,7 +49,7 @@ class RankFailure(Record):
     """Where a rank was last seen, and what it said.
 
     ``what`` is ``raised``, ``killed by SIGSEGV``, ``hung``, ``left with exit code 3``, ``ended because another rank
-    failed``, ...; ``last_lines`` are the end of its log.
+    failed``, ...; ``last_lines`` are the end of its log; ``host`` is where it ran, None where all ran on one machine.
     """
 
     rank: int
@@ -57,6 +58,7 @@ class RankFailure(Record):
     last_phase: str | None
     last_region: str | None
     last_lines: tuple[str, ...]
+    host: str | None = None
 
 
 def _say_where(host: str | None) -> str:
@@ -341,6 +343,18 @@ class WorkerOrder(Record):
     is_reference: bool
     import_folders: tuple[str, ...] = ()
     launched_unix_ns: int | None
+
+    @property
+    def digest(self) -> str:
+        """What all ranks of a launch share, whatever paths their machines have: 16 hexadecimal digits."""
+        places: Any = {"folder": True, "reference": True, "import_folders": True, "launched_unix_ns": True}
+        told = self.model_dump_json(exclude=places | {"plan": {"notes"}}, warnings=False)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    @property
+    def words(self) -> str:
+        """Which launch this is, as part of a sentence."""
+        return f"the reference of cell {self.cell}" if self.is_reference else f"launch {self.index} of cell {self.cell}"
 
 
 class EventLine(Record):
