@@ -31,7 +31,7 @@ def execute(
     wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for nodes to come.")] = 300.0,
     silence: Annotated[
         float, typer.Option(metavar="SECONDS", min=1, help="Without a sign of life for so long, a node is gone.")
-    ] = 15.0,
+    ] = 30.0,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print every number as one JSON document.")] = False,
     full: InFull = False,

@@ -2,10 +2,8 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,7 +34,7 @@ measure: {warmup: {min_steps: 8, max_steps: 8}, measured_steps: 4, profiled_step
 """
 ADDRESSES = ("10.99.71.1", "10.99.71.2")
 PORT = 29471
-_LONGEST_S = 150
+_LONGEST_S = 300
 """A launch takes a few seconds; on a machine that others use, any time."""
 
 
@@ -103,7 +101,7 @@ def end(*processes: "subprocess.Popen[str]") -> list[str]:
 
 
 def kill_with_ranks(process: "subprocess.Popen[str]") -> None:
-    """End a node's processes as one that loses its power: nothing is said to anybody."""
+    """End a node's processes, where they have not ended."""
     if process.poll() is None:
         living = psutil.Process(process.pid)
         for one in [living, *living.children(recursive=True)]:
@@ -126,26 +124,3 @@ def test_two_nodes_that_share_no_folder_train_and_each_keeps_what_its_ranks_left
     assert [one.rank for one in read_rank_records(other)] == [1]
     assert read_launch(here).status is read_launch(other).status is RunStatus.COMPLETE
     assert list(other.find_traces()) == [1]
-
-
-def test_a_killed_node_is_blamed_and_the_same_commands_run_the_rest(tmp_path: Path, nodes: Nodes) -> None:
-    folder = prepare(tmp_path, 2)
-    (cell,) = (one.name for one in read_run(folder.path).cells)
-    first, second = nodes.start(0, folder, "--silence", "2"), nodes.start(1, folder)
-    end_s = time.monotonic() + _LONGEST_S
-    while not folder.launch(cell, 0).launch.exists() or not folder.launch(cell, 1).journal(1).exists():
-        assert time.monotonic() < end_s
-        assert first.poll() is None
-        time.sleep(0.05)
-    kill_with_ranks(second)
-    said, _ = end(first, second)
-    assert (first.returncode, second.returncode) == (4, -signal.SIGKILL)
-    assert "was lost with its node, which gave no sign of life for 2 s" in said
-    assert read_run(folder.path).status is RunStatus.FAILED
-    kept = read_launch(folder.launch(cell, 0))
-    again = [nodes.start(node, folder) for node in range(2)]
-    end(*again)
-    assert [one.returncode for one in again] == [0, 0]
-    assert read_run(folder.path).status is RunStatus.COMPLETE
-    assert read_launch(folder.launch(cell, 0)).started_unix_ns == kept.started_unix_ns
-    assert [one.rank for one in read_rank_records(folder.launch(cell, 1))] == [0, 1]

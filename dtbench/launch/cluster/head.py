@@ -64,7 +64,7 @@ class Patience:
     """
 
     wait_s: float = 300.0
-    silence_s: float = 15.0
+    silence_s: float = 30.0
 
 
 @dataclass
