@@ -138,6 +138,7 @@ def _say_apart(path: Path, places: "NodesRecord") -> None:
 
     folders = [f"{one.host}:{one.folder}" for one in places.apart]
     print_aside(
-        f"all launches have ended; what ranks of {count_things(len(folders), 'other node')} left lies apart: {', '.join(folders)}. "
-        f"Copy it here, then `{spell_command('dtbench', 'merge', str(path))} COPY...` makes the answer"
+        f"all launches have ended; what ranks of {count_things(len(folders), 'other node')} left lies apart: "
+        f"{', '.join(folders)}. Copy it here, then `{spell_command('dtbench', 'merge', str(path))} COPY...` "
+        "makes the answer"
     )
