@@ -133,9 +133,11 @@ def _open_engine(request: _Request, say: "Callable[[str], None]") -> "Iterator[E
 def _say_apart(path: Path, places: "NodesRecord") -> None:
     """Say where the rest of the results lies, and what makes the answer of them."""
     from dtbench.base.commands import spell_command
+    from dtbench.base.units import count_things
 
     folders = [f"{one.host}:{one.folder}" for one in places.apart]
     print_aside(
-        f"all launches have ended; what ranks of {len(folders)} other nodes left lies apart: {', '.join(folders)}. "
-        f"Copy it here, then `{spell_command('dtbench', 'merge', str(path))} COPY...` makes the answer"
+        f"all launches have ended; what ranks of {count_things(len(folders), 'other node')} left lies apart: "
+        f"{', '.join(folders)}. Copy it here, then `{spell_command('dtbench', 'merge', str(path))} COPY...` "
+        "makes the answer"
     )

@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -101,7 +103,7 @@ def end(*processes: "subprocess.Popen[str]") -> list[str]:
 
 
 def kill_with_ranks(process: "subprocess.Popen[str]") -> None:
-    """End a node's processes, where they have not ended."""
+    """End a node's processes as one that loses its power: nothing is said to anybody."""
     if process.poll() is None:
         living = psutil.Process(process.pid)
         for one in [living, *living.children(recursive=True)]:
@@ -124,3 +126,27 @@ def test_two_nodes_that_share_no_folder_train_and_each_keeps_what_its_ranks_left
     assert [one.rank for one in read_rank_records(other)] == [1]
     assert read_launch(here).status is read_launch(other).status is RunStatus.COMPLETE
     assert list(other.find_traces()) == [1]
+
+
+@pytest.mark.thorough
+def test_a_killed_node_is_blamed_and_the_same_commands_run_the_rest(tmp_path: Path, nodes: Nodes) -> None:
+    folder = prepare(tmp_path, 2)
+    (cell,) = (one.name for one in read_run(folder.path).cells)
+    first, second = nodes.start(0, folder, "--silence", "10"), nodes.start(1, folder)
+    end_s = time.monotonic() + _LONGEST_S
+    while not folder.launch(cell, 0).launch.exists() or not folder.launch(cell, 1).journal(1).exists():
+        assert time.monotonic() < end_s
+        assert first.poll() is None
+        time.sleep(0.05)
+    kill_with_ranks(second)
+    said, _ = end(first, second)
+    assert (first.returncode, second.returncode) == (4, -signal.SIGKILL)
+    assert "was lost with its node, which gave no sign of life for 10 s" in said
+    assert read_run(folder.path).status is RunStatus.FAILED
+    kept = read_launch(folder.launch(cell, 0))
+    again = [nodes.start(node, folder) for node in range(2)]
+    end(*again)
+    assert [one.returncode for one in again] == [0, 0]
+    assert read_run(folder.path).status is RunStatus.COMPLETE
+    assert read_launch(folder.launch(cell, 0)).started_unix_ns == kept.started_unix_ns
+    assert [one.rank for one in read_rank_records(folder.launch(cell, 1))] == [0, 1]
