@@ -15,12 +15,13 @@ import psutil
 import pytest
 
 from dtbench.launch.cells import plan_for_nodes
+from dtbench.launch.merge.merge import merge_runs
 from dtbench.launch.prepare import write_orders
 from dtbench.launch.run import Observer
 from dtbench.launch.submit.shape import NodeShape
 from dtbench.scenario.load import load_scenario
 from dtbench.store.layout import RunFolder
-from dtbench.store.read import read_launch, read_rank_records, read_run
+from dtbench.store.read import read_launch, read_rank_records, read_run, read_steps
 from dtbench.store.records.run import RunStatus
 
 pytestmark = pytest.mark.ranks
@@ -126,6 +127,11 @@ def test_two_nodes_that_share_no_folder_train_and_each_keeps_what_its_ranks_left
     assert [one.rank for one in read_rank_records(other)] == [1]
     assert read_launch(here).status is read_launch(other).status is RunStatus.COMPLETE
     assert list(other.find_traces()) == [1]
+    merged = merge_runs([folder.path, there.path], tmp_path / "merged")
+    assert (merged.ranks, merged.absent, merged.notes) == (2, {(cell, 0): []}, ())
+    joined = RunFolder(merged.path).launch(cell, 0)
+    assert read_launch(joined).status is RunStatus.COMPLETE
+    assert sorted(joined.find_traces()) == sorted(read_steps(joined)["rank"].unique()) == [0, 1]
 
 
 @pytest.mark.thorough
