@@ -37,3 +37,8 @@ class NodesRecord(Record):
     def apart(self) -> tuple[NodePlace, ...]:
         """Nodes whose results are not in node 0's folder."""
         return tuple(one for one in self.nodes if one.is_apart)
+
+    @property
+    def elsewhere(self) -> tuple[NodePlace, ...]:
+        """Nodes whose results are not in the folder that this file lies in."""
+        return self.apart if self.node == 0 else tuple(one for one in self.nodes if one.node != self.node)
