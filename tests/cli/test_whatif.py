@@ -181,7 +181,7 @@ def test_a_run_without_traces_is_refused(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.chdir(Path(__file__).parents[2])
     code, said = call(capsys, "example", "--results", "results", "--cell", "fsdp2_tp")
     assert code == 1
-    assert "no trace of it is there" in said
+    assert "no trace is there" in said
     code, said = call(capsys, "example", "--results", "results", "--cell", "ddpp")
     assert code == 6
     assert "there is no cell `ddpp`" in said.replace("│ ", "")

@@ -279,7 +279,7 @@ def test_a_launch_of_a_complete_run_that_broke_later_is_run_again_once_its_folde
 
 def test_a_finished_run_is_not_read_to_see_that_it_is_finished(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fake.run()
-    monkeypatch.setattr(resume, "read_run", lambda path: pytest.fail(str(path)))
+    monkeypatch.setattr(resume, "read_run", lambda path: pytest.fail(f"{path} is read"))
     assert find_unfinished(fake.results, "sweep") is None
     folder.launch("seed-1.bucket_cap_mb-3", 0).launch.unlink()
     with pytest.raises(pytest.fail.Exception):

@@ -20,7 +20,7 @@ def made(*ranks: int) -> Recorded:
 
 
 def launch(number: int, *, traces: bool = True) -> LaunchData:
-    folder = SimpleNamespace(number=number, find_traces=lambda: [Path("trace")] * traces)
+    folder = SimpleNamespace(number=number, find_traces=lambda: [Path("trace")] * traces, cleaned=Path("none"))
     return cast("LaunchData", SimpleNamespace(place=SimpleNamespace(launch=number), folder=folder, left_out={}))
 
 

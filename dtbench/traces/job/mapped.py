@@ -24,6 +24,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dtbench.base.commands import spell_word
 from dtbench.base.errors import NO_ROOM, TraceError
 from dtbench.traces.job.parquet_values import Codec, codec_of, fields_of
 from dtbench.traces.kinds.patterns import KernelPattern
@@ -150,10 +151,10 @@ def read_map(folder: Path) -> tuple[list[Answer], tuple[Note, ...]]:
         TraceError: it holds none, one that is damaged, or some of an unlike version.
     """
     if not folder.is_dir():
-        raise TraceError(f"{folder}: no such folder; `dtbench analyze --map {folder} TRACES` makes it")
+        raise TraceError(f"{folder}: no such folder; `dtbench analyze --map {spell_word(folder)} TRACES` makes it")
     paths = sorted(path for path in folder.glob(f"*{ENDING}") if not path.name.startswith("."))
     if not paths:
-        raise TraceError(f"{folder}: holds no mapped trace; `dtbench analyze --map {folder} TRACES` writes them")
+        raise TraceError(f"{folder}: holds no mapped trace; `dtbench analyze --map {spell_word(folder)} TRACES` writes them")
     _refuse_unlike(folder, {path: _read_version(path) for path in paths})
     mapped = _order([_read(path) for path in paths])
     return [one.answer() for one in mapped], join_ranks(note for one in mapped for note in one.found_notes)

@@ -100,7 +100,7 @@ def _count_groups(timeline: Skeleton) -> int:
     columns = timeline.columns
     is_shared = columns.of_groups(said.size != 1 for said in columns.groups)
     is_sent = are_among(columns.operation, POINT_TO_POINT)
-    shown = np.unique(columns.group[is_shared & ~is_sent]).tolist()
+    shown = set(columns.group[is_shared & ~is_sent].tolist())  # np.unique loads numpy.ma, for one trace too
     groups = {(columns.groups[code].name, columns.groups[code].ranks) for code in shown}
     sent = (timeline.read(index) for index in np.flatnonzero(is_shared & is_sent).tolist())
     return len(groups) + len({(one.operation, one.peer) for one in sent})

@@ -134,7 +134,7 @@ def _tell_apart(events: Mapping[int, Ints], by_rank: Mapping[int, Skeleton]) -> 
 
 
 def _ids_of(columns: CollectiveColumns, events: Ints) -> set[str]:
-    return {one for code in np.unique(columns.comms_id[events]).tolist() if (one := columns.comms_ids[code])}
+    return {one for code in set(columns.comms_id[events].tolist()) if (one := columns.comms_ids[code])}
 
 
 def _find_doubtful(timelines: Sequence[Skeleton]) -> frozenset[str]:
