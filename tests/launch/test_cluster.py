@@ -406,7 +406,7 @@ def test_a_run_that_was_not_prepared_is_gone_on_with_by_run(tmp_path: Path) -> N
 
 def test_nodes_that_a_run_was_not_planned_for_are_refused_before_anything_starts(tmp_path: Path) -> None:
     folder = prepare(tmp_path)
-    said = "was planned for 2 nodes, and 1 is there; `dtbench run sweep --prepare --nodes 1` plans for as many"
+    said = "was planned for 2 nodes, and 1 is there; `dtbench run SCENARIO --prepare --nodes 1` plans for as many"
     with pytest.raises(PlanError, match=f"cell bucket_cap_mb-1 {said}"):
         execute_run(folder.path, ThisMachine(), nodes=1, observer=Observer())
     assert read_prepared(folder.path, read_run(folder.path), 4), "of more nodes than ranks the first have one each"
