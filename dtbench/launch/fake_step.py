@@ -5,10 +5,10 @@ every tensor axis still divides them. What is executed is that smaller scenario,
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from math import lcm
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from dtbench.base.errors import LaunchError, PlanError
+from dtbench.launch.local import make_environment
 from dtbench.launch.orders import make_order, say_code
 from dtbench.plan.plan import Plan, plan_for_check
 from dtbench.plan.traffic.tensor import count_data_ranks
@@ -23,7 +24,7 @@ from dtbench.scenario.load import Cell, ScenarioFile
 from dtbench.scenario.schema.model import Custom, Mlp, Model, ModelOptions, Timed, Transformer
 from dtbench.scenario.schema.scenario import Fsdp2, Scenario
 from dtbench.store.executed import Executed
-from dtbench.store.layout import LAUNCHER_VARIABLE, LaunchFolder
+from dtbench.store.layout import LaunchFolder
 from dtbench.store.records.fake_step import FakeStep
 from dtbench.store.records.run import CellRecord
 from dtbench.store.write import write_record
@@ -140,12 +141,13 @@ def _cut_data(scenario: Scenario) -> dict[str, int]:
     return {**tokens, "global_batch": ranks * scenario.accumulation.micro_batches}
 
 
-def execute_step(cell: Cell, file: ScenarioFile) -> Executed:
+def execute_step(cell: Cell, file: ScenarioFile, *, forked: Sequence[str] = ()) -> Executed:
     """Run a step of rank 0 in a process of its own.
 
     Args:
         cell: as it would run; it is cut first.
         file: that it is of, beside which a person's own model is looked for.
+        forked: words before the command, as ``serve_forks`` gives them; none: torch is imported anew.
 
     Raises:
         LaunchError: it does not run; in the words of what failed.
@@ -155,10 +157,11 @@ def execute_step(cell: Cell, file: ScenarioFile) -> Executed:
     record = CellRecord(name=cell.name, scenario=made, plan=plan, launches=(0,))
     with tempfile.TemporaryDirectory(prefix="dtbench-") as folder:
         order, output = Path(folder, "order.json"), Path(folder, "step.json")
-        write_record(order, say_code(make_order(record, 0, LaunchFolder(Path(folder)), None), file))
+        asked = say_code(make_order(record, 0, LaunchFolder(Path(folder)), None), file)
+        write_record(order, asked)
         done = subprocess.run(
-            (sys.executable, "-P", "-m", _MODULE, "--order", str(order), "--output", str(output)),
-            env={**os.environ, LAUNCHER_VARIABLE: str(os.getpid()), "OMP_NUM_THREADS": "1"},
+            (*forked, sys.executable, "-P", "-m", _MODULE, "--order", str(order), "--output", str(output)),
+            env=make_environment(asked),
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,

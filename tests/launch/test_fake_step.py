@@ -26,7 +26,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-def execute(folder: Path, parallel: dict[str, Any], model: dict[str, Any] = LLAMA) -> Executed:
+def execute(
+    folder: Path, parallel: dict[str, Any], model: dict[str, Any] = LLAMA, forked: tuple[str, ...] = ()
+) -> Executed:
     """Execute a scenario of one cell that is written into a folder."""
     ranks = parallel.get("replicas", 1) * parallel.get("shards", 1)
     data = {"global_batch": 2 * ranks, "sequence_length": 8192}
@@ -34,15 +36,19 @@ def execute(folder: Path, parallel: dict[str, Any], model: dict[str, Any] = LLAM
     path = folder / "mine.yaml"
     path.write_text(f"# What is issued?\n{json.dumps(fields)}\n")
     file = open_scenario(str(path), ())
-    return execute_step(file.cells[0], file)
+    return execute_step(file.cells[0], file, forked=forked)
 
 
-@pytest.mark.parametrize(
-    "layout", [pytest.param(name, marks=[] if "HSDP" in name else pytest.mark.thorough) for name in LAYOUTS]
-)
-def test_a_step_at_a_thousand_ranks_issues_what_the_plan_says(layout: str, tmp_path: Path) -> None:
-    executed = execute(tmp_path, LAYOUTS[layout])
-    assert executed.plan.ranks == 1024
+@pytest.mark.parametrize("ranks", [64, 1024])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_step_of_many_ranks_issues_what_the_plan_says(
+    layout: str, ranks: int, tmp_path: Path, forked: tuple[str, ...]
+) -> None:
+    parallel = dict(LAYOUTS[layout])
+    widest = max(("replicas", "shards"), key=lambda axis: parallel.get(axis, 1))
+    parallel[widest] //= 1024 // ranks
+    executed = execute(tmp_path, parallel, forked=forked)
+    assert executed.plan.ranks == ranks
     assert executed.is_planned, [line for line in executed.lines if not line.is_planned]
     assert "layers 32 -> 2" in executed.cut
     assert sum(line.issued.count for line in executed.lines if line.issued) == len(executed.step.issues)
@@ -51,9 +57,9 @@ def test_a_step_at_a_thousand_ranks_issues_what_the_plan_says(layout: str, tmp_p
     assert executed.step.cpu_ns < 60_000_000_000
 
 
-def test_the_order_of_issue_is_that_of_a_step(tmp_path: Path) -> None:
+def test_the_order_of_issue_is_that_of_a_step(tmp_path: Path, forked: tuple[str, ...]) -> None:
     """FSDP2 gathers its root, then each unit before its forward; in backward the unit before, then reduces this one."""
-    issues = execute(tmp_path, {"kind": "fsdp2", "shards": 4}).step.issues
+    issues = execute(tmp_path, {"kind": "fsdp2", "shards": 4}, forked=forked).step.issues
     gathers, reductions = Purpose.UNSHARD, Purpose.GRAD_REDUCE
     assert [one.purpose for one in issues] == 5 * [gathers] + 3 * [reductions]  # of two blocks each is prefetched
     root, block = issues[0].size_bytes, issues[1].size_bytes
@@ -106,16 +112,20 @@ def test_every_cell_that_is_shipped_can_be_cut_and_planned() -> None:
     assert len(refused) < 10
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(("scenario", "cell"), list_cells())
-def test_every_cell_that_is_shipped_issues_what_its_plan_says(scenario: str, cell: str) -> None:
+@pytest.mark.parametrize(
+    ("scenario", "cell"),
+    [pytest.param(*one, marks=[] if "gpu" in one[0] else pytest.mark.thorough) for one in list_cells()],
+)
+def test_every_cell_that_is_shipped_issues_what_its_plan_says(
+    scenario: str, cell: str, forked: tuple[str, ...]
+) -> None:
     file = open_scenario(scenario, ())
     asked = next(one for one in file.cells if one.name == cell)
     try:
         cut_scenario(asked.scenario)
     except PlanError as error:
         pytest.skip(f"not on a CPU: {error}")
-    executed = execute_step(asked, file)
+    executed = execute_step(asked, file, forked=forked)
     assert executed.is_planned is not False, [line for line in executed.lines if not line.is_planned]
 
 
