@@ -457,6 +457,17 @@ def test_a_clock_of_another_node_is_read_to_within_half_of_the_fastest_answer() 
     assert abs(offset_ns - apart_ns) <= max(took_ns, slow_ns)
 
 
+@pytest.mark.parametrize("apart_ns", [1000, -1000])
+@pytest.mark.parametrize("fastest", [0, 1, 2])
+def test_of_three_answers_the_fastest_one_counts(fastest: int, apart_ns: int) -> None:
+    took_ns = [10 if one == fastest else 400 for one in range(3)]
+    clock, line = iter([one for took in took_ns for one in (0, took)]), Line(HashStore())
+    for one, took in enumerate(took_ns):
+        late_ns = 0 if one == fastest else 150
+        line.put(f"clock/answer{one}", str(took // 2 + apart_ns + late_ns))
+    assert measure_offset(line, "clock", lambda: next(clock)) == apart_ns
+
+
 def test_who_was_first_is_asked_on_one_clock(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Node 1's clock shows 1,000 s less: as its ranks see it, rank 1 was killed long before rank 0."""
     monkeypatch.setattr(agent_module, "measure_offset", lambda _line, key: 10**12 if key.endswith("/1") else 0)

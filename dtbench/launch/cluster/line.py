@@ -137,7 +137,7 @@ def measure_offset(line: Line, key: str, now_ns: Callable[[], int] = time.monoto
     Raises:
         NodesError: node 0 does not answer.
     """
-    best: tuple[int, int] | None = None
+    answers: list[tuple[int, int]] = []
     for sample in range(_SAMPLES):
         asked_ns = now_ns()
         line.put(f"{key}/asks{sample}")
@@ -145,9 +145,8 @@ def measure_offset(line: Line, key: str, now_ns: Callable[[], int] = time.monoto
         heard_ns = now_ns()
         if answer is None:
             raise NodesError("node 0 does not say what its clock shows")
-        best = min(best or (heard_ns - asked_ns, 0), (heard_ns - asked_ns, int(answer) - (asked_ns + heard_ns) // 2))
-    assert best is not None
-    return best[1]
+        answers.append((heard_ns - asked_ns, int(answer) - (asked_ns + heard_ns) // 2))
+    return min(answers)[1]
 
 
 def tell_clock(line: Line, keys: dict[int, str], now_ns: Callable[[], int] = time.monotonic_ns) -> None:
