@@ -6,6 +6,7 @@
     ├── ScenarioError (2)   the file is wrong: line, key, what was meant
     ├── PlanError (3)       the file is right, this machine cannot run it
     ├── LaunchError (4)     a rank raised, died or hung; names it, with its last log lines
+    │   └── NodesError (4)  several nodes cannot go on together: one is gone, or was started for something else
     ├── TraceError (5)      a trace cannot be read
     ├── StoreError (6)      a run folder is missing, unfinished or of another version
     ├── MissingError (7)    a package or program that the command needs is not installed
@@ -60,6 +61,10 @@ class LaunchError(DtbenchError):
     def __init__(self, message: str, *, folder: Path | None = None) -> None:
         super().__init__(message)
         self.folder = folder
+
+
+class NodesError(LaunchError):
+    """Nodes cannot run ranks together any more, or could not begin; nothing of the run can follow."""
 
 
 class TraceError(DtbenchError):

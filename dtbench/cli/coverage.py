@@ -129,12 +129,12 @@ def _run_one(
     from dtbench.base.errors import LaunchError
     from dtbench.cli.progress import observe
     from dtbench.launch.local import WORKER
-    from dtbench.launch.run import run_scenario
+    from dtbench.launch.run import ThisMachine, run_scenario
 
     folders: list[Path] = []
     with observe(folders.append) as observer:
         try:
-            run_scenario(file, cells, results, observer=observer, worker=(*prefix, *WORKER))
+            run_scenario(file, cells, results, observer=observer, engine=ThisMachine((*prefix, *WORKER)))
         except LaunchError as error:
             failures.append(str(error))
     return folders

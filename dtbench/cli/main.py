@@ -24,6 +24,7 @@ from dtbench.cli.compare import compare
 from dtbench.cli.console import print_error, send_to_nowhere
 from dtbench.cli.coverage import coverage
 from dtbench.cli.doctor import doctor
+from dtbench.cli.execute import execute
 from dtbench.cli.export import export
 from dtbench.cli.list_scenarios import list_scenarios
 from dtbench.cli.merge import merge
@@ -46,6 +47,7 @@ VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("run", run),
     ("submit", submit),
     ("merge", merge),
+    ("execute", execute),
     ("report", report),
     ("runs", runs),
     ("analyze", analyze),

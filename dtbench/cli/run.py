@@ -1,7 +1,10 @@
 """``dtbench run``: train a scenario on real ranks, then show what was found."""
 
-from contextlib import suppress
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +22,9 @@ from dtbench.cli.sweeps import Sweeps, read_sweeps
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dtbench.launch.nodes import Nodes
     from dtbench.launch.repeat import Judgement
+    from dtbench.launch.run import Engine
     from dtbench.runs.reading.cell_data import RunData
     from dtbench.runs.summary import RunSummary
     from dtbench.scenario.load import ScenarioFile
@@ -106,9 +111,9 @@ def run(
     except LaunchError as error:
         if error.folder is None:
             raise
-        _show_what_there_is(error.folder)
+        show_what_there_is(error.folder)
         raise LaunchError(f"{error}; `{request.command}` runs the rest", folder=error.folder) from error
-    _report(folder, as_json=as_json, full=full)
+    report_run(folder, as_json=as_json, full=full)
 
 
 @dataclass(frozen=True)
@@ -143,18 +148,21 @@ class RunRequest:
 def train(request: RunRequest) -> Path:
     """Run a scenario, or what an unfinished run of it lacks; gives the folder.
 
+    In the script or the shell of a Slurm job of several nodes, on all of them.
+
     Raises:
         LaunchError, PlanError, StoreError: as ``run_scenario`` and ``resume_scenario``.
         KeyboardInterrupt: after a sentence on what is kept.
     """
     from dtbench.cli.progress import observe
     from dtbench.launch.cells import plan_cells
-    from dtbench.launch.local import WORKER
     from dtbench.launch.machine import read_machine
     from dtbench.launch.run import resume_scenario, run_scenario
     from dtbench.launch.time_left import TimeLeft, find_earlier
 
-    cells = plan_cells(request.file, read_machine())
+    nodes = find_job(request)
+    machine = read_machine().model_copy(update={"nodes": None if nodes is None else nodes.count})
+    cells = plan_cells(request.file, machine)
     before = _find_unfinished(request) if request.resume else None
     if before is None and request.caller is None:
         _hint_at_unfinished(request)
@@ -164,22 +172,51 @@ def train(request: RunRequest) -> Path:
     scenarios = {cell.name: cell.scenario for cell in cells}
     earlier = find_earlier(request.results, request.file.name, scenarios)
     time_left = TimeLeft.of(cells, earlier) if before is None and isinstance(repeat, int) else None
-    with observe(folders.append, most_launches=most_launches, time_left=time_left) as screen:
+    with (
+        observe(folders.append, most_launches=most_launches, time_left=time_left) as screen,
+        _open_engine(request, nodes, screen.on_stop) as engine,
+    ):
         observer = screen
         if request.caller is None:
-            observer = replace(screen, on_end=lambda cell: _publish_cell(folders[-1], cell))
-        worker = (*request.prefix, *WORKER)
+            observer = replace(screen, on_end=lambda cell: publish_cell_of(folders[-1], cell))
         try:
             if before is not None:
-                return resume_scenario(request.file, cells, before, observer=observer, judge=_judge, worker=worker).path
+                return resume_scenario(request.file, cells, before, observer=observer, judge=_judge, engine=engine).path
             return run_scenario(
-                request.file, cells, request.results, observer=observer, judge=_judge, worker=worker
+                request.file, cells, request.results, observer=observer, judge=_judge, engine=engine
             ).path
         except KeyboardInterrupt:
             goes_on = f"; `{request.command}` goes on" if request.command else ""
             kept = f"what was measured before is in {folders[-1]}{goes_on}" if folders else ""
             observer.on_stop(kept or "nothing was measured")
             raise
+
+
+def find_job(request: RunRequest) -> "Nodes | None":
+    """Return the nodes of a Slurm job on all of which a run is to run; None: on this machine.
+
+    Commands that run many scenarios run them on one machine.
+    """
+    from dtbench.launch.nodes import find_allocation
+
+    found = None if request.caller is not None else find_allocation(os.environ)
+    return None if found is None or found.count == 1 else found
+
+
+@contextmanager
+def _open_engine(request: RunRequest, nodes: "Nodes | None", say: "Callable[[str], None]") -> "Iterator[Engine]":
+    """Hold what starts the ranks: this machine, or an agent on each node of a Slurm job."""
+    from dtbench.launch.local import WORKER
+    from dtbench.launch.run import ThisMachine
+
+    if nodes is None:
+        yield ThisMachine((*request.prefix, *WORKER))
+        return
+    from dtbench.launch.cluster.head import Head
+    from dtbench.launch.cluster.spawn import spawn_by_srun
+
+    with Head(nodes, partial(spawn_by_srun, nodes), say=say) as head:
+        yield head
 
 
 def _judge(folder: "RunFolder", cells: "tuple[CellRecord, ...]", precision: float) -> "Judgement":
@@ -191,7 +228,7 @@ def _judge(folder: "RunFolder", cells: "tuple[CellRecord, ...]", precision: floa
     return Judgement(is_enough=is_known(step_times, precision), words=describe_precision(step_times, precision))
 
 
-def _publish_cell(folder: Path, cell: str) -> None:
+def publish_cell_of(folder: Path, cell: str) -> None:
     """Let an open TensorBoard show a cell while others still run; whatever is wrong, the end of the run says it."""
     from dtbench.report.event_files.publish import publish_cell
 
@@ -232,7 +269,7 @@ def _hint_at_unfinished(request: RunRequest) -> None:
         print_aside(f"an unfinished run is in {found}; `{request.command}` goes on with it, this one starts anew")
 
 
-def _report(folder: Path, *, as_json: bool, full: bool = False) -> None:
+def report_run(folder: Path, *, as_json: bool, full: bool = False) -> None:
     """Analyse a run, write what is derived from it, and show it; also when there is no room left to write."""
     from dtbench.base.errors import StoreError
     from dtbench.comparison.reading.kept import describe_cells
@@ -264,12 +301,12 @@ def _keep(data: "RunData", made_of: "Mapping[str, str]") -> None:
         measure_cells(data, made_of)
 
 
-def _show_what_there_is(folder: Path) -> None:
+def show_what_there_is(folder: Path) -> None:
     """Report what a failed run did measure; the failure itself is told by the error."""
     from dtbench.base.errors import CheckError, StoreError
 
     with suppress(CheckError, StoreError):  # the failure itself is the news
-        _report(folder, as_json=False)
+        report_run(folder, as_json=False)
 
 
 def _check(summary: "RunSummary") -> None:
@@ -305,7 +342,8 @@ def _prepare(request: RunRequest, nodes: NodeRequest, *, as_json: bool) -> None:
 
         print_json(document(PreparedRun(folder.path, tuple(commands))))
         return
-    print_line(f"# run these one after another, then: dtbench analyze {spell_word(folder.path)}")
+    print_line(f"# on every node: dtbench execute {spell_word(folder.path)}")
+    print_line(f"# or run these one after another, then: dtbench analyze {spell_word(folder.path)}")
     if any(HEAD_NODE in command for command in commands):
         print_line("# --standalone: on one node; --nnodes: on all at once, HEAD_NODE is one of them; share the folder")
     for command in commands:

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from dtbench.base.record import Record
 from dtbench.base.units import format_ns, name_ranks
 from dtbench.launch.killed import OWN_MISTAKES, RAISED, STOPPED, describe_signal
 from dtbench.launch.last_words import find_failure, has_lost_peer, has_traceback, read_last_lines
 from dtbench.launch.rank_processes import RESOLUTION_NS, Ended
-from dtbench.launch.watch import look
 from dtbench.store.journal import JournalView, RankState, name_unphased, read_journal
 from dtbench.store.layout import LaunchFolder
 from dtbench.store.records.run import LOG_FOLLOWS, EventLine, RankFailure
@@ -43,8 +43,8 @@ _KILLED: Final = describe_signal(signal.SIGKILL)
 _OUT_OF_MEMORY: Final = " (the kernel ended a process for lack of memory meanwhile)"
 
 
-class _Kind(IntEnum):
-    """In order of blame."""
+class EndKind(IntEnum):
+    """What an end can follow from, in order of blame."""
 
     HELD_UP = 0
     FROM_OUTSIDE = 1
@@ -53,12 +53,17 @@ class _Kind(IntEnum):
     TOLD = 4
 
 
-@dataclass(frozen=True)
-class _End:
-    """One rank's end; ``began_ns``: on the monotonic clock."""
+class RankEnd(Record):
+    """One rank's end.
+
+    Attributes:
+        failure: what is told of it.
+        kind: what it can follow from.
+        began_ns: on the monotonic clock of whoever asks who was first.
+    """
 
     failure: RankFailure
-    kind: _Kind
+    kind: EndKind
     began_ns: int
 
     @property
@@ -88,7 +93,7 @@ class Blame:
         """What the launch's error says."""
         named, others = self.failures[: self.culprits], self.failures[self.culprits :]
         first = named[0]
-        said = "; ".join(f"rank {one.rank} {one.what}, last seen {_describe_place(one)}" for one in named)
+        said = "; ".join(f"{_name_rank(one)} {one.what}, last seen {_describe_place(one)}" for one in named)
         if len(named) > 1:
             said += f"; {self.why_several}"
         followed = name_ranks(one.rank for one in others)
@@ -104,7 +109,6 @@ def find_culprits(
     ended: Sequence[Ended],
     *,
     held_up: Mapping[int, str],
-    ranks: int,
     oom_kills: int | None = None,
 ) -> Blame:
     """Say of each failed rank what happened, where it was and what it said last.
@@ -113,25 +117,47 @@ def find_culprits(
         folder: of the launch.
         ended: every process that has ended, well or not.
         held_up: what was seen of the ranks that the launcher killed because they held up the others.
-        ranks: how many there are.
         oom_kills: processes that the kernel ended for lack of memory meanwhile; None: not known.
     """
-    views = look(folder, ranks)
-    ends = [
-        _describe(folder, one, views[one.rank], held_up=held_up, oom_kills=oom_kills)
-        for one in ended
-        if one.exit_code or not _is_done(views[one.rank])
+    ends = describe_ends(folder, ended, held_up=held_up, oom_kills=oom_kills)
+    return blame_ends(ends, no_room=find_no_room(folder.path) if ends else None)
+
+
+def describe_ends(
+    folder: LaunchFolder,
+    ended: Sequence[Ended],
+    *,
+    held_up: Mapping[int, str],
+    oom_kills: int | None,
+    host: str | None = None,
+) -> list[RankEnd]:
+    """Say how each rank ended that did not end well; what is asked lies on this machine, ``host``.
+
+    Other arguments are as ``find_culprits`` has them.
+    """
+    return [
+        _describe(folder, one, view, held_up=held_up, oom_kills=oom_kills, host=host)
+        for one, view in ((one, read_journal(folder.journal(one.rank))) for one in ended)
+        if one.exit_code or not _is_done(view)
     ]
+
+
+def blame_ends(ends: Sequence[RankEnd], *, no_room: str | None = None) -> Blame:
+    """Say whose end the others followed; empty: all went well."""
     if not ends:
         return Blame(())
     culprits = _find_first(ends)
     rest = sorted((end for end in ends if end not in culprits), key=lambda end: (end.kind, end.began_ns))
     failures = tuple(end.failure for end in (*culprits, *rest))
-    return Blame(failures, len(culprits), _say_why_several(culprits), find_no_room(folder.path))
+    return Blame(failures, len(culprits), _say_why_several(culprits), no_room)
 
 
-def _say_why_several(culprits: Sequence[_End]) -> str:
-    if culprits[0].kind is _Kind.HELD_UP:
+def _name_rank(failure: RankFailure) -> str:
+    return f"rank {failure.rank}" + ("" if failure.host is None else f" on {failure.host}")
+
+
+def _say_why_several(culprits: Sequence[RankEnd]) -> str:
+    if culprits[0].kind is EndKind.HELD_UP:
         return "none of them came further than the others"
     if culprits[-1].is_stopped:
         return "since when it was stopped is not known, nor which was first"
@@ -139,18 +165,19 @@ def _say_why_several(culprits: Sequence[_End]) -> str:
     return f"within {format_ns(apart_ns)} of each other, so it is not known which was first"
 
 
-def _find_first(ends: Sequence[_End]) -> list[_End]:
+def _find_first(ends: Sequence[RankEnd]) -> list[RankEnd]:
     """Return the ends that may have come first, in order of time."""
     in_order = sorted(ends, key=lambda end: end.began_ns)
-    for kinds in ((_Kind.HELD_UP, _Kind.FROM_OUTSIDE, _Kind.MISTAKE), (_Kind.PEER_LOST,), (_Kind.TOLD,)):
+    for kinds in ((EndKind.HELD_UP, EndKind.FROM_OUTSIDE, EndKind.MISTAKE), (EndKind.PEER_LOST,), (EndKind.TOLD,)):
         of_kind = [end for end in in_order if end.kind in kinds]
         if of_kind:
             break
-    if of_kind[0].kind is _Kind.HELD_UP:
-        return [end for end in of_kind if end.kind is _Kind.HELD_UP]
+    if of_kind[0].kind is EndKind.HELD_UP:
+        return [end for end in of_kind if end.kind is EndKind.HELD_UP]
     tied = [end for end in of_kind if end.began_ns - of_kind[0].began_ns <= RESOLUTION_NS]
-    outside_ns = min((end.began_ns for end in tied if end.kind is _Kind.FROM_OUTSIDE), default=None)
-    first = [end for end in tied if outside_ns is None or end.began_ns <= outside_ns or end.kind is _Kind.FROM_OUTSIDE]
+    outside = EndKind.FROM_OUTSIDE
+    outside_ns = min((end.began_ns for end in tied if end.kind is outside), default=None)
+    first = [end for end in tied if outside_ns is None or end.began_ns <= outside_ns or end.kind is outside]
     return [*first, *(end for end in of_kind if end.is_stopped and end not in first)]
 
 
@@ -164,21 +191,35 @@ def _is_done(view: JournalView | None) -> bool:
 
 
 def _describe(
-    folder: LaunchFolder, one: Ended, view: JournalView | None, *, held_up: Mapping[int, str], oom_kills: int | None
-) -> _End:
+    folder: LaunchFolder,
+    one: Ended,
+    view: JournalView | None,
+    *,
+    held_up: Mapping[int, str],
+    oom_kills: int | None,
+    host: str | None,
+) -> RankEnd:
     """Say what one rank's end was."""
     said = find_failure(folder, one.rank)
     kind, what = _name_end(folder, one, said=said, held_up=held_up, oom_kills=oom_kills)
-    failure = RankFailure(
-        rank=one.rank,
+    failure = tell_failure(one.rank, what, view, host=host, last_lines=read_last_lines(folder.log(one.rank)))
+    said_ns = None if said is None else said.monotonic_ns
+    return RankEnd(failure=failure, kind=kind, began_ns=one.monotonic_ns if said_ns is None else said_ns)
+
+
+def tell_failure(
+    rank: int, what: str, view: JournalView | None, *, host: str | None, last_lines: tuple[str, ...] = ()
+) -> RankFailure:
+    """Return what is told of a rank that was last seen as its journal says."""
+    return RankFailure(
+        rank=rank,
         what=what,
         last_step=view.step if view else None,
         last_phase=str(view.phase) if view and view.phase else None,
         last_region=str(view.region) if view and view.region else None,
-        last_lines=read_last_lines(folder.log(one.rank)),
+        last_lines=last_lines,
+        host=host,
     )
-    said_ns = None if said is None else said.monotonic_ns
-    return _End(failure, kind, one.monotonic_ns if said_ns is None else said_ns)
 
 
 def _name_end(
@@ -188,31 +229,31 @@ def _name_end(
     said: EventLine | None,
     held_up: Mapping[int, str],
     oom_kills: int | None,
-) -> tuple[_Kind, str]:
+) -> tuple[EndKind, str]:
     if held_up.get(one.rank) == STOPPED:  # whatever it said once it went on, told to end
-        return _Kind.HELD_UP, STOPPED
+        return EndKind.HELD_UP, STOPPED
     if said is not None and one.exit_code:  # gloo may abort a process that leaves because of an exception, or hold it
-        return (_Kind.PEER_LOST, _PEER_LOST) if has_lost_peer(said.detail) else (_Kind.MISTAKE, RAISED)
+        return (EndKind.PEER_LOST, _PEER_LOST) if has_lost_peer(said.detail) else (EndKind.MISTAKE, RAISED)
     if one.rank in held_up:
-        return _Kind.HELD_UP, held_up[one.rank]
+        return EndKind.HELD_UP, held_up[one.rank]
     if one.was_told:
-        return _Kind.TOLD, _TOLD
+        return EndKind.TOLD, _TOLD
     return _name_signal(-one.exit_code, oom_kills) if one.exit_code < 0 else _name_exit(folder, one)
 
 
-def _name_exit(folder: LaunchFolder, one: Ended) -> tuple[_Kind, str]:
+def _name_exit(folder: LaunchFolder, one: Ended) -> tuple[EndKind, str]:
     if one.exit_code and has_traceback(folder.log(one.rank)):  # it raised before it could say so
-        return _Kind.MISTAKE, RAISED
-    return _Kind.FROM_OUTSIDE, _LEFT_WITH.format(one.exit_code) if one.exit_code else _LEFT
+        return EndKind.MISTAKE, RAISED
+    return EndKind.FROM_OUTSIDE, _LEFT_WITH.format(one.exit_code) if one.exit_code else _LEFT
 
 
-def _name_signal(number: int, oom_kills: int | None) -> tuple[_Kind, str]:
+def _name_signal(number: int, oom_kills: int | None) -> tuple[EndKind, str]:
     if number == signal.SIGTERM:
-        return _Kind.FROM_OUTSIDE, _FROM_OUTSIDE.format("SIGTERM")
+        return EndKind.FROM_OUTSIDE, _FROM_OUTSIDE.format("SIGTERM")
     what = describe_signal(number)
     if what in OWN_MISTAKES:
-        return _Kind.MISTAKE, what
-    return _Kind.FROM_OUTSIDE, what + (_OUT_OF_MEMORY if oom_kills and what == _KILLED else "")
+        return EndKind.MISTAKE, what
+    return EndKind.FROM_OUTSIDE, what + (_OUT_OF_MEMORY if oom_kills and what == _KILLED else "")
 
 
 def _describe_place(failure: RankFailure) -> str:

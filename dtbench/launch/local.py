@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from dtbench.base.errors import LaunchError, MissingError, StoreError
 from dtbench.base.signals import describe_stop, is_urgent
@@ -18,9 +18,9 @@ from dtbench.base.vocabulary import DeviceKind
 from dtbench.launch.blame import Blame, find_culprits, is_early
 from dtbench.launch.killed import salvage_stage_failure
 from dtbench.launch.machine import NO_TORCH
-from dtbench.launch.memory import read_oom_kills
+from dtbench.launch.memory import count_oom_kills, read_oom_kills
 from dtbench.launch.rank_processes import Ended, RankProcess, RankProcesses
-from dtbench.launch.watch import Watch
+from dtbench.launch.watch import HangJudge, Watch
 from dtbench.machine.processes import count_cores
 from dtbench.store.finish import finish_launch
 from dtbench.store.journal import JournalView
@@ -33,7 +33,8 @@ WORKER = (sys.executable, "-P", "-m", "dtbench.worker")
 """``-P``: the same dtbench as here, and no module of the current folder in place of a library's."""
 
 _LOOPBACK: Final = "127.0.0.1"
-_ONE_NODE: Final = {
+_LOOPBACK_INTERFACE: Final = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
+ONE_NODE: Final = {
     "GROUP_RANK": "0",
     "GROUP_WORLD_SIZE": "1",
     "ROLE_NAME": "default",
@@ -64,18 +65,17 @@ def launch_ranks(
     plan = order.plan
     began_ns, oom_kills = time.monotonic_ns(), read_oom_kills()
     try:
-        with Watch(
-            folder, ranks=plan.ranks, device=plan.device, stall_timeout_ns=plan.stall_timeout_ns, on_look=on_look
-        ) as watch:
+        judge = HangJudge(plan.ranks, stall_timeout_ns=plan.stall_timeout_ns).judge
+        with Watch(folder, ranks=range(plan.ranks), device=plan.device, judge=judge, on_look=on_look) as watch:
             ended = _run_ranks(order, folder, worker, on_failure=watch.note_stopped)
     except KeyboardInterrupt as stop:
         with suppress(StoreError):  # a full disk must not hide who stopped it
-            _close_stopped(order, folder, describe_stop(stop), began_ns)
+            close_stopped(order, folder, describe_stop(stop), began_ns)
         raise
-    ran_out = None if oom_kills is None else (read_oom_kills() or oom_kills) - oom_kills
-    blame = find_culprits(folder, ended, held_up=watch.held_up, ranks=plan.ranks, oom_kills=ran_out)
+    ran_out = count_oom_kills(oom_kills)
+    blame = find_culprits(folder, ended, held_up=watch.held_up, oom_kills=ran_out)
     if blame.failures:
-        _close_failed(order, folder, blame, began_ns)
+        close_failed(order, folder, blame, began_ns)
 
 
 def _run_ranks(
@@ -89,7 +89,7 @@ def _run_ranks(
         variables = {**make_environment(order), **found}
         processes = RankProcesses(
             [
-                RankProcess(command, {**variables, **_variables_of(rank, ranks)}, folder.log(rank))
+                RankProcess(command, {**variables, **variables_of(rank, ranks)}, folder.log(rank))
                 for rank in range(ranks)
             ],
             is_urgent=is_urgent,
@@ -103,59 +103,81 @@ def _run_ranks(
 
 @contextmanager
 def _meet(ranks: int) -> Iterator[Mapping[str, str]]:
-    """Hold the store of one launch; gives the variables by which all of its ranks find it.
+    """Hold the store of one launch; gives the variables by which all of its ranks find it."""
+    with host_store(_LOOPBACK, ranks) as (_store, port):
+        yield {**ONE_NODE, "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": f"dtbench-{port}"}
 
-    The store is torch's, on a socket of ours: torch's own would listen on every interface of the machine.
+
+@contextmanager
+def host_store(address: str, connections: int, port: int = 0) -> Iterator[tuple[Any, int]]:
+    """Hold a store of torch's at an address of this machine; gives it and its port.
+
+    It is on a socket of ours: torch's own would listen on every interface of the machine.
+
+    Args:
+        address: "" for every interface.
+        connections: that may come at once.
+        port: 0: any that is free.
 
     Raises:
         MissingError: torch is not installed.
+        OSError: nothing can listen there.
     """
     try:
         from torch.distributed import TCPStore
     except ModuleNotFoundError as error:
         raise MissingError(NO_TORCH) from error
-    listener = socket.socket(socket.AF_INET)
-    listener.bind((_LOOPBACK, 0))
-    listener.listen(max(128, 2 * ranks))
-    port = listener.getsockname()[1]
-    store = TCPStore(_LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        yield {**_ONE_NODE, "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": f"dtbench-{port}"}
+        listener.bind((address, port))
+        listener.listen(max(128, 2 * connections))
+    except OSError:
+        listener.close()
+        raise
+    found = listener.getsockname()[1]
+    at = address or _LOOPBACK
+    store = TCPStore(at, found, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    try:
+        yield store, found
     finally:
         del store
 
 
-def _variables_of(rank: int, ranks: int) -> Mapping[str, str]:
-    """Return the variables that say which rank a process is, on one node."""
-    numbers = {name: str(rank) for name in ("RANK", "LOCAL_RANK", "ROLE_RANK")}
-    sizes = {name: str(ranks) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")}
-    return numbers | sizes
+def variables_of(rank: int, ranks: int, here: range | None = None) -> Mapping[str, str]:
+    """Return the variables that say which rank a process is; ``here``: the ranks of its node, None: all of them."""
+    here = range(ranks) if here is None else here
+    numbers = {"RANK": rank, "ROLE_RANK": rank, "LOCAL_RANK": rank - here.start}
+    sizes = {"WORLD_SIZE": ranks, "ROLE_WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": len(here)}
+    return {name: str(number) for name, number in (numbers | sizes).items()}
 
 
-def make_environment(order: WorkerOrder) -> Mapping[str, str]:
-    """Return what all ranks inherit: threads per rank, and loopback for gloo, since all ranks are on this machine.
+def make_environment(order: WorkerOrder, interface: str | None = _LOOPBACK_INTERFACE) -> Mapping[str, str]:
+    """Return what all ranks inherit: threads per rank, and the network interface for gloo.
+
+    That is loopback where all ranks are on this machine; None: gloo looks for it.
 
     What the user has set stays, except the BLAS limit that dtbench gives itself; the scenario's ``env`` wins over both.
     """
     threads = str(order.plan.share_cores(count_cores()))
     added = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": threads}
-    if order.plan.device is DeviceKind.CPU and sys.platform in ("linux", "darwin"):
-        added["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
+    if order.plan.device is DeviceKind.CPU and interface is not None:
+        added["GLOO_SOCKET_IFNAME"] = interface
     own = {LAUNCHER_VARIABLE: str(os.getpid()), "OPENBLAS_NUM_THREADS": threads}
     return {**added, **os.environ, **own, **order.scenario.env}
 
 
-def _close_stopped(order: WorkerOrder, folder: LaunchFolder, reason: str, began_ns: int) -> None:
+def close_stopped(order: WorkerOrder, folder: LaunchFolder, reason: str, began_ns: int) -> None:
     """Write how a launch ended that somebody stopped; one whose results are all there is complete."""
     if _is_complete(folder):
         return
     if _has_all_results(order, folder):
-        _finish(order, folder, RunStatus.COMPLETE, reason, (), began_ns)
+        write_end(order, folder, RunStatus.COMPLETE, reason, (), began_ns)
         return
-    _finish(order, folder, RunStatus.FAILED, reason, (), began_ns)
+    write_end(order, folder, RunStatus.FAILED, reason, (), began_ns)
 
 
-def _close_failed(order: WorkerOrder, folder: LaunchFolder, blame: Blame, began_ns: int) -> None:
+def close_failed(order: WorkerOrder, folder: LaunchFolder, blame: Blame, began_ns: int) -> None:
     """Write how a launch ended of which ranks failed.
 
     Raises:
@@ -164,13 +186,13 @@ def _close_failed(order: WorkerOrder, folder: LaunchFolder, blame: Blame, began_
     failures, reason = blame.failures, blame.sentence
     if _has_all_results(order, folder):
         # every result was on disk: only leaving the process group went wrong, as gloo's sometimes does
-        _finish(order, folder, RunStatus.COMPLETE, reason, failures, began_ns)
+        write_end(order, folder, RunStatus.COMPLETE, reason, failures, began_ns)
         return
     with suppress(StoreError):  # a full disk must not hide why the rank failed
         if not order.is_reference and salvage_stage_failure(folder, failures, ranks=order.plan.ranks):
-            _finish(order, folder, RunStatus.COMPLETE, None, failures, began_ns)
+            write_end(order, folder, RunStatus.COMPLETE, None, failures, began_ns)
             return
-        _finish(order, folder, RunStatus.FAILED, reason, failures, began_ns)
+        write_end(order, folder, RunStatus.FAILED, reason, failures, began_ns)
     raise LaunchError(reason)
 
 
@@ -185,7 +207,7 @@ def _has_all_results(order: WorkerOrder, folder: LaunchFolder) -> bool:
     return not order.is_reference and all(folder.rank_record(rank).exists() for rank in range(order.plan.ranks))
 
 
-def _finish(
+def write_end(
     order: WorkerOrder,
     folder: LaunchFolder,
     status: RunStatus,
@@ -193,6 +215,7 @@ def _finish(
     failures: tuple[RankFailure, ...],
     began_ns: int,
 ) -> None:
+    """Write how a launch ended that began at ``began_ns`` of the monotonic clock."""
     record = LaunchRecord(
         cell=order.cell,
         index=order.index,

@@ -16,6 +16,11 @@ def read_oom_kills(root: Path = Path("/proc"), control: Path = Path("/sys/fs/cgr
     return next((found for path in places if (found := _read_counter(path)) is not None), None)
 
 
+def count_oom_kills(before: int | None) -> int | None:
+    """Return how many there have been since there were ``before``; None where the system does not say."""
+    return None if before is None else (read_oom_kills() or before) - before
+
+
 def _find_groups(root: Path, control: Path) -> list[Path]:
     found = []
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Which nodes a command runs on, and which of them this is: by Slurm, a Kubeflow TrainJob, options, or alone.
+"""Which nodes a command runs on, and which of them this is, as Slurm, a Kubeflow TrainJob or options say it.
 
 =========  ==============================================  ===================================================
 told by    how many, and which this is                     where they meet
@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtbench.base.errors import PlanError
+from dtbench.plan.rules.rule import count_nodes
 
 DEFAULT_PORT: Final = 29400
 """Of torchrun's rendezvous."""
 _SLURM_PORTS: Final = (20_000, 10_000)
-"""First port, and how many: a job has one by its number, so that two jobs on one node do not meet. Below Linux's."""
+"""First port, and how many: two jobs on one node do not meet, and Linux gives none of these away by itself."""
 _LOOPBACK: Final = "127.0.0.1"
 
 
@@ -105,19 +106,13 @@ def find_allocation(variables: Mapping[str, str]) -> Nodes | None:
 
 
 def spread_ranks(ranks: int, count: int) -> tuple[range, ...]:
-    """Return which ranks each node has, in blocks: equally many, or one each on the first where they are few.
+    """Return which ranks each node has, in equal blocks; fewer ranks than nodes lie one each on the first.
 
-    Raises:
-        PlanError: they cannot be spread evenly.
+    Nodes that do not divide the ranks have no plan (``dtbench.plan.rules.machine``).
     """
-    if ranks < count:
-        return tuple(range(node, node + 1) if node < ranks else range(0) for node in range(count))
-    each, rest = divmod(ranks, count)
-    if rest:
-        raise PlanError(
-            f"{ranks} ranks cannot be spread evenly over {count} nodes: take {each * count} or another number"
-        )
-    return tuple(range(node * each, (node + 1) * each) for node in range(count))
+    each, rest = divmod(ranks, count_nodes(ranks, count))
+    assert not rest, f"{ranks} ranks were planned for {count} nodes"
+    return tuple(range(min(ranks, node * each), min(ranks, (node + 1) * each)) for node in range(count))
 
 
 def read_endpoint(endpoint: str, port: int = DEFAULT_PORT) -> tuple[str, int]:

@@ -1,5 +1,6 @@
 """What ranks are told to do: the order of a launch, and of the single process that cells are checked against."""
 
+import hashlib
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.schema.model import Custom
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.records.run import CellRecord, WorkerOrder
+from dtbench.store.records.run import CellRecord, RunRecord, WorkerOrder
 
 
 def make_order(cell: CellRecord, index: int, folder: LaunchFolder, reference: Path | None) -> WorkerOrder:
@@ -48,6 +49,16 @@ def find_references(folder: RunFolder, cells: tuple[CellRecord, ...]) -> dict[st
         if reference.reference_data.exists():
             found[key_of_reference(make_reference_order(cell, reference).scenario)] = reference.reference_data
     return found
+
+
+def digest_run(run: RunRecord) -> str:
+    """Return what all orders of a run come to, 16 hexadecimal digits: a copy of a prepared run has the same."""
+    nowhere, told = LaunchFolder(Path()), hashlib.sha256()
+    for cell in run.cells:
+        if isinstance(cell, CellRecord):
+            for index in cell.launches:
+                told.update(make_order(cell, index, nowhere, None).digest.encode())
+    return told.hexdigest()[:16]
 
 
 def unlaunched(order: WorkerOrder) -> WorkerOrder:

@@ -3,6 +3,8 @@
 ``dtbench execute``, torchrun and Slurm start the worker by such an order on each node.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +38,7 @@ def write_orders(
     """Prepare a run: gives its folder and its launches, references among them, first to run first."""
     refuse_automatic(cells)
     run = prepare_run(file, cells, results, observer=observer, prepared=True)
-    return run.folder, _write(file, run.folder, cells, frozenset())
+    return run.folder, write_left(run.folder, cells, frozenset(), run.localise)
 
 
 def resume_orders(file: ScenarioFile, path: Path) -> tuple[RunFolder, Launches]:
@@ -54,13 +56,23 @@ def resume_orders(file: ScenarioFile, path: Path) -> tuple[RunFolder, Launches]:
             raise StoreError(f"{path}: this run was not prepared; --resume without --prepare goes on with it")
         refuse_other(folder.path, file, cells, {})
         refuse_running(folder, before)
-        return folder, _write(file, folder, cells, keep_finished(folder, cells))
+        return folder, write_left(folder, cells, keep_finished(folder, cells), partial(say_code, file=file))
 
 
-def _write(
-    file: ScenarioFile, run: RunFolder, cells: tuple[CellRecord, ...], finished: frozenset[tuple[str, int]]
+def write_left(
+    run: RunFolder,
+    cells: tuple[CellRecord, ...],
+    finished: frozenset[tuple[str, int]],
+    localise: Callable[[WorkerOrder], WorkerOrder],
 ) -> Launches:
-    """Write the orders of all launches but the finished ones, and of the single processes that they need."""
+    """Write the orders of all launches but the finished ones, and of the single processes that they need.
+
+    Args:
+        run: its folder.
+        cells: of it, planned.
+        finished: launches by cell and index.
+        localise: gives orders what their cells do not say: where a person's code lies.
+    """
     folders = []
     references = find_references(run, cells)
     for cell, index in interleave(cells, 0):
@@ -72,11 +84,11 @@ def _write(
             order = make_reference_order(cell, reference)
             key = key_of_reference(order.scenario)
             if key not in references:  # cells that train the same share it
-                write_record(reference.order, unlaunched(say_code(order, file)))
+                write_record(reference.order, unlaunched(localise(order)))
                 folders.append(reference)
             data = references.setdefault(key, reference.reference_data)
         launch = run.launch(cell.name, index)
-        write_record(launch.order, unlaunched(say_code(make_order(cell, index, launch, data), file)))
+        write_record(launch.order, unlaunched(localise(make_order(cell, index, launch, data))))
         folders.append(launch)
     return tuple(folders)
 
@@ -86,13 +98,18 @@ HEAD_NODE: Final = "$HEAD_NODE"
 
 
 def spell_torchrun(order: WorkerOrder, path: Path) -> str:
-    """Return the command that starts an order's ranks on a node, with the scenario's variables and interpreter."""
+    """Return the command that starts an order's ranks on a node, with the scenario's variables and interpreter.
+
+    Nodes meet for this launch alone: one that was started for another does not join.
+    """
     variables = [f"{name}={spell_word(value)}" for name, value in order.scenario.env.items()]
     python = order.scenario.python
     torchrun = "torchrun" if python is None else f"{spell_word(python)} -m torch.distributed.run"
     plan = order.plan
     where = "--standalone" if plan.nodes == 1 else f"--nnodes {plan.nodes}"
-    meet = "" if plan.nodes == 1 else f" --rdzv-backend c10d --rdzv-endpoint {HEAD_NODE}:29500"
+    launch = "-".join((*path.parts[-5:-4], *path.parts[-3:-1]))  # run, cell, launch
+    at = f" --rdzv-backend c10d --rdzv-endpoint {HEAD_NODE}:29500 --rdzv-id {spell_word(launch)}"
+    meet = "" if plan.nodes == 1 else at
     worker = f"-m dtbench.worker --order {spell_word(path)}"
     ranks = f"{where} --nproc-per-node {plan.ranks_per_node}{meet}"
     return " ".join(["PYTHONSAFEPATH=1", *variables, torchrun, ranks, worker])

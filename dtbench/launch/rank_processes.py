@@ -30,6 +30,8 @@ SETTLE_S: Final = 1.0
 GRACE_S: Final = 5.0
 _ASK_S: Final = 0.02
 """How often a system without pidfd is asked."""
+_ASK_OTHERS_S: Final = 0.1
+"""How often other machines are asked."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,16 @@ class RankProcesses:
         is_urgent: asked while ranks are ending: nobody wants to wait for them any more.
         has_failed: whether a rank that has ended should not have, or not like this.
         on_failure: called once, when the first has failed and none of the others has been told.
+        is_over: asked while all is well here: a rank on another machine has failed; None: there is no other machine.
+        first: number of the first of these ranks.
     """
 
     ranks: Sequence[RankProcess]
     is_urgent: Callable[[], bool] = lambda: False
     has_failed: Callable[[Ended], bool] = lambda one: one.exit_code != 0
     on_failure: Callable[[], None] = lambda: None
+    is_over: Callable[[], bool] | None = None
+    first: int = 0
     ended: list[Ended] = field(default_factory=list)
     _started: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     _told: set[int] = field(default_factory=set)
@@ -85,7 +91,7 @@ class RankProcesses:
 
     def __enter__(self) -> Self:
         try:
-            for rank, one in enumerate(self.ranks):
+            for rank, one in enumerate(self.ranks, self.first):
                 self._start(rank, one)
         except BaseException:
             self._leave()
@@ -128,13 +134,16 @@ class RankProcesses:
 
     def wait(self) -> tuple[Ended, ...]:
         """Wait for all ranks; gives those that failed, in order of time. Ends the others once one has."""
-        while self.running and not any(map(self.has_failed, self.ended)):
-            self._look(None)
-        if any(map(self.has_failed, self.ended)):
+        while self.running and not self._has_any_failed():
+            self._look(None if self.is_over is None else _ASK_OTHERS_S)
+        if self._has_any_failed():
             self.on_failure()
             self._look_until(time.monotonic_ns() + round(SETTLE_S * NS_PER_S))
             self.end()
         return tuple(filter(self.has_failed, self.ended))
+
+    def _has_any_failed(self) -> bool:
+        return any(map(self.has_failed, self.ended)) or (self.is_over is not None and self.is_over())
 
     def end(self) -> None:
         """End all ranks that still run; one that is stopped goes on for it."""

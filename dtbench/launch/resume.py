@@ -104,7 +104,7 @@ def refuse_other(
         told += f"; and {more} more differences" if more > 0 else ""
         instead = "start a new one without --resume"
         if run.prepared:
-            instead += ", or add --prepare: it names the orders that are left for ranks which someone else starts"
+            instead += f", or `dtbench execute {spell_word(path)}` on its nodes runs what is left (--prepare names it)"
         raise StoreError(f"{path}: this run cannot go on: {told}; {instead}")
 
 
@@ -254,9 +254,9 @@ def keep_finished(folder: RunFolder, cells: tuple[CellRecord, ...]) -> frozenset
         unfinished = [launch for launch in of_cell.values() if not is_finished(launch)]
         finished.update((cell.name, index) for index, launch in of_cell.items() if launch not in unfinished)
         for launch in unfinished:
-            _remove(launch)
+            remove_launch(launch)
         if unfinished and not folder.reference(cell.name).reference_data.exists():
-            _remove(folder.reference(cell.name))
+            remove_launch(folder.reference(cell.name))
     return frozenset(finished)
 
 
@@ -281,7 +281,12 @@ def close_left(launch: LaunchFolder, cell: CellRecord, index: int) -> None:
         finish_launch(launch, record, ranks=cell.plan.ranks)
 
 
-def _remove(launch: LaunchFolder) -> None:
+def remove_launch(launch: LaunchFolder) -> None:
+    """Remove all that a launch left.
+
+    Raises:
+        StoreError: it cannot be removed.
+    """
     try:
         if launch.path.exists():
             shutil.rmtree(launch.path)

@@ -14,10 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from dtbench import __version__
-from dtbench.base.errors import LaunchError, ScenarioError, StoreError
+from dtbench.base.errors import LaunchError, NodesError, ScenarioError, StoreError
 from dtbench.base.signals import describe_stop
 from dtbench.launch.cells import interleave
 from dtbench.launch.interpreter import probe_interpreters
@@ -31,8 +33,8 @@ from dtbench.launch.repeat import (
     keep_launches,
     never_enough,
 )
-from dtbench.launch.resume import keep_finished, refuse_other, refuse_running
-from dtbench.launch.watch import Progress
+from dtbench.launch.resume import keep_finished, refuse_other, refuse_running, remove_launch
+from dtbench.launch.watch import Progress, Views
 from dtbench.plan.plan import Plan
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.schema.repeat import AutoRepeat
@@ -67,23 +69,64 @@ class Observer:
     on_neighbours: Callable[[str], None] = lambda _sentence: None
 
 
+class Engine(Protocol):
+    """What starts the ranks of launches."""
+
+    def begin(self, folder: RunFolder, finished: frozenset[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+        """Make ready for a run; gives those of the finished launches that can stay."""
+
+    def launch(
+        self,
+        order: WorkerOrder,
+        folder: LaunchFolder,
+        *,
+        on_look: Callable[[Views], None],
+    ) -> None:
+        """Run one launch to its end, as ``launch_ranks`` does."""
+
+
+@dataclass(frozen=True)
+class ThisMachine:
+    """Starts all ranks on this machine, each by the command ``worker``."""
+
+    worker: tuple[str, ...] = WORKER
+
+    def begin(self, _folder: RunFolder, finished: frozenset[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+        """Return ``finished``: all of it lies here."""
+        return finished
+
+    def launch(
+        self,
+        order: WorkerOrder,
+        folder: LaunchFolder,
+        *,
+        on_look: Callable[[Views], None],
+    ) -> None:
+        """Run one launch to its end."""
+        launch_ranks(order, folder, on_look=on_look, worker=self.worker)
+
+
 @dataclass
-class _Run:
+class Run:
     """A run in the making; ``finished`` launches, by cell and index, are there already.
 
     One that ``goes_on`` after it had ended early is resumed by the first launch that runs anew.
+
+    Attributes:
+        head: what was known of it before anything ran.
+        engine: starts ranks.
+        localise: gives orders what their cells do not say: where a person's code lies.
     """
 
-    file: ScenarioFile
+    head: RunRecord
     folder: RunFolder
     cells: tuple[CellRecord, ...]
     observer: Observer
-    worker: tuple[str, ...]
-    started_unix_ns: int
+    localise: Callable[[WorkerOrder], WorkerOrder]
+    engine: Engine
     finished: frozenset[tuple[str, int]] = frozenset()
     references: dict[str, Path] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
-    prepared: bool = False
     resumed_unix_ns: tuple[int, ...] = ()
     goes_on: bool = False
     judge: Judge = never_enough
@@ -98,11 +141,17 @@ def run_scenario(
     *,
     observer: Observer,
     judge: Judge = never_enough,
-    worker: tuple[str, ...] = WORKER,
+    engine: Engine | None = None,
 ) -> RunFolder:
     """Run every launch of every planned cell; gives the finished run folder.
 
-    ``judge`` says when cells that repeat automatically are known well enough.
+    Args:
+        file: the scenario.
+        cells: of it, planned.
+        results: folder of all runs.
+        observer: told what happens.
+        judge: says when cells that repeat automatically are known well enough.
+        engine: starts the ranks; None: this machine does.
 
     Raises:
         MissingError: an interpreter that a cell names cannot run it; nothing has run.
@@ -110,10 +159,10 @@ def run_scenario(
         KeyboardInterrupt: the user stopped it; the run says so and keeps what is there.
     """
     probe_interpreters(cells)
-    run = prepare_run(file, cells, results, observer=observer, worker=worker)
-    run.judge = judge
+    run = prepare_run(file, cells, results, observer=observer)
+    run.judge, run.engine = judge, engine or ThisMachine()
     with hold_run(run.folder), announce(run.folder.path):
-        return _run_all(run)
+        return run_all(run)
 
 
 def resume_scenario(
@@ -123,7 +172,7 @@ def resume_scenario(
     *,
     observer: Observer,
     judge: Judge = never_enough,
-    worker: tuple[str, ...] = WORKER,
+    engine: Engine | None = None,
 ) -> RunFolder:
     """Go on with the run in ``path``: launches that ended well stay, all others are run anew, in the usual order.
 
@@ -143,19 +192,26 @@ def resume_scenario(
         refuse_other(folder.path, file, cells, torch_versions)
         refuse_running(folder, before)
         finished = keep_finished(folder, cells)
-        run = _Run(file, folder, cells, observer, tuple(worker), before.started_unix_ns, finished, judge=judge)
+        head = _begin_record(file, folder, cells, before.started_unix_ns)
+        localise = partial(say_code, file=file)
+        run = Run(head, folder, cells, observer, localise, engine or ThisMachine(), finished=finished, judge=judge)
         run.references = find_references(folder, cells)
         run.resumed_unix_ns, run.goes_on = before.resumed_unix_ns, bool(finished) or not before.prepared
         for cell, index in sorted(finished):
-            _keep_environment(run, folder.launch(cell, index))
-        _write_run(run, RunStatus.RUNNING, None)
+            keep_environment(run, folder.launch(cell, index))
+        write_run(run, RunStatus.RUNNING, None)
         observer.on_folder(folder.path)
-        return _run_all(run)
+        return run_all(run)
 
 
-def _run_all(run: _Run) -> RunFolder:
-    """Run every launch that is not finished yet."""
+def run_all(run: Run) -> RunFolder:
+    """Run every launch that is not finished yet.
+
+    Raises:
+        LaunchError, KeyboardInterrupt: as ``run_scenario``.
+    """
     try:
+        _begin(run)
         _look_for_neighbours(run)
         ended: str | None = None
         for cell, index in _list_launches(run):
@@ -170,8 +226,10 @@ def _run_all(run: _Run) -> RunFolder:
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, KeyboardInterrupt):
             reason = describe_stop(error)
+        if isinstance(error, NodesError):
+            reason, error.folder = str(error), run.folder.path
         with suppress(StoreError):  # a full disk must not hide what ended it
-            _write_run(run, RunStatus.FAILED, reason)
+            write_run(run, RunStatus.FAILED, reason)
         raise
     try:
         _close(run)
@@ -181,14 +239,22 @@ def _run_all(run: _Run) -> RunFolder:
     return run.folder
 
 
-def _note_resumed(run: _Run) -> None:
+def _begin(run: Run) -> None:
+    """Make ready what starts the ranks; a launch of which it lacks a part runs anew."""
+    kept = run.engine.begin(run.folder, run.finished)
+    for cell, index in run.finished - kept:
+        remove_launch(run.folder.launch(cell, index))
+    run.finished = kept
+
+
+def _note_resumed(run: Run) -> None:
     """Write that launches from now on lie apart from those before, if so."""
     if run.goes_on:
         run.goes_on, run.resumed_unix_ns = False, (*run.resumed_unix_ns, time.time_ns())
-        _write_run(run, RunStatus.RUNNING, None)
+        write_run(run, RunStatus.RUNNING, None)
 
 
-def _close(run: _Run) -> None:
+def _close(run: Run) -> None:
     """Write how a run ended, all launches of which have ended.
 
     Raises:
@@ -197,14 +263,14 @@ def _close(run: _Run) -> None:
     if run.failures:
         reason = "\n".join(f"cell {name}: {why}" for name, why in run.failures.items())
         with suppress(StoreError):  # a full disk must not hide why they failed
-            _write_run(run, RunStatus.FAILED, reason)
+            write_run(run, RunStatus.FAILED, reason)
         raise LaunchError(f"{reason}\nwhat was measured before is in {run.folder.path}", folder=run.folder.path)
     for reference in run.references.values():
         reference.unlink(missing_ok=True)  # as large as the model, and of no use once everything is compared
-    _write_run(run, RunStatus.COMPLETE, None)
+    write_run(run, RunStatus.COMPLETE, None)
 
 
-def _look_for_neighbours(run: _Run) -> None:
+def _look_for_neighbours(run: Run) -> None:
     """Note other runs on this machine, and name them when they are first seen."""
     known = {one.run for one in run.neighbours}
     fresh = tuple(one for one in find_neighbours() if one.run not in known)
@@ -214,7 +280,7 @@ def _look_for_neighbours(run: _Run) -> None:
         run.observer.on_neighbours(said)
 
 
-def _list_launches(run: _Run) -> Iterator[tuple[CellRecord, int]]:
+def _list_launches(run: Run) -> Iterator[tuple[CellRecord, int]]:
     """Return the planned launches that are left, then a round at a time while ``repeat: auto`` needs more."""
     first = 0
     while True:
@@ -226,7 +292,7 @@ def _list_launches(run: _Run) -> Iterator[tuple[CellRecord, int]]:
         first = len(run.cells[0].launches) - 1
 
 
-def _add_round(run: _Run) -> bool:
+def _add_round(run: Run) -> bool:
     """Add a launch to every cell, also to one that failed: resumed, it has as many as the others."""
     rule = run.cells[0].scenario.repeat
     cells = tuple(cell for cell in run.cells if cell.name not in run.failures)
@@ -236,7 +302,7 @@ def _add_round(run: _Run) -> bool:
     if run.repeat_end is not None:
         return False
     run.cells = tuple(add_launch(cell) for cell in run.cells)
-    _write_run(run, RunStatus.RUNNING, None)
+    write_run(run, RunStatus.RUNNING, None)
     return True
 
 
@@ -246,41 +312,43 @@ def prepare_run(
     results: Path,
     *,
     observer: Observer,
-    worker: tuple[str, ...] = WORKER,
     prepared: bool = False,
-) -> _Run:
+) -> Run:
     """Make the run folder with what is known before anything runs; ``prepared``: someone else starts the ranks."""
     if not can_name_runs(file.name):
         raise ScenarioError(f"{file.name!r} cannot name a folder of results; rename the scenario's file")
     folder = new_run_folder(results, file.name)
-    run = _Run(file, folder, cells, observer, tuple(worker), time.time_ns(), prepared=prepared)
+    head = _begin_record(file, folder, cells, time.time_ns()).model_copy(update={"prepared": prepared})
+    run = Run(head, folder, cells, observer, partial(say_code, file=file), ThisMachine())
     write_text(folder.scenario, file.text)
-    _write_run(run, RunStatus.RUNNING, None)
+    write_run(run, RunStatus.RUNNING, None)
     observer.on_folder(folder.path)
     return run
 
 
-def _run_launch(run: _Run, cell: CellRecord, index: int) -> None:
+def _run_launch(run: Run, cell: CellRecord, index: int) -> None:
     """Run one launch, with its reference before if there is none yet; a failure is kept, not raised."""
     try:
         reference = _run_reference(run, cell) if cell.scenario.correctness.enabled else None
         folder = run.folder.launch(cell.name, index)
         run.observer.on_launch(cell.name, index, cell.plan)
         _start(run, folder, make_order(cell, index, folder, reference))
+    except NodesError:
+        raise
     except LaunchError as error:
         run.failures[cell.name] = str(error)
         run.observer.on_failure(cell.name, str(error))
         return
-    _keep_environment(run, folder)
+    keep_environment(run, folder)
 
 
-def _keep_environment(run: _Run, launch: LaunchFolder) -> None:
+def keep_environment(run: Run, launch: LaunchFolder) -> None:
     """Let the run have the environment of its first launch."""
     if launch.environment.exists() and not run.folder.environment.exists():
         write_text(run.folder.environment, launch.environment.read_text(encoding="utf-8"))
 
 
-def _run_reference(run: _Run, cell: CellRecord) -> Path:
+def _run_reference(run: Run, cell: CellRecord) -> Path:
     """Return the single process's results for this cell.
 
     Cells share it that share model, data, optimizer, variables and interpreter.
@@ -292,6 +360,8 @@ def _run_reference(run: _Run, cell: CellRecord) -> Path:
         run.observer.on_launch(cell.name, None, order.plan)
         try:
             _start(run, folder, order)
+        except NodesError:
+            raise
         except LaunchError as error:
             raise LaunchError(f"the single process that this cell is checked against failed: {error}") from error
         if not folder.reference_data.exists():
@@ -302,33 +372,44 @@ def _run_reference(run: _Run, cell: CellRecord) -> Path:
     return run.references[key]
 
 
-def _start(run: _Run, folder: LaunchFolder, order: WorkerOrder) -> None:
-    def on_look(ranks: tuple[object, ...]) -> None:
-        run.observer.on_progress(Progress(order.cell, order.index, order.plan, ranks))  # type: ignore[arg-type]
+def _start(run: Run, folder: LaunchFolder, order: WorkerOrder) -> None:
+    def on_look(ranks: Views) -> None:
+        run.observer.on_progress(Progress(order.cell, order.index, order.plan, ranks))
 
     try:
-        launch_ranks(say_code(order, run.file), folder, on_look=on_look, worker=run.worker)
+        run.engine.launch(run.localise(order), folder, on_look=on_look)
     except StoreError as error:
         raise LaunchError(str(error)) from error
 
 
-def _write_run(run: _Run, status: RunStatus, reason: str | None) -> None:
-    record = RunRecord(
+def _begin_record(
+    file: ScenarioFile, folder: RunFolder, cells: tuple[CellRecord, ...], started_unix_ns: int
+) -> RunRecord:
+    return RunRecord(
         dtbench_version=__version__,
-        name=run.file.name,
-        run_id=run.folder.path.name,
-        question=run.file.question,
-        overrides=run.file.overrides,
-        status=status,
-        reason=reason,
-        started_unix_ns=run.started_unix_ns,
-        ended_unix_ns=None if status is RunStatus.RUNNING else time.time_ns(),
-        cells=run.cells,
-        prepared=run.prepared,
-        repeat_end=run.repeat_end,
-        resumed_unix_ns=run.resumed_unix_ns,
-        checklist=run.file.checklist,
-        neighbours=run.neighbours,
-        only=run.file.only,
+        name=file.name,
+        run_id=folder.path.name,
+        question=file.question,
+        overrides=file.overrides,
+        status=RunStatus.RUNNING,
+        reason=None,
+        started_unix_ns=started_unix_ns,
+        ended_unix_ns=None,
+        cells=cells,
+        checklist=file.checklist,
+        only=file.only,
     )
-    write_record(run.folder.run, record)
+
+
+def write_run(run: Run, status: RunStatus, reason: str | None) -> None:
+    """Write how far a run has come."""
+    now = {
+        "status": status,
+        "reason": reason,
+        "ended_unix_ns": None if status is RunStatus.RUNNING else time.time_ns(),
+        "cells": run.cells,
+        "repeat_end": run.repeat_end,
+        "resumed_unix_ns": run.resumed_unix_ns,
+        "neighbours": run.neighbours,
+    }
+    write_record(run.folder.run, run.head.model_copy(update=now))

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -44,25 +44,41 @@ class Progress:
     ranks: tuple[JournalView | None, ...]
 
 
+Views = tuple[JournalView | None, ...]
+"""What journals say at one look; None of a rank that has not begun to write."""
+
+
 class Watch:
-    """A thread that looks at the journals until told to stop; kills ranks that hold up the others past the timeout.
+    """A thread that looks at the journals of this machine's ranks until told to stop; kills those that are held to.
 
     Each time it also notes who had the machine's cores since: the ranks, or somebody else.
+
+    Attributes:
+        held_up: ranks of this machine that the judge held to have stopped the others, with what was seen of them.
     """
 
     def __init__(
         self,
         folder: LaunchFolder,
         *,
-        ranks: int,
+        ranks: Sequence[int],
         device: DeviceKind,
-        stall_timeout_ns: int,
-        on_look: Callable[[tuple[JournalView | None, ...]], None],
+        judge: Callable[[Views], Mapping[int, str]],
+        on_look: Callable[[Views], None],
     ) -> None:
-        self._folder, self._ranks, self._timeout_ns, self._on_look = folder, ranks, stall_timeout_ns, on_look
+        """Begin nothing yet.
+
+        Args:
+            folder: of the launch.
+            ranks: of this machine, at least one.
+            device: that they run on.
+            judge: told what the ranks' journals say at each look; gives the ranks that hold up all others, empty
+                while there are none.
+            on_look: told likewise.
+        """
+        self._folder, self._ranks, self._judge, self._on_look = folder, ranks, judge, on_look
         gpus = open_gpus() if device is DeviceKind.CUDA else None
-        self._use = UseWriter(folder, range(ranks), CoreWatch(gpus=gpus))
-        self._beats = Beats(ranks, time.monotonic_ns())
+        self._use = UseWriter(folder, ranks, CoreWatch(gpus=gpus))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dtbench-watch", daemon=True)
         self.held_up: dict[int, str] = {}
@@ -82,21 +98,19 @@ class Watch:
             self.held_up |= dict.fromkeys(find_stopped(look(self._folder, self._ranks)), STOPPED)
 
     def _run(self) -> None:
-        suspects: tuple[int, ...] = ()
+        has_ended = False
         while not self._stop.wait(POLL_S):
             views = self._look()
-            if views is None or self.held_up:
+            if views is None or self.held_up or has_ended:
                 continue
-            now_ns = time.monotonic_ns()
-            found = find_hung(views, self._beats.see(views, now_ns), now_ns=now_ns, timeout_ns=self._timeout_ns)
-            if found and found == suspects:  # seen twice: one look may be unlucky
-                stopped = find_stopped(views)
-                self.held_up = dict.fromkeys(stopped, STOPPED) or dict.fromkeys(found, HUNG)
+            held_up = self._judge(views)
+            has_ended = bool(held_up)
+            if held_up:
+                self.held_up = {rank: what for rank, what in held_up.items() if rank in self._ranks}
                 self._end(views)
-            suspects = found
         self._look()
 
-    def _look(self) -> tuple[JournalView | None, ...] | None:
+    def _look(self) -> Views | None:
         """Look once and show it; neither a journal that cannot be read nor a screen that is gone may end the watch."""
         try:
             views = look(self._folder, self._ranks)
@@ -107,7 +121,7 @@ class Watch:
             self._on_look(views)
         return views
 
-    def _end(self, views: tuple[JournalView | None, ...]) -> None:
+    def _end(self, views: Views) -> None:
         """Have every rank print its stacks into its log, then kill those that held up the others."""
         living = [view for view in views if view is not None and view.state is not RankState.DONE]
         if hasattr(signal, "SIGUSR1"):
@@ -119,9 +133,36 @@ class Watch:
                 send(view.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
-def look(folder: LaunchFolder, ranks: int) -> tuple[JournalView | None, ...]:
-    """Read every rank's journal."""
-    return tuple(read_journal(folder.journal(rank)) for rank in range(ranks))
+class HangJudge:
+    """Says which ranks hold up all others, of all ranks of a launch, once they have for two looks on end."""
+
+    def __init__(
+        self, ranks: int, *, stall_timeout_ns: int, find_stopped: Callable[[Views], tuple[int, ...]] | None = None
+    ) -> None:
+        """Begin to count silence now.
+
+        Args:
+            ranks: how many there are.
+            stall_timeout_ns: longest silence.
+            find_stopped: whose process was stopped; None: all are on this machine, which is asked.
+        """
+        self._timeout_ns, self._find_stopped = stall_timeout_ns, find_stopped or _find_stopped_here
+        self._beats = Beats(ranks, time.monotonic_ns())
+        self._suspects: tuple[int, ...] = ()
+
+    def judge(self, views: Views) -> Mapping[int, str]:
+        """Look at the journals of all ranks, in order; gives those that hold up the others."""
+        now_ns = time.monotonic_ns()
+        found = find_hung(views, self._beats.see(views, now_ns), now_ns=now_ns, timeout_ns=self._timeout_ns)
+        before, self._suspects = self._suspects, found
+        if not found or found != before:  # seen twice: one look may be unlucky
+            return {}
+        return dict.fromkeys(self._find_stopped(views), STOPPED) or dict.fromkeys(found, HUNG)
+
+
+def look(folder: LaunchFolder, ranks: Iterable[int]) -> Views:
+    """Read the journals of these ranks."""
+    return tuple(read_journal(folder.journal(rank)) for rank in ranks)
 
 
 class Beats:
@@ -163,8 +204,11 @@ def find_hung(
 
 
 def find_stopped(views: tuple[JournalView | None, ...]) -> tuple[int, ...]:
-    """Return the ranks whose process a signal or a debugger has stopped."""
-    return tuple(rank for rank, view in enumerate(views) if view is not None and _is_stopped(view.pid))
+    """Return the ranks of this machine whose process a signal or a debugger has stopped."""
+    return tuple(view.rank for view in views if view is not None and _is_stopped(view.pid))
+
+
+_find_stopped_here = find_stopped
 
 
 def _is_stopped(pid: int) -> bool:

@@ -10,7 +10,7 @@ from dtbench.base.errors import LaunchError, StoreError
 from dtbench.launch.cells import plan_cells
 from dtbench.launch.local import WORKER
 from dtbench.launch.machine import read_machine
-from dtbench.launch.run import Observer, run_scenario
+from dtbench.launch.run import Observer, ThisMachine, run_scenario
 from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.written import Words
 from dtbench.selftest.evidence import Evidence, Found, read_evidence
@@ -86,7 +86,7 @@ def run_selftest(
 
     watched = replace(observer, on_folder=on_folder, on_end=on_end)
     try:
-        run_scenario(selftest.file, selftest.cells, results, observer=watched, worker=worker)
+        run_scenario(selftest.file, selftest.cells, results, observer=watched, engine=ThisMachine(worker))
     except LaunchError as error:
         if error.folder is None:
             raise

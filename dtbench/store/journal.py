@@ -172,6 +172,10 @@ class JournalWriter:
         self._words[_BEAT] = unix_ns
         self._words[_STATE] = state
 
+    def flush(self) -> None:
+        """Have the file system write what is there: over a network, another machine reads nothing of it before."""
+        self._map.flush()
+
     def close(self) -> None:
         """Unmap; the file stays."""
         self._words.release()

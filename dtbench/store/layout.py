@@ -5,6 +5,7 @@
     results/<scenario>/<utc>-<short id>/
       run.json  scenario.yaml  env.json  tb/  step_breakdown.png  exposed_owners.png  sweep.png  .lock
       .pinned                             `dtbench clean` leaves the run alone
+      nodes.json                          only of a run on several nodes: where the results of each lie
       selftest.json                       only of a run of `dtbench selftest`: what its rows found
       checks.json                         derived: what became of the scenario's checks, and the answer
       cells/<cell>/measurements.json      derived: the numbers of its launches that are compared
@@ -281,6 +282,11 @@ class RunFolder:
     def pin(self) -> Path:
         """Where it is there, `dtbench clean` leaves the run alone."""
         return self.path / ".pinned"
+
+    @property
+    def nodes(self) -> Path:
+        """Only of a run on several nodes: where the results of each lie."""
+        return self.path / "nodes.json"
 
     @property
     def sweep_plot(self) -> Path:

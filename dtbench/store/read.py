@@ -29,6 +29,7 @@ from dtbench.store.layout import (
 from dtbench.store.links import refuse_links
 from dtbench.store.records.baseline import MeasuredCell, MeasuredSide
 from dtbench.store.records.checks import CatalogueRecord, OutcomesRecord
+from dtbench.store.records.nodes import NodesRecord
 from dtbench.store.records.outline import refuse_odd_cells, refuse_strange_launch
 from dtbench.store.records.place import check_place, find_place, refuse_strange
 from dtbench.store.records.probes import LineRecord
@@ -79,6 +80,15 @@ def read_run(path: Path) -> RunRecord:
 def is_incomplete(run: RunRecord) -> bool:
     """Tell whether a run never said how it ended: it still runs, or its writer is gone."""
     return run.status is RunStatus.RUNNING
+
+
+def read_nodes(folder: RunFolder) -> NodesRecord | None:
+    """Read where the results of each node of a run lie; None: it ran on one, or was joined.
+
+    Raises:
+        StoreError: the file is broken or of another version.
+    """
+    return _read_record(folder.nodes, NodesRecord) if folder.nodes.exists() else None
 
 
 def read_environment(path: Path) -> Environment:

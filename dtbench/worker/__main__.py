@@ -66,10 +66,20 @@ def main() -> None:
     try:
         with JournalWriter(folder.journal(rank.rank), rank=rank.rank, pid=os.getpid(), capacity=capacity) as journal:
             events = Events(folder.events(rank.rank), journal)
-            with telling_failure(events):
+            with telling_failure(events), written_to_the_end(rank, journal):
                 run(order, rank, journal, events)
     except DtbenchError as error:  # a sentence for the person: where it was raised says nothing more
         raise SystemExit(str(error)) from error
+
+
+@contextmanager
+def written_to_the_end(rank: Rank, journal: JournalWriter) -> Iterator[None]:
+    """Have node 0 see what the journals of other nodes hold, once their ranks have ended."""
+    try:
+        yield
+    finally:
+        if rank.nodes > 1:
+            journal.flush()
 
 
 @contextmanager
@@ -127,7 +137,7 @@ def run(order: WorkerOrder, rank: Rank, journal: JournalWriter, events: Events) 
     carrier = make_carrier(order, folder)
     parallel = order.scenario.parallel
     offloads = isinstance(parallel, Fsdp2) and parallel.cpu_offload
-    group = process_group(order.plan, recorder, rank, carrier, shares_host_tensors=offloads)
+    group = process_group(order, recorder, rank, carrier, shares_host_tensors=offloads)
     with carrier.blaming_failures(), group:
         found = run_rank(RankContext.join(order, rank, recorder, journal, events.say, carrier))
         journal.set_state(RankState.FINISHING, time.time_ns())

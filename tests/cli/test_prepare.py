@@ -40,7 +40,7 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_each_command_has_the_variables_and_the_interpreter_of_its_cell(prepare: Callable[..., str]) -> None:
-    _, *commands = prepare().strip().splitlines()
+    _, _, *commands = prepare().strip().splitlines()
     words = [shlex.split(command) for command in commands]
     assert [line[:2] for line in words] == [
         ["PYTHONSAFEPATH=1", "torchrun"],
@@ -60,7 +60,8 @@ def test_a_run_is_planned_for_nodes_that_are_not_this_machine(
     prepare: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dtbench.launch.machine.read_machine", lambda: pytest.fail("this machine is not asked"))
-    said, meet, *commands = prepare("--nodes", "2", "--cores-per-node", "16").strip().splitlines()
+    execute, said, meet, *commands = prepare("--nodes", "2", "--cores-per-node", "16").strip().splitlines()
+    assert execute.startswith("# on every node: dtbench execute ")
     assert "dtbench analyze" in said
     assert "HEAD_NODE" in meet
     assert all("--nnodes 2 --nproc-per-node 1" in command for command in commands)

@@ -40,11 +40,11 @@ def test_a_rank_whose_last_words_had_no_room_ended_on_a_full_disk(tmp_path: Path
         folder.logs.mkdir()
         folder.log(0).write_text(log)
         ended = Ended(0, 1, 10**9, was_told=False)
-        assert "space" not in find_culprits(folder, [ended], held_up={}, ranks=1).sentence
+        assert "space" not in find_culprits(folder, [ended], held_up={}).sentence
         with contextlib.suppress(OSError), (tmp_path / "filler").open("wb", buffering=0) as filler:
             while True:
                 filler.write(bytes(PAGE))
-        said = find_culprits(folder, [ended], held_up={}, ranks=1).sentence
+        said = find_culprits(folder, [ended], held_up={}).sentence
         assert "; nothing more can be written beside its log (No space left on device): free some space" in said
         assert (log.strip() or "its log is empty") in said
         folder.log(0).unlink()

@@ -34,11 +34,11 @@ answer: "{probes.distributed.DistributedDataParallel.forward.calls} times."
 def test_a_run_tells_which_of_its_files_claims_hold(tmp_path: Path, forked: tuple[str, ...]) -> None:
     from dtbench.launch.cells import plan_cells
     from dtbench.launch.local import WORKER
-    from dtbench.launch.run import Observer, run_scenario
+    from dtbench.launch.run import Observer, ThisMachine, run_scenario
 
     file = load_scenario(TEXT, "claims.yaml")
     cells = plan_cells(file, Machine(cpu_cores=2, cuda_devices=0))
-    run = run_scenario(file, cells, tmp_path, observer=Observer(), worker=(*forked, *WORKER))
+    run = run_scenario(file, cells, tmp_path, observer=Observer(), engine=ThisMachine((*forked, *WORKER)))
     summary = summarize_run(run.path)
     checks = summary.checks
     assert checks is not None

@@ -36,7 +36,7 @@ def at(rank: int, exit_code: int, ms: int, *, was_told: bool = False) -> Ended:
 
 
 def find(folder: LaunchFolder, *ended: Ended, held_up: Mapping[int, str] | None = None, kills: int | None = 0) -> Blame:
-    return find_culprits(folder, ended, held_up=held_up or {}, ranks=len(ended), oom_kills=kills)
+    return find_culprits(folder, ended, held_up=held_up or {}, oom_kills=kills)
 
 
 def culprits(blame: Blame) -> list[tuple[int, str]]:

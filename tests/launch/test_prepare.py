@@ -1,6 +1,7 @@
 """Runs that someone else starts: planned for nodes that are not this machine, and gone on with."""
 
 import json
+import shlex
 import time
 from pathlib import Path
 
@@ -81,10 +82,14 @@ def test_more_gpus_than_a_node_has_are_spread_over_nodes_that_share_them_equally
 
 
 def test_torchrun_is_told_the_nodes_that_were_planned(tmp_path: Path) -> None:
-    _, launches = prepare(tmp_path)
-    reference, launch, *_ = (spell_torchrun(read_order(one), one.order) for one in launches)
+    run, launches = prepare(tmp_path)
+    reference, launch, *others = (spell_torchrun(read_order(one), one.order) for one in launches)
     assert "torchrun --standalone --nproc-per-node 1 " in reference
     assert "torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint $HEAD_NODE:29500 " in launch
+    words = [shlex.split(one) for one in (launch, *others) if "--nnodes" in one]
+    meetings = [line[line.index("--rdzv-id") + 1] for line in words]
+    assert meetings[0] == f"{run.path.name}-seed-0-launch0"
+    assert len(set(meetings)) == 4, "no launch meets another"
 
 
 def test_a_prepared_run_goes_on_with_what_is_left_and_as_it_was_planned(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from dtbench.launch.cells import plan_cells
 from dtbench.launch.machine import read_torch_version
 from dtbench.launch.prepare import write_orders
 from dtbench.launch.resume import find_unfinished, is_same_experiment
-from dtbench.launch.run import Observer, resume_scenario, run_scenario
+from dtbench.launch.run import Observer, ThisMachine, resume_scenario, run_scenario
 from dtbench.plan.plan import Machine
 from dtbench.scenario.load import ScenarioFile, choose_cells, load_scenario
 from dtbench.store.finish import finish_launch
@@ -123,6 +123,9 @@ class Fake:
     def worker(self, *wishes: str) -> tuple[str, ...]:
         return (str(self.log), *wishes)
 
+    def engine(self, *wishes: str) -> ThisMachine:
+        return ThisMachine(self.worker(*wishes))
+
     @property
     def starts(self) -> list[Any]:
         return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
@@ -137,7 +140,7 @@ class Fake:
         return [cell for cell, _, is_reference in self.starts if is_reference]
 
     def run(self, *wishes: str, text: str = SWEEP, overrides: tuple[str, ...] = ()) -> RunFolder:
-        return run_scenario(*sweep(text, *overrides), self.results, observer=QUIET, worker=self.worker(*wishes))
+        return run_scenario(*sweep(text, *overrides), self.results, observer=QUIET, engine=self.engine(*wishes))
 
     def run_apart(self, *wishes: str, overrides: tuple[str, ...] = ()) -> int:
         """Run in a process of its own, which may be killed; gives how it ended."""
@@ -150,7 +153,7 @@ class Fake:
     def resume(self, *wishes: str, text: str = SWEEP, overrides: tuple[str, ...] = ()) -> RunFolder:
         found = find_unfinished(self.results, "sweep")
         assert found is not None
-        return resume_scenario(*sweep(text, *overrides), found, observer=QUIET, worker=self.worker(*wishes))
+        return resume_scenario(*sweep(text, *overrides), found, observer=QUIET, engine=self.engine(*wishes))
 
 
 def run_there(fake: Fake, wishes: tuple[str, ...], overrides: tuple[str, ...]) -> None:
@@ -261,7 +264,7 @@ def test_a_launch_of_a_complete_run_that_broke_later_is_run_again_once_its_folde
     (broken.path / "steps.parquet").write_text("{", encoding="utf-8")
     shutil.rmtree(broken.journal(0).parent)
     with pytest.raises(StoreError, match=r"steps\.parquet: .* without the folder .*launch0, --resume runs this launch"):
-        resume_scenario(*sweep(), folder.path, observer=QUIET, worker=fake.worker())
+        resume_scenario(*sweep(), folder.path, observer=QUIET, engine=fake.engine())
     shutil.rmtree(broken.path)
     assert find_unfinished(fake.results, "sweep") == folder.path
     fake.log.unlink()
@@ -319,14 +322,14 @@ def test_a_run_of_one_cell_goes_on_with_that_cell_alone(fake: Fake) -> None:
     chosen = choose_cells(file, ["seed-0.bucket_cap_mb-3"])
     mine = tuple(cell for cell in cells if cell.name in chosen.only)
     with pytest.raises(LaunchError):
-        run_scenario(chosen, mine, fake.results, observer=QUIET, worker=fake.worker("fail:seed-0.bucket_cap_mb-3"))
+        run_scenario(chosen, mine, fake.results, observer=QUIET, engine=fake.engine("fail:seed-0.bucket_cap_mb-3"))
     found = find_unfinished(fake.results, "sweep")
     assert found is not None
     assert read_run(found).only == chosen.only
     assert (is_same_experiment(found, chosen), is_same_experiment(found, file)) == (True, False)
     with pytest.raises(StoreError, match=r"it ran --cell seed-0\.bucket_cap_mb-3, and now every cell is asked for"):
         fake.resume()
-    folder = resume_scenario(chosen, mine, found, observer=QUIET, worker=fake.worker())
+    folder = resume_scenario(chosen, mine, found, observer=QUIET, engine=fake.engine())
     assert [cell.name for cell in read_run(folder.path).cells] == ["seed-0.bucket_cap_mb-3"]
 
 
@@ -338,7 +341,7 @@ def test_another_machine_is_refused(fake: Fake) -> None:
     file, _ = sweep()
     cells = plan_cells(file, Machine(cpu_cores=8, cuda_devices=0))
     with pytest.raises(StoreError, match=r"another plan for cell .*: threads_per_rank was 1 and is 8"):
-        resume_scenario(file, cells, found, observer=QUIET, worker=fake.worker())
+        resume_scenario(file, cells, found, observer=QUIET, engine=fake.engine())
 
 
 def test_other_versions_are_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,10 +374,10 @@ def test_a_complete_run_and_one_that_others_run_are_not_gone_on_with(fake: Fake)
     leave_records(folder)
     assert find_unfinished(fake.results, "sweep") is None
     with pytest.raises(StoreError, match="this run is complete, nothing is left to do"):
-        resume_scenario(*sweep(), folder.path, observer=QUIET, worker=fake.worker())
+        resume_scenario(*sweep(), folder.path, observer=QUIET, engine=fake.engine())
     chosen = choose_cells(sweep()[0], ("seed-0.bucket_cap_mb-3",))
     with pytest.raises(StoreError, match=r"it ran every cell, and now --cell seed-0\.bucket_cap_mb-3 is asked for"):
-        resume_scenario(chosen, sweep()[1][:1], folder.path, observer=QUIET, worker=fake.worker())
+        resume_scenario(chosen, sweep()[1][:1], folder.path, observer=QUIET, engine=fake.engine())
 
 
 def test_a_prepared_run_goes_on_here_where_this_machine_is_what_it_was_planned_for(fake: Fake) -> None:
@@ -382,10 +385,10 @@ def test_a_prepared_run_goes_on_here_where_this_machine_is_what_it_was_planned_f
     assert find_unfinished(fake.results, "sweep") is None
     file, cells = sweep()
     others = plan_cells(file, Machine(cpu_cores=4, cuda_devices=0))
-    with pytest.raises(StoreError, match=r"threads_per_rank was 1 and is 4; start a new one .* or add --prepare"):
-        resume_scenario(file, others, prepared.path, observer=QUIET, worker=fake.worker())
+    with pytest.raises(StoreError, match=r"threads_per_rank was 1 and is 4; start a new one .*, or `dtbench execute "):
+        resume_scenario(file, others, prepared.path, observer=QUIET, engine=fake.engine())
     with_torch = plan_cells(file, MACHINE.model_copy(update={"torch": read_torch_version()}))
-    resume_scenario(file, with_torch, prepared.path, observer=QUIET, worker=fake.worker())
+    resume_scenario(file, with_torch, prepared.path, observer=QUIET, engine=fake.engine())
     assert len(fake.launches) == len(cells)
     run = read_run(prepared.path)
     assert (run.status, run.prepared, run.resumed_unix_ns) == (RunStatus.COMPLETE, False, ())
@@ -407,10 +410,10 @@ def test_of_a_complete_run_that_lost_what_ranks_told_it_is_said_what_is_lost_and
     launch = folder.launch(read_run(folder.path).cells[2].name, 0)
     lose(launch)
     with pytest.raises(StoreError, match=rf"{said}; without the folder .*, --resume runs this launch again"):
-        resume_scenario(*sweep(), folder.path, observer=QUIET, worker=fake.worker())
+        resume_scenario(*sweep(), folder.path, observer=QUIET, engine=fake.engine())
     before = len(fake.launches)
     shutil.rmtree(launch.path)
-    resume_scenario(*sweep(), folder.path, observer=QUIET, worker=fake.worker())
+    resume_scenario(*sweep(), folder.path, observer=QUIET, engine=fake.engine())
     assert len(fake.launches) == before + 1
 
 
@@ -418,7 +421,7 @@ def test_a_run_of_another_scenario_is_refused(fake: Fake) -> None:
     folder = fake.run()
     other = load_scenario(SWEEP, "other.yaml")
     with pytest.raises(StoreError, match="is a run of `sweep`, not of `other`"):
-        resume_scenario(other, plan_cells(other, MACHINE), folder.path, observer=QUIET, worker=fake.worker())
+        resume_scenario(other, plan_cells(other, MACHINE), folder.path, observer=QUIET, engine=fake.engine())
 
 
 def test_the_newest_unfinished_run_is_meant(fake: Fake) -> None:
@@ -501,7 +504,7 @@ def test_ctrl_c_says_how_to_go_on_and_an_unfinished_run_is_mentioned_later(
     (tmp_path / "sweep.yaml").write_text(SWEEP, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("dtbench.launch.machine.read_machine", lambda: MACHINE)
-    monkeypatch.setattr("dtbench.cli.run._report", lambda *_, **__: None)
+    monkeypatch.setattr("dtbench.cli.run.report_run", lambda *_, **__: None)
 
     def type_in(*arguments: str, wish: tuple[str, ...] = ()) -> tuple[int | str | None, str]:
         monkeypatch.setattr("dtbench.launch.local.WORKER", fake.worker(*wish))

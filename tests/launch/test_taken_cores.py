@@ -54,11 +54,11 @@ def test_no_yes_and_no_passed_check_where_others_took_the_cores(
 ) -> None:
     from dtbench.launch.cells import plan_cells
     from dtbench.launch.local import WORKER
-    from dtbench.launch.run import Observer, run_scenario
+    from dtbench.launch.run import Observer, ThisMachine, run_scenario
 
     file = load_scenario(TEXT, "taken.yaml")
     cells = plan_cells(file, Machine(cpu_cores=count_cores(), cuda_devices=0))
-    folder = run_scenario(file, cells, tmp_path, observer=Observer(), worker=(*forked, *WORKER))
+    folder = run_scenario(file, cells, tmp_path, observer=Observer(), engine=ThisMachine((*forked, *WORKER)))
     launch = folder.launch(cells[0].name, 0)
     steps = read_steps(launch)
     assert steps["taken_fraction"].median() > 0.1

@@ -109,7 +109,7 @@ def test_a_process_that_a_signal_stopped_is_told_from_one_that_waits() -> None:
 def test_what_the_launcher_starts_for_its_ranks_takes_nothing_from_them(tmp_path: Path) -> None:
     folder = LaunchFolder(tmp_path)
     busy = "import time\nwhile time.process_time() < 30: pass"
-    with Watch(folder, ranks=1, device=DeviceKind.CPU, stall_timeout_ns=10**12, on_look=lambda _: None):
+    with Watch(folder, ranks=[0], device=DeviceKind.CPU, judge=lambda _: {}, on_look=lambda _: None):
         helper = subprocess.Popen([sys.executable, "-c", busy])
         while not (uses := read_use(folder)) or len(uses[0].samples) < 2:
             time.sleep(0.05)

@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 
 from dtbench.base.errors import StoreError
-from dtbench.cli.run import _publish_cell
+from dtbench.cli.run import publish_cell_of
 from dtbench.plan.plan import Machine, make_plan
 from dtbench.report.event_files.publish import publish_cell
 from dtbench.scenario.schema.scenario import Scenario
@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_written_does_not_end_the_run(run: RunFolder) ->
     run.tensorboard.touch()
     with pytest.raises(StoreError):
         publish_cell(run.path, "cap-1")
-    _publish_cell(run.path, "cap-1")
+    publish_cell_of(run.path, "cap-1")
 
 
 def test_a_time_that_a_table_of_another_version_lacks_is_left_out(run: RunFolder) -> None:

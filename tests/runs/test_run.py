@@ -47,6 +47,7 @@ from dtbench.store.read import read_launch, read_run, read_table
 from dtbench.store.records.arms import ArmBlock, ArmCount, ArmSteps
 from dtbench.store.records.canary import CanaryResult, MissedWait
 from dtbench.store.records.extras import RankExtras
+from dtbench.store.records.nodes import NodePlace, NodesRecord
 from dtbench.store.records.rank import (
     CorrectnessResult,
     Memory,
@@ -583,6 +584,17 @@ def test_a_complete_launch_that_lost_steps_is_refused(
 ) -> None:
     write_table(made.launch.steps, lose(read_table(made.launch.steps)))
     with pytest.raises(StoreError, match=rf"steps\.parquet: {said}.*was it"):
+        summarize_run(made.folder.path)
+
+
+@pytest.mark.parametrize(("node", "where"), [(0, "b:/copy"), (1, "a:/results/1")])
+def test_ranks_of_a_node_that_shares_no_folder_are_not_called_lost(made: MadeRun, node: int, where: str) -> None:
+    places = [NodePlace(node=0, host="a", folder="/results/1", is_apart=False)]
+    places.append(NodePlace(node=1, host="b", folder="/copy", is_apart=True))
+    write_record(made.folder.nodes, NodesRecord(node=node, nodes=tuple(places)))
+    write_table(made.launch.steps, lose_rank(read_table(made.launch.steps)))
+    said = rf"rank 1 has 0 of \d+; other nodes have theirs in {where}: `dtbench merge` joins them"
+    with pytest.raises(StoreError, match=said):
         summarize_run(made.folder.path)
 
 

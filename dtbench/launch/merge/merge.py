@@ -136,16 +136,11 @@ def _find_other_orders(folders: Sequence[RunFolder], record: RunRecord) -> Itera
     """Say which launches were told other things in one folder than in another."""
     for cell, index in _list_launches(record):
         launches = [folder.launch(cell, index) for folder in folders]
-        orders = {launch.order: _strip(read_order(launch)) for launch in launches if launch.order.exists()}
-        for path, order in orders.items():
+        orders = {launch.order: read_order(launch).digest for launch in launches if launch.order.exists()}
+        for path, digest in orders.items():
             first = next(iter(orders))
-            if order != orders[first]:
+            if digest != orders[first]:
                 yield f"launch {index} of cell {cell} had other orders: {first} and {path}"
-
-
-def _strip(order: WorkerOrder) -> WorkerOrder:
-    """Return an order without where it lies and when it was begun, which each node has of its own."""
-    return order.model_copy(update={"folder": "", "reference": None, "import_folders": (), "launched_unix_ns": None})
 
 
 def _list_launches(record: RunRecord) -> list[LaunchKey]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from dtbench.base.commands import spell_command, spell_word
+from dtbench.launch.cluster.spawn import spell_srun
 from dtbench.launch.submit.flags import Flag, make_flag, name_flags
 
 _NOTICE_S: Final = 120
@@ -35,7 +36,7 @@ stop() {{ stopped=$1; kill -TERM "$tasks" 2>/dev/null; }}
 trap 'stop time' USR1
 trap 'stop asked' TERM
 
-srun --nodes={nodes} --ntasks-per-node=1 --cpu-bind=none \
+{srun} \
     ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}} \
     {execute} &
 tasks=$!
@@ -95,7 +96,7 @@ def render_script(job: SlurmJob) -> str:
     return _SCRIPT.format(
         directives="\n".join(flag.line for flag in flags),
         run=spell_word(job.run),
-        nodes=job.nodes,
+        srun=spell_command(*spell_srun(job.nodes)),
         execute=f'{spell_command(job.python, "-P", "-m", "dtbench", "execute")} "$run"',
     )
 

@@ -24,6 +24,7 @@ from dtbench.store.read import (
     read_environment,
     read_launch,
     read_launch_environment,
+    read_nodes,
     read_rank_records,
     read_run,
     read_steps,
@@ -203,12 +204,16 @@ def refuse_lost_steps(folder: LaunchFolder, steps: pd.DataFrame, ranks: int) -> 
     """Refuse a complete launch whose ranks do not all have the same steps, each once.
 
     Raises:
-        StoreError: says which rank lacks steps.
+        StoreError: says which rank lacks steps, and where those of other nodes lie.
     """
     counts = steps.groupby("rank")["step"].nunique()
     lacking = [rank for rank in range(ranks) if counts.get(rank, 0) < counts.max()]
     if lacking or not len(steps):
         told = f"rank {lacking[0]} has {counts.get(lacking[0], 0)} of {counts.max()}" if lacking else "there are none"
+        nodes = None if any(counts.get(rank, 0) for rank in lacking) else read_nodes(RunFolder(folder.path.parents[2]))
+        if nodes is not None and nodes.elsewhere:
+            where = ", ".join(f"{one.host}:{one.folder}" for one in nodes.elsewhere)
+            raise StoreError(f"{folder.steps}: {told}; other nodes have theirs in {where}: `dtbench merge` joins them")
         raise StoreError(f"{folder.steps}: steps of a complete launch are lost: {told}; was it cut short or edited?")
     strange = [int(rank) for rank in counts.index if rank >= ranks]
     if strange:

@@ -1,5 +1,6 @@
 """What the files of a run say, those of its ranks apart. A record that is a file carries ``format_version``."""
 
+import hashlib
 from enum import StrEnum
 from itertools import takewhile
 from typing import Final, Literal
@@ -48,7 +49,7 @@ class RankFailure(Record):
     """Where a rank was last seen, and what it said.
 
     ``what`` is ``raised``, ``killed by SIGSEGV``, ``hung``, ``left with exit code 3``, ``ended because another rank
-    failed``, ...; ``last_lines`` are the end of its log.
+    failed``, ...; ``last_lines`` are the end of its log; ``host`` is where it ran, None where all ran on one machine.
     """
 
     rank: int
@@ -57,6 +58,7 @@ class RankFailure(Record):
     last_phase: str | None
     last_region: str | None
     last_lines: tuple[str, ...]
+    host: str | None = None
 
 
 def _say_where(host: str | None) -> str:
@@ -374,6 +376,18 @@ class WorkerOrder(Record):
     import_folders: tuple[str, ...] = ()
     launched_unix_ns: int | None
     code_folder: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """What all ranks of a launch share, whatever paths their machines have: 16 hexadecimal digits."""
+        places = {"folder", "reference", "import_folders", "code_folder", "launched_unix_ns"}
+        told = self.model_dump_json(exclude=places, warnings=False)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    @property
+    def words(self) -> str:
+        """Which launch this is, as part of a sentence."""
+        return f"the reference of cell {self.cell}" if self.is_reference else f"launch {self.index} of cell {self.cell}"
 
 
 class EventLine(Record):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dtbench.base.commands import spell_command
+from dtbench.launch.cluster.spawn import spell_srun
 from dtbench.launch.submit.flags import read_flags
 from dtbench.launch.submit.sbatch import SlurmJob, follow_commands, read_job_number, render_script
 
@@ -33,7 +35,7 @@ def test_one_job_runs_one_task_a_node_and_may_be_requeued() -> None:
         "--output=/shared/results/ddp/1/slurm-%j.log",
         "--partition=gpu",
     ]
-    assert "srun --nodes=2 --ntasks-per-node=1 " in script
+    assert f"\n{spell_command(*spell_srun(2))} " in script
     assert "'/opt/my torch/bin/python' -P -m dtbench execute \"$run\"" in script
 
 
