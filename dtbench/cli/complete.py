@@ -35,7 +35,7 @@ def complete_scenario(_ctx: typer.Context, _incomplete: str) -> Iterator[str]:
 @_silent
 def complete_run(ctx: typer.Context, _incomplete: str) -> Iterator[str]:
     """Offer the scenarios that have runs, then the runs' ids, newest first."""
-    from dtbench.store.read import find_runs
+    from dtbench.store.walk import find_runs
 
     runs = find_runs(Path(ctx.params.get("results") or "results"))[::-1]
     yield from (run.parent.name for run in runs)
@@ -45,7 +45,7 @@ def complete_run(ctx: typer.Context, _incomplete: str) -> Iterator[str]:
 @_silent
 def complete_ran(ctx: typer.Context, _incomplete: str) -> Iterator[str]:
     """Offer the scenarios that have runs."""
-    from dtbench.store.read import find_runs
+    from dtbench.store.walk import find_runs
 
     yield from (run.parent.name for run in find_runs(Path(ctx.params.get("results") or "results")))
 

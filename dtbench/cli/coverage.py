@@ -65,7 +65,7 @@ def coverage(
 
 def _find_runs(targets: list[str] | None, results: Path) -> list[Path]:
     from dtbench.store.find_run import find_run
-    from dtbench.store.read import find_runs
+    from dtbench.store.walk import find_runs
 
     return find_runs(results) if targets is None else [find_run(target, results) for target in targets]
 

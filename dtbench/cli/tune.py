@@ -301,7 +301,7 @@ class _Rounds:
     def _find(self, file: "ScenarioFile") -> Path | None:
         """Return the run of this round: of the first round the newest, of others the next after the round before."""
         from dtbench.launch.resume import is_same_experiment
-        from dtbench.store.read import find_runs
+        from dtbench.store.walk import find_runs
 
         runs = [path for path in find_runs(self._wanted.results) if path.parent.name == file.name]
         later = [path for path in runs if path.name > self._last]

@@ -16,9 +16,10 @@ from dtbench.comparison.reading.cells import read_cells
 from dtbench.store.head import EnvironmentHead, RunHead, read_environment_head, read_head
 from dtbench.store.layout import RunFolder
 from dtbench.store.lock import is_held
-from dtbench.store.read import read_environment, walk_runs, walk_runs_in
+from dtbench.store.read import read_environment
 from dtbench.store.records.baseline import MeasuredSide
 from dtbench.store.records.run import Environment, RunStatus
+from dtbench.store.walk import walk_runs, walk_runs_in
 
 _LEFT_OUT = " is left out: "
 _UNSETTLED = "warm-up NOT settled"

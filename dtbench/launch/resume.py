@@ -22,16 +22,9 @@ from dtbench.store.finish import finish_launch
 from dtbench.store.head import CellHead, read_head
 from dtbench.store.journal import RankState, read_journal
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.read import (
-    read_launch,
-    read_launch_environment,
-    read_order,
-    read_rank_records,
-    read_run,
-    read_steps,
-    walk_runs_in,
-)
+from dtbench.store.read import read_launch, read_launch_environment, read_order, read_rank_records, read_run, read_steps
 from dtbench.store.records.run import CellRecord, LaunchRecord, RunRecord, RunStatus
+from dtbench.store.walk import walk_runs_in
 
 _MOST_DIFFERENCES = 3
 

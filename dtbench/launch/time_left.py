@@ -20,8 +20,9 @@ from dtbench.launch.cells import interleave
 from dtbench.machine.processes import count_cores, name_processor
 from dtbench.scenario.schema.scenario import Scenario
 from dtbench.store.layout import RunFolder
-from dtbench.store.read import read_environment, read_launch, read_run, walk_runs_in
+from dtbench.store.read import read_environment, read_launch, read_run
 from dtbench.store.records.run import CellRecord, Environment, RunRecord, RunStatus
+from dtbench.store.walk import walk_runs_in
 
 Launch = tuple[str, int]
 """A cell and the index of its launch."""

@@ -19,8 +19,8 @@ from dtbench.store.head import RunHead, read_head
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.links import refuse_links
 from dtbench.store.lock import hold_run, is_held
-from dtbench.store.read import walk_runs, walk_runs_in
 from dtbench.store.records.run import RunStatus
+from dtbench.store.walk import walk_runs, walk_runs_in
 from dtbench.store.write import write_record
 from dtbench.traces.rows.launch_tables import are_current
 

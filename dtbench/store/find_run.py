@@ -38,7 +38,7 @@ def find_run(named: str | None, results: Path, tell: Callable[[str], None] = lam
 
 
 def _find_named(named: str, results: Path) -> Path | None:
-    from dtbench.store.read import find_runs_called
+    from dtbench.store.walk import find_runs_called
 
     for candidate in (Path(named), results / named):
         if is_run(candidate):
@@ -50,7 +50,7 @@ def _find_named(named: str, results: Path) -> Path | None:
 
 def _say_missing(named: str, results: Path) -> str:
     from dtbench.scenario.mistakes import find_nearest
-    from dtbench.store.read import find_runs
+    from dtbench.store.walk import find_runs
 
     if Path(named).exists():
         archives = sorted(path for path in Path(named).glob("*") if path.name.endswith(_ARCHIVES))
@@ -85,6 +85,6 @@ def holds_runs(folder: Path) -> bool:
 
 def _find_latest_inside(folder: Path) -> Path | None:
     """Return the latest run of one scenario's folder, else of a folder of all results; None: there is none."""
-    from dtbench.store.read import walk_runs, walk_runs_in
+    from dtbench.store.walk import walk_runs, walk_runs_in
 
     return next(walk_runs_in(folder), None) or next(walk_runs(folder), None)

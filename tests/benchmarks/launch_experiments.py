@@ -39,7 +39,7 @@ def launch_all(results: Path, *overrides: str) -> Path:
     from dtbench.launch.resume import find_unfinished
     from dtbench.launch.run import Observer, resume_scenario, run_scenario
     from dtbench.scenario.load import load_scenario_file
-    from dtbench.store.read import find_runs
+    from dtbench.store.walk import find_runs
 
     file = load_scenario_file(SCENARIO, overrides)
     unfinished = find_unfinished(results, file.name)

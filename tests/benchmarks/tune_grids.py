@@ -30,8 +30,9 @@ from dtbench.launch.machine import read_machine
 from dtbench.runs.run import summarize_run
 from dtbench.scenario.load import load_scenario_file
 from dtbench.scenario.written import Words, sections_of, spell_scenario
-from dtbench.store.read import find_runs, read_run
+from dtbench.store.read import read_run
 from dtbench.store.records.run import RunStatus
+from dtbench.store.walk import find_runs
 from dtbench.tuning.grid import Grid, make_grid, read_axes
 from dtbench.tuning.rounds import read_round
 from dtbench.tuning.search import UNCHANGED, Round, Stage, count_sweep

@@ -20,11 +20,12 @@ from dtbench.plan.plan import Plan
 from dtbench.scenario import catalog
 from dtbench.store.finish import finish_launch
 from dtbench.store.layout import LaunchFolder, RunFolder
-from dtbench.store.read import find_runs, read_catalogue, read_outcomes
+from dtbench.store.read import read_catalogue, read_outcomes
 from dtbench.store.records.checks import CheckOutcome, ChecksSummary
 from dtbench.store.records.rank import WARMUP_LOSSES, Memory, RankRecord, WarmupEnd
 from dtbench.store.records.run import Environment, LaunchRecord, RunStatus, WorkerOrder
 from dtbench.store.records.traffic import Traffic
+from dtbench.store.walk import find_runs
 from dtbench.store.write import write_record
 from tests.made_receipts import EVERY_KNOB
 from tests.made_steps import write_journals

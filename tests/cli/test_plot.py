@@ -56,7 +56,7 @@ def test_traces_have_pictures_too_and_of_some_steps(tmp_path: Path, capsys: pyte
         (("no_such_run", "owners", "-o", "x.png"), "no_such_run"),
         (
             (EXAMPLE,),
-            "breakdown, causes, exposed, overlap, owners, predicted, ranks, step_distribution, sweep, timeline or what_if",
+            "breakdown, causes, exposed, overlap, owners, predicted, ranks, step_distribution, sweep",
         ),
         ((EXAMPLE, "owners"), "say where to write it, for example `-o owners.svg`"),
     ],

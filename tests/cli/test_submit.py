@@ -10,7 +10,8 @@ import yaml
 from dtbench.base.vocabulary import DeviceKind
 from dtbench.cli.main import main
 from dtbench.plan.plan import Plan
-from dtbench.store.read import find_runs, read_run
+from dtbench.store.read import read_run
+from dtbench.store.walk import find_runs
 
 SCENARIO = """\
 # Do nodes share four ranks?

@@ -12,9 +12,10 @@ from dtbench.base.errors import MissingError
 from dtbench.launch.cluster.spawn import spawn_by_srun, spell_srun
 from dtbench.launch.nodes import Nodes
 from dtbench.store.layout import RunFolder
-from dtbench.store.read import find_runs, read_rank_records, read_run
+from dtbench.store.read import read_rank_records, read_run
 from dtbench.store.records.nodes import NodesRecord
 from dtbench.store.records.run import CellRecord, RunStatus
+from dtbench.store.walk import find_runs
 from tests.cli.test_execute import SCENARIO
 
 SRUN = """\

@@ -19,7 +19,6 @@ from dtbench.store.finish import gather_steps
 from dtbench.store.journal import JournalWriter, StepTiming
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import (
-    find_runs,
     is_incomplete,
     latest_run,
     read_environment,
@@ -31,6 +30,7 @@ from dtbench.store.read import (
 )
 from dtbench.store.records.outline import read_outline, refuse_incomplete
 from dtbench.store.records.run import RunRecord, RunStatus
+from dtbench.store.walk import find_runs
 from dtbench.store.write import write_record, write_table
 from tests.made_steps import write_journals
 

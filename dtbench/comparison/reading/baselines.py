@@ -14,8 +14,9 @@ from dtbench.comparison.reading.sides import read_sides
 from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.layout import baseline_file, can_name_runs
-from dtbench.store.read import find_baselines, find_runs, read_baseline
+from dtbench.store.read import find_baselines, read_baseline
 from dtbench.store.records.baseline import MeasuredSide
+from dtbench.store.walk import find_runs
 from dtbench.store.write import write_record
 
 _UNKNOWN: Final = "not told"

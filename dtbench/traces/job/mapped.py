@@ -154,7 +154,9 @@ def read_map(folder: Path) -> tuple[list[Answer], tuple[Note, ...]]:
         raise TraceError(f"{folder}: no such folder; `dtbench analyze --map {spell_word(folder)} TRACES` makes it")
     paths = sorted(path for path in folder.glob(f"*{ENDING}") if not path.name.startswith("."))
     if not paths:
-        raise TraceError(f"{folder}: holds no mapped trace; `dtbench analyze --map {spell_word(folder)} TRACES` writes them")
+        raise TraceError(
+            f"{folder}: holds no mapped trace; `dtbench analyze --map {spell_word(folder)} TRACES` writes them"
+        )
     _refuse_unlike(folder, {path: _read_version(path) for path in paths})
     mapped = _order([_read(path) for path in paths])
     return [one.answer() for one in mapped], join_ranks(note for one in mapped for note in one.found_notes)

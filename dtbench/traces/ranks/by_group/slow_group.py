@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from dtbench.traces.ranks.by_group.groupings import Grouping
 from dtbench.traces.time.intervals import Ints
@@ -126,5 +125,9 @@ def _measure_share(divided: _Divided) -> float | None:
     between = whole - within
     share = (between - between_freedom * mean_within) / (whole + mean_within)
     ratio = between / between_freedom / mean_within if mean_within else np.inf
+    if share < _LEAST_SHARE:
+        return None
+    from scipy import special  # heavy, and most traces have no such groups
+
     chance = 0.0 if np.isinf(ratio) else float(special.fdtrc(between_freedom, within_freedom, ratio))
-    return share if share >= _LEAST_SHARE and chance <= _MOST_CHANCE else None
+    return share if chance <= _MOST_CHANCE else None
