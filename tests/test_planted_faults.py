@@ -103,7 +103,7 @@ FAULTS: Final = (
     ),
     Fault(
         "the step of the fastest rank",
-        "runs/cell/summarize_cell.py",
+        "runs/reading/undisturbed.py",
         'groupby("step")["duration_ns"].max()]',
         'groupby("step")["duration_ns"].min()]',
         f"{RUNS}run.py::test_throughput_comes_from_measured_steps_of_the_slowest_rank",

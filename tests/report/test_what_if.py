@@ -80,7 +80,7 @@ def test_nothing_to_change_is_said() -> None:
 def test_a_run_without_traces_and_a_cell_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     run = dtbench.load_run("example")
-    with pytest.raises(PredictionError, match="no trace of it is there"):
+    with pytest.raises(PredictionError, match="no trace is there"):
         run.what_if(cell="fsdp2_tp")
     with pytest.raises(StoreError, match="there is no cell `ddpp`"):
         run.what_if(cell="ddpp")

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dtbench.base.units import count_things, format_ns
 from dtbench.base.vocabulary import Cause
-from dtbench.runs.summary import CellSummary, RankBreakdown
+
+if TYPE_CHECKING:
+    from dtbench.runs.summary import CellSummary, RankBreakdown
 
 MOST_RANKS: Final = 16
 """Ranks of many that are shown one by one; ``--json`` has all."""
@@ -15,7 +17,7 @@ SUMMED_UP: Final = {"step_ns": "step", "compute_ns": "compute", "exposed_comm_ns
 """What is said of ranks that are not shown one by one."""
 
 
-def choose_slowest(cell: CellSummary, most: int = MOST_RANKS) -> tuple[list[RankBreakdown], list[RankBreakdown]]:
+def choose_slowest(cell: "CellSummary", most: int = MOST_RANKS) -> tuple[list["RankBreakdown"], list["RankBreakdown"]]:
     """Return the ranks with the longest steps, and who the others wait for longest; and all others; each in order."""
     if len(cell.ranks) <= most:
         return list(cell.ranks), []
@@ -26,13 +28,13 @@ def choose_slowest(cell: CellSummary, most: int = MOST_RANKS) -> tuple[list[Rank
     return [row for row in cell.ranks if row.rank in shown], [row for row in cell.ranks if row.rank not in shown]
 
 
-def find_awaited(cell: CellSummary) -> int | None:
+def find_awaited(cell: "CellSummary") -> int | None:
     """Return the rank that most of what is exposed for a late rank waited for; None: it is told of no single one."""
     late = [row for row in cell.owners if row.cause is Cause.SKEW and row.waited_for is not None]
     return max(late, key=lambda row: row.exposed_ns).waited_for if late else None
 
 
-def say_which(cell: CellSummary, shown: Sequence[RankBreakdown], rest: Sequence[RankBreakdown]) -> str:
+def say_which(cell: "CellSummary", shown: Sequence["RankBreakdown"], rest: Sequence["RankBreakdown"]) -> str:
     """Say which ranks are shown, and of the rest medians and ranges."""
     awaited, shortest_ns = find_awaited(cell), max(row.step_ns for row in rest)
     late = [row.rank for row in shown if row.rank == awaited and row.step_ns < shortest_ns]

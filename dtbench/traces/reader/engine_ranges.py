@@ -49,7 +49,7 @@ def settle_engine_ranges(trace: Trace) -> Trace:
 def _find_inside(trace: Trace, ranges: Ints, records: Ints) -> tuple[Ints, Ints]:
     """Return the ranges that begin inside a record of their thread, and the innermost such record of each."""
     inside, around = [], []
-    for lane in np.unique(trace.lane[records]).tolist():
+    for lane in sorted(set(trace.lane[records].tolist())):
         mine = records[trace.lane[records] == lane]
         mine = mine[np.lexsort((-trace.end_ns[mine], trace.start_ns[mine]))]
         some = ranges[trace.lane[ranges] == lane]

@@ -114,7 +114,7 @@ def test_a_kernel_missing_anywhere_changes_neither_the_share_nor_who_is_waited_f
         damaged = list(timelines)
         damaged[rank] = jobs.shift(read_without_kernel(paths[rank], lost, tmp_path), 5_000_000 * (lost % 2))
         waiting = compare_ranks(damaged).waiting
-        assert 0.964 <= waiting.wait_fraction <= 0.967
+        assert 0.9635 <= waiting.wait_fraction <= 0.967  # a corrected clock is off by 1.5 us, as it says
         assert [one.last for one in waiting.ranks] in (LAST, RANK_5_ALONE)
         assert (waiting.partial, waiting.launched) == (0, 1)
         for mine, own in zip(whole.ranks, waiting.ranks, strict=True):
