@@ -117,6 +117,8 @@ class TraceSet:
     @cached_property
     def slow_group(self) -> SlowGroup | None:
         """The ranks of one host, or one place in the mesh, that compute longer for being there; None: none do."""
+        if not self.groupings:
+            return None
         means = {one.rank: average([one]) for one in self.analyses}
         any_steps = any(mean.are_steps for mean in means.values())
         known = {
