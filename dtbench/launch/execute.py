@@ -77,7 +77,7 @@ def read_prepared(path: Path, record: RunRecord, nodes: int) -> tuple[CellRecord
         there = "1 is" if nodes == 1 else f"{nodes} are"
         raise PlanError(
             f"{path}: cell {other.name} was planned for {count_things(other.plan.nodes, 'node')}, and {there} there; "
-            f"`dtbench run SCENARIO --prepare --nodes {nodes}` plans for as many"
+            f"`dtbench run SCENARIO --prepare --nodes {spell_word(str(nodes))}` plans for as many"
         )
     return cells
 

@@ -68,13 +68,14 @@ def test_what_prepare_prints_can_be_pasted(
     sets = ["--set", "env.NCCL_DEBUG_FILE=/tmp/$(touch made) x", "--set", "correctness.enabled=false"]
     with pytest.raises(SystemExit):
         main(["run", "quickstart", "--prepare", "--results", str(results), *sets])
-    first, *commands = capsys.readouterr().out.strip().splitlines()
+    everywhere, first, *commands = capsys.readouterr().out.strip().splitlines()
     for command in commands:
         words = read_words(command, empty)
         assert b"NCCL_DEBUG_FILE=/tmp/$(touch made) x" in words
         assert Path(os.fsdecode(words[-1])).is_file()
     (run,) = results.glob("*/*")
     assert read_words(first.partition("then: ")[2], empty) == [b"dtbench", b"analyze", os.fsencode(run)]
+    assert read_words(everywhere.partition("node: ")[2], empty) == [b"dtbench", b"execute", os.fsencode(run)]
 
 
 def find_unquoted(path: Path) -> Iterator[int]:
