@@ -32,9 +32,9 @@ class PurposeTime:
     """
 
     purpose: Purpose
-    count: float
+    count: int | float
     size_bytes: int | None
-    unsized: float
+    unsized: int | float
     comm_ns: int | None
     hidden_ns: int | None
     exposed_ns: int | None

@@ -4,6 +4,7 @@
 
     dataclass, NamedTuple, Record   struct of its fields    tuple[X, ...], frozenset[X]   list
     Mapping[K, V]                   list of key and value   tuple[A, B]                   struct of item_1, item_2
+    int | float                     struct of whole and real, one null
     enum, path                      string                  array of numbers              list, of two rows end to end
     X | None                        X or null               a note                        its kind, its fields as JSON
 """
@@ -11,6 +12,7 @@
 import dataclasses
 import enum
 import json
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +46,14 @@ class Codec:
     unpack: Callable[[Any], Any]
 
 
+_NUMBER: Final = Codec(
+    pa.struct({"whole": pa.int64(), "real": pa.float64()}),
+    lambda value: {"whole": value, "real": None} if isinstance(value, int) else {"whole": None, "real": value},
+    lambda packed: packed["real"] if packed["whole"] is None else packed["whole"],
+)
+"""A count, or a mean of counts: each is spelled as it was."""
+
+
 @cache
 def codec_of(annotation: Any) -> Codec:
     """Return how values of an annotation stand in a column.
@@ -56,9 +66,8 @@ def codec_of(annotation: Any) -> Codec:
         return Codec(_PLAIN[annotation], annotation, _same)
     if origin is None:
         return _of_class(annotation)
-    if type(None) in arguments:
-        (told,) = (one for one in arguments if one is not type(None))
-        return _of_optional(told)
+    if origin in (typing.Union, types.UnionType):
+        return _of_union(arguments)
     if origin is np.ndarray:
         return _of_array(typing.get_args(arguments[1])[0])
     if issubclass(origin, Mapping):
@@ -118,8 +127,11 @@ def _make_tuple(items: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(items.values())
 
 
-def _of_optional(annotation: Any) -> Codec:
-    inner = codec_of(annotation)
+def _of_union(arguments: tuple[Any, ...]) -> Codec:
+    if set(arguments) == {int, float}:
+        return _NUMBER
+    (told,) = (one for one in arguments if one is not type(None))
+    inner = codec_of(told)
     return Codec(
         inner.arrow,
         lambda value: None if value is None else inner.pack(value),
