@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from textwrap import shorten
 from typing import Final
 
 from dtbench.base.columns import Unit
@@ -23,6 +24,8 @@ _COLUMNS: Final = (
     Column("what speaks against it"),
 )
 _REVISION: Final = 8
+_LETTERS: Final = 60
+"""Of what speaks against a number: the report has all of it."""
 _DOUBT: Final = re.compile(r"^([A-Z ]{5,}): .*")
 """Why steps may not stand for others: what is asked first is only that; the report says the rest."""
 _TONES: Final = {ListedStatus.COMPLETE: Tone.PLAIN, ListedStatus.RUNNING: Tone.QUIET}
@@ -66,7 +69,7 @@ def _say_not_shown(found: RunList) -> Iterator[Line]:
 def _show(one: ListedCell) -> Row:
     commit = None if one.environment is None else one.environment.commit
     more = f" (+{len(one.against) - 1})" if len(one.against) > 1 else ""
-    against = f"{_DOUBT.sub(_name_doubt, one.against[0])}{more}" if one.against else ""
+    against = f"{_shorten(_DOUBT.sub(_name_doubt, one.against[0]))}{more}" if one.against else ""
     changed = "" if commit is None or commit.is_dirty is False else "+"
     return (
         f"{one.scenario}/{one.run_id}",
@@ -79,6 +82,20 @@ def _show(one: ListedCell) -> Row:
         "n/a" if commit is None else f"{commit.revision[:_REVISION]}{changed}",
         Cell(against, Tone.WARNING),
     )
+
+
+def _shorten(words: str) -> str:
+    """Leave out what a report says at length: as many parts between colons as a row has room for.
+
+    >>> _shorten("1 of 3 launches left out: others took the cores: python busy.py (pid 4711) took 0.98 of 2 cores")
+    '1 of 3 launches left out: others took the cores'
+    """
+    kept, *parts = words.split(": ")
+    for part in parts:
+        if len(kept) + len(part) > _LETTERS:
+            break
+        kept += f": {part}"
+    return shorten(kept, _LETTERS, placeholder=" ...")
 
 
 def _name_doubt(found: re.Match[str]) -> str:
