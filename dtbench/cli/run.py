@@ -12,12 +12,11 @@ import typer
 
 from dtbench.base.commands import spell_command, spell_word
 from dtbench.base.units import count_things
-from dtbench.cli.complete import complete_cell, complete_field, complete_scenario
 from dtbench.cli.console import print_aside, print_json, print_line
 from dtbench.cli.node_options import CoresPerNode, GpusPerNode, MemoryPerNode, NodeRequest, read_node_request
 from dtbench.cli.page_file import InFull
 from dtbench.cli.report import print_document, print_report
-from dtbench.cli.sweeps import Sweeps, read_sweeps
+from dtbench.cli.sweeps import OnlyCells, ScenarioToRun, Sets, Sweeps, read_sweeps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,28 +36,10 @@ _MOST_NAMED = 10
 
 
 def run(
-    scenario: Annotated[
-        str,
-        typer.Argument(
-            help="Name of a scenario (see `dtbench list`) or path of a file.", autocompletion=complete_scenario
-        ),
-    ],
-    sets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="Override one field, e.g. model.layers=2; recorded.",
-            autocompletion=complete_field,
-        ),
-    ] = None,
+    scenario: ScenarioToRun,
+    sets: Sets = None,
     sweeps: Sweeps = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--cell", metavar="CELL", help="Run this cell alone; again for one more.", autocompletion=complete_cell
-        ),
-    ] = None,
+    only: OnlyCells = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("results"),
     prepare: Annotated[
         bool,

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from dtbench.base.commands import spell_command, spell_word
-from dtbench.cli.complete import complete_cell, complete_field, complete_scenario
 from dtbench.cli.console import print_aside, print_line
 from dtbench.cli.node_options import CoresPerNode, GpusPerNode, MemoryPerNode, read_node_request
-from dtbench.cli.sweeps import Sweeps, read_sweeps
+from dtbench.cli.sweeps import OnlyCells, ScenarioToRun, Sets, Sweeps, read_sweeps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,12 +39,7 @@ _CLIENTS: Final = {Kind.SLURM: "sbatch", Kind.TRAINJOB: "kubectl"}
 
 
 def submit(
-    scenario: Annotated[
-        str,
-        typer.Argument(
-            help="Name of a scenario (see `dtbench list`) or path of a file.", autocompletion=complete_scenario
-        ),
-    ],
+    scenario: ScenarioToRun,
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="That share the ranks of each cell equally.")],
     flags: Annotated[
         list[str] | None,
@@ -54,22 +48,9 @@ def submit(
         ),
     ] = None,
     kind: Annotated[Kind, typer.Option("--kind", help="A script for sbatch, or a TrainJob of Kubeflow.")] = Kind.SLURM,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="Override one field, e.g. model.layers=2; recorded.",
-            autocompletion=complete_field,
-        ),
-    ] = None,
+    sets: Sets = None,
     sweeps: Sweeps = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--cell", metavar="CELL", help="Run this cell alone; again for one more.", autocompletion=complete_cell
-        ),
-    ] = None,
+    only: OnlyCells = None,
     results: Annotated[Path, typer.Option(help="Folder of all runs, which every node sees.")] = Path("results"),
     cores: CoresPerNode = None,
     gpus: GpusPerNode = None,

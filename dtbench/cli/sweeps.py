@@ -5,8 +5,31 @@ from typing import Annotated
 
 import typer
 
-from dtbench.cli.complete import complete_field
+from dtbench.cli.complete import complete_cell, complete_field, complete_scenario
 from dtbench.scenario.mistakes import AXIS_PREFIX
+
+ScenarioToRun = Annotated[
+    str,
+    typer.Argument(help="Name of a scenario (see `dtbench list`) or path of a file.", autocompletion=complete_scenario),
+]
+"""The argument of every command that runs a scenario, here or elsewhere; below, its options."""
+
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Override one field, e.g. model.layers=2; recorded.",
+        autocompletion=complete_field,
+    ),
+]
+
+OnlyCells = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cell", metavar="CELL", help="Run this cell alone; again for one more.", autocompletion=complete_cell
+    ),
+]
 
 Sweeps = Annotated[
     list[str] | None,
