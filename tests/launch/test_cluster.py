@@ -294,6 +294,15 @@ def test_without_node_0_the_others_say_where_they_looked(tmp_path: Path, cluster
         Agent(cluster.nodes(1), prepare(tmp_path).path).follow(0.2)
 
 
+def test_a_node_that_comes_as_node_0_ends_says_so_at_once(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "await_head", lambda *_: ("127.0.0.1", "127.0.0.1"))
+    monkeypatch.setattr(agent_module, "_CONNECT_S", 3.0)
+    with pytest.raises(NodesError, match=rf"node 0 was there at 127.0.0.1:{cluster.port} and is gone: it has ended"):
+        Agent(cluster.nodes(1), prepare(tmp_path).path).follow(10)
+
+
 def test_a_node_that_is_started_twice_is_refused(tmp_path: Path, cluster: Cluster) -> None:
     folder = prepare(tmp_path)
     cluster.start(1, folder.path)

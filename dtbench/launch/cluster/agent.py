@@ -96,13 +96,14 @@ class Agent:
             KeyboardInterrupt: somebody stopped this node; node 0 hears of it.
         """
         head_address, address = await_head(self.nodes.head, self.nodes.port, wait_s)
-        line = Line(_connect(head_address, self.nodes.port))
+        # both now: node 0 does not end while its nodes have come and not parted, but it may before they come
+        line, beats = (Line(_connect(head_address, self.nodes.port)) for _ in range(2))
         me = self.nodes.index
         try:
             welcome = self._meet(line, head_address, address)
             place = self._find_place(welcome)
             own = hold_run(RunFolder(Path(place.folder))) if place.is_apart else nullcontext()
-            with own, Pulse(Line(_connect(head_address, self.nodes.port)), me, welcome.silence_s) as pulse:
+            with own, Pulse(beats, me, welcome.silence_s) as pulse:
                 line.put(f"place/{me}", place)
                 reached = welcome.head_address if me == 0 else address
                 farewell = _Following(self, place, line, pulse, head_address, find_interface(reached)).follow()
@@ -343,15 +344,24 @@ def _connect(address: str, port: int) -> Any:
     """Return a connection to the store of node 0.
 
     Raises:
-        NodesError: what listens there is no store.
+        NodesError: nothing listens there any more, or what does is no store.
     """
     from torch.distributed import PrefixStore, TCPStore
 
+    _probe(address, port)  # torch would try for the whole time where node 0 has ended
     try:
         store = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=_CONNECT_S))
     except RuntimeError as error:
+        _probe(address, port)
         raise NodesError(f"{address}:{port}: something else than dtbench listens there; choose another port") from error
     return PrefixStore(PREFIX, store)
+
+
+def _probe(address: str, port: int) -> None:
+    try:
+        socket.create_connection((address, port), timeout=_CONNECT_S).close()
+    except OSError as error:
+        raise NodesError(f"node 0 was there at {address}:{port} and is gone: it has ended; see what it says") from error
 
 
 def main() -> None:
