@@ -392,6 +392,7 @@ _LINK: Final = Shape[LinkSpeed](
         size=COUNT,
         ranks=COUNT,
         collectives=COUNT,
+        left_out=COUNT,
         busbw=_PER_SECOND,
         alone=_PER_SECOND,
         at_once=FRACTION,

@@ -101,11 +101,20 @@ def link_table(traces: TraceSet) -> Table:
             )
             for one in links
         ],
-        notes=(_UNION, *([_UNDERSTATES] if any(one.is_understated for one in links) else [])),
+        notes=(_UNION, *_note_links(links)),
         key="links",
         first=MOST_GROUPS,
         more=f"and {count_things(len(links) - MOST_GROUPS, 'more group')}",
     )
+
+
+def _note_links(links: Sequence[LinkSpeed]) -> Iterator[str]:
+    if any(one.is_understated for one in links):
+        yield _UNDERSTATES
+    left_out = sum(one.left_out for one in links)
+    if left_out:
+        of = f"{left_out} of {count_things(left_out + sum(one.collectives for one in links), 'collective')}"
+        yield f"without {of}, summed over ranks: when they, or one beside them, moved how many bytes is not known"
 
 
 def _name_groups(one: LinkSpeed) -> str:

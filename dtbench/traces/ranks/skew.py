@@ -135,6 +135,7 @@ class CollectiveSkew:
         last_rank: the rank that most of it was for alone; None also where several came last together.
         late_together: the ranks that did; empty: they did not, or that is not known.
         lag_ns: how much later than the first rank its thread left, where data took no part of that; else 0.
+        ranks: of its group, all of which have it.
         algbw: bytes per second over ``transfer_ns``; NaN also where that is more than data took.
         busbw: algbw with nccl-tests' factor.
     """
@@ -148,6 +149,7 @@ class CollectiveSkew:
     last_rank: int | None = None
     late_together: tuple[int, ...] = ()
     lag_ns: int | None = None
+    ranks: int | None = None
     algbw: float = math.nan
     busbw: float = math.nan
 
@@ -375,7 +377,7 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: Skeleton) -> Col
     late = np.flatnonzero(skew.is_late[row]).tolist() if last_rank is None else []
     together = tuple(skew.group.ranks[one] for one in late) if len(late) > 1 else ()
     if not skew.awaits[row, column]:
-        return CollectiveSkew(is_last=is_last, last_rank=last_rank, late_together=together)
+        return CollectiveSkew(is_last=is_last, last_rank=last_rank, late_together=together, ranks=len(skew.group.ranks))
     index, columns = int(skew.group.index[row, column]), timeline.columns
     operation = OPERATIONS[columns.operation[index]]
     is_woken = not timeline.is_device and (not columns.on_link[index] or operation is Operation.BARRIER)
@@ -395,6 +397,7 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: Skeleton) -> Col
         last_rank=None if own_ns < _MOSTLY * wait_ns else last_rank,
         late_together=together,
         lag_ns=lag_ns,
+        ranks=len(skew.group.ranks),
         algbw=algbw,
         busbw=algbw * bus_factor(operation, len(skew.group.ranks)),
     )

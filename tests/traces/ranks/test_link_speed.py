@@ -52,6 +52,27 @@ def test_waiting_for_the_last_rank_is_no_transfer_and_no_gap_is_counted(jobs: An
     assert one.busbw == pytest.approx(48 * MB)
 
 
+def test_of_a_group_whose_size_no_trace_tells_the_ranks_that_have_its_collectives_count(jobs: Any) -> None:
+    one = jobs.collective(0, 1000 * MS, operation=Operation.ALL_REDUCE, group_size=None, size_bytes=48 * MB)
+    skew = CollectiveSkew(skew_wait_ns=0, transfer_ns=1000 * MS, ranks=4, algbw=48.0 * MB, busbw=72.0 * MB)
+    (link,) = measure_links([jobs.timeline(0, [one])], [[skew]])
+    assert (link.size, link.busbw) == (4, pytest.approx(72 * MB))
+
+
+def test_what_ran_beside_one_of_which_not_all_is_known_is_left_out_and_counted(jobs: Any) -> None:
+    facts = {"operation": Operation.ALL_REDUCE, "group_size": 2, "size_bytes": 24 * MB}
+    spans = ((0, 500), (600, 1000), (900, 1400), (1300, 1800), (2000, 2500))
+    collectives = [jobs.collective(start * MS, end * MS, **facts) for start, end in spans]
+    known = [
+        CollectiveSkew(skew_wait_ns=0, transfer_ns=one.end_ns - one.start_ns, algbw=1.0, busbw=1.0)
+        for one in collectives
+    ]
+    skews = [*known[:3], CollectiveSkew(), known[4]]
+    (link,) = measure_links([jobs.timeline(0, collectives)], [skews])
+    assert (link.collectives, link.left_out) == (2, 3), "the second ran beside the third, which ran beside the fourth"
+    assert link.busbw == pytest.approx(48 * MB)
+
+
 @pytest.mark.parametrize("lacking", [{"size_bytes": None}, {"has_ended": False}])
 def test_a_group_of_which_one_transfer_is_not_known_is_left_out(jobs: Any, lacking: dict[str, Any]) -> None:
     assert measure(jobs, (0, 0, 500), (500, 0, 1000), **lacking) == ()
