@@ -1,28 +1,28 @@
 """Two nodes that are two: network namespaces of this machine, with a cable between them, and real ranks over gloo."""
 
-import os
+import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import pytest
 
-from dtbench.launch.cells import plan_for_nodes
 from dtbench.launch.merge.merge import merge_runs
-from dtbench.launch.prepare import write_orders
-from dtbench.launch.run import Observer
-from dtbench.launch.submit.shape import NodeShape
-from dtbench.scenario.load import load_scenario
 from dtbench.store.layout import RunFolder
 from dtbench.store.read import read_launch, read_rank_records, read_run, read_steps
 from dtbench.store.records.run import RunStatus
+from tests.benchmarks.link_speed import compare_speeds
+from tests.launch.namespaces import (
+    LONGEST_S,
+    Nodes,
+    NoNamespacesError,
+    connect_nodes,
+    end,
+    kill_with_ranks,
+    prepare,
+)
 
 pytestmark = pytest.mark.ranks
 
@@ -36,89 +36,26 @@ parallel: {kind: ddp, replicas: 2}
 correctness: {enabled: false}
 measure: {warmup: {min_steps: 8, max_steps: 8}, measured_steps: 4, profiled_steps: 1}
 """
-ADDRESSES = ("10.99.71.1", "10.99.71.2")
-PORT = 29471
-_LONGEST_S = 300
-"""A launch takes a few seconds; on a machine that others use, any time."""
-
-
-@dataclass
-class Nodes:
-    """Namespaces by number; each has an interface ``eth0`` and loopback."""
-
-    names: tuple[str, str]
-    started: list["subprocess.Popen[str]"] = field(default_factory=list)
-
-    def start(self, node: int, folder: RunFolder, *arguments: str) -> "subprocess.Popen[str]":
-        """Start the command on a node; nothing but it and its ranks sees the node's network."""
-        command = (
-            *("ip", "netns", "exec", self.names[node], sys.executable, "-m", "dtbench", "execute", str(folder.path)),
-            *("--nnodes", "2", "--node-rank", str(node), "--rdzv-endpoint", f"{ADDRESSES[0]}:{PORT}", *arguments),
-        )
-        variables = {name: value for name, value in os.environ.items() if name != "GLOO_SOCKET_IFNAME"}
-        process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.started.append(process)
-        return process
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    if shutil.which("ip") is None:
-        pytest.skip("there is no `ip` (iproute2) to make network namespaces with")
-    names = (f"dtb{os.getpid()}a", f"dtb{os.getpid()}b")
-    found = Nodes(names)
     try:
-        connect(names)
-        yield found
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"network namespaces cannot be made here: {error.stderr.decode().strip()}")
-    finally:
-        for process in found.started:
-            kill_with_ranks(process)
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
-
-
-def connect(names: tuple[str, str]) -> None:
-    """Make two namespaces with a cable between them."""
-    for name in names:
-        ip("netns", "add", name)
-    ip("link", "add", "eth0", "netns", names[0], "type", "veth", "peer", "name", "eth0", "netns", names[1])
-    for name, address in zip(names, ADDRESSES, strict=True):
-        ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
-        ip("-n", name, "link", "set", "eth0", "up")
-        ip("-n", name, "link", "set", "lo", "up")
-
-
-def prepare(results: Path, launches: int) -> RunFolder:
-    file = load_scenario(SCENARIO, "two.yaml", (f"repeat={launches}",))
-    return write_orders(file, plan_for_nodes(file, 2, NodeShape()), results, observer=Observer())[0]
-
-
-def end(*processes: "subprocess.Popen[str]") -> list[str]:
-    return [process.communicate(timeout=_LONGEST_S)[0] for process in processes]
-
-
-def kill_with_ranks(process: "subprocess.Popen[str]") -> None:
-    """End a node's processes as one that loses its power: nothing is said to anybody."""
-    if process.poll() is None:
-        living = psutil.Process(process.pid)
-        for one in [living, *living.children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):
-                one.kill()
+        with connect_nodes() as found:
+            yield found
+    except NoNamespacesError as error:
+        pytest.skip(str(error))
 
 
 def test_two_nodes_that_share_no_folder_train_and_each_keeps_what_its_ranks_left(tmp_path: Path, nodes: Nodes) -> None:
-    folder, there = prepare(tmp_path / "here", 1), RunFolder(tmp_path / "there" / "copy")
+    folder, there = prepare(SCENARIO, tmp_path / "here"), RunFolder(tmp_path / "there" / "copy")
     shutil.copytree(folder.path, there.path)
-    second = nodes.start(1, there)
-    first = nodes.start(0, folder)
+    first = nodes.execute(0, folder)
+    time.sleep(6)
+    second = nodes.execute(1, there)
     said = end(first, second)
     assert [first.returncode, second.returncode] == [0, 0]
+    assert re.search(r"waiting for node(s 0 and)? 1 of 2|waiting for nodes 0-1 of 2", said[0]), said[0]
     assert f"{there.path}" in said[0]
     assert "dtbench merge" in said[0]
     (cell,) = (one.name for one in read_run(folder.path).cells)
@@ -135,11 +72,23 @@ def test_two_nodes_that_share_no_folder_train_and_each_keeps_what_its_ranks_left
 
 
 @pytest.mark.thorough
+@pytest.mark.timed
+def test_a_link_is_reported_to_be_as_fast_as_plain_gloo_finds_it(tmp_path: Path, nodes: Nodes) -> None:
+    try:
+        nodes.shape("400mbit")
+    except NoNamespacesError as error:
+        pytest.skip(str(error))
+    speeds = compare_speeds(nodes, tmp_path)
+    assert abs(speeds.off) < 0.10, speeds
+    assert speeds.at_once > 0.02, "several buckets are on their way together: that is what makes it hard"
+    assert speeds.alone < 0.9 * speeds.plain, "what each bucket is told by itself understates the link"
+
+
 def test_a_killed_node_is_blamed_and_the_same_commands_run_the_rest(tmp_path: Path, nodes: Nodes) -> None:
-    folder = prepare(tmp_path, 2)
+    folder = prepare(SCENARIO, tmp_path, "repeat=2")
     (cell,) = (one.name for one in read_run(folder.path).cells)
-    first, second = nodes.start(0, folder, "--silence", "10"), nodes.start(1, folder)
-    end_s = time.monotonic() + _LONGEST_S
+    first, second = nodes.execute(0, folder, "--silence", "10"), nodes.execute(1, folder)
+    end_s = time.monotonic() + LONGEST_S
     while not folder.launch(cell, 0).launch.exists() or not folder.launch(cell, 1).journal(1).exists():
         assert time.monotonic() < end_s
         assert first.poll() is None
@@ -150,7 +99,7 @@ def test_a_killed_node_is_blamed_and_the_same_commands_run_the_rest(tmp_path: Pa
     assert "was lost with its node, which gave no sign of life for 10 s" in said
     assert read_run(folder.path).status is RunStatus.FAILED
     kept = read_launch(folder.launch(cell, 0))
-    again = [nodes.start(node, folder) for node in range(2)]
+    again = [nodes.execute(node, folder) for node in range(2)]
     end(*again)
     assert [one.returncode for one in again] == [0, 0]
     assert read_run(folder.path).status is RunStatus.COMPLETE
