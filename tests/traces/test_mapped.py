@@ -61,7 +61,7 @@ def ask(capsys: pytest.CaptureFixture[str], *targets: Path, **options: Any) -> s
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("ranks", [8, pytest.param(64, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("ranks", [8, *(pytest.param(ranks, marks=pytest.mark.thorough) for ranks in (64, 256))])
 def test_what_two_nodes_mapped_is_answered_as_of_one_process(
     capsys: pytest.CaptureFixture[str], draw: Draw, tmp_path: Path, ranks: int
 ) -> None:
