@@ -6,7 +6,8 @@ in turns, and holds what ``predict_point`` says from the first against what the 
 are not run again. Blocks sleep for 100 ms and more, so that ranks share cores by their hosts alone. It prints by which
 share of the step predictions are off at 6 ranks and over other links (goal: 3 % in the middle, 5 % at 95 %) and at 8
 (5 and 8 %), how many intervals hold the measured step, how wide they are, and which cells the harness does not trust;
-the same with planted lies, which must come out worse.
+the same with planted lies, which must come out worse. What is recorded of other seeds stays: seeds may be scored on
+several days.
 
 Seeds below 100 are for looking at; from 100 on they are held out.
 """
@@ -277,7 +278,17 @@ def main() -> None:
             lied = [pair for seed, run in runs.items() for pair in make_pairs(run, seed)]
         print(f"with a lie, {name}:", *describe(lied), sep="\n  ")
     if arguments.record is not None:
-        arguments.record.write_bytes(msgspec.json.format(msgspec.json.encode(pairs), indent=1))
+        recorded = merge_record(arguments.record, pairs)
+        print("all that is recorded:", *describe(recorded), sep="\n  ")
+
+
+def merge_record(path: Path, pairs: Sequence[Pair]) -> list[Pair]:
+    """Record pairs beside those of other seeds that are recorded already; gives all."""
+    kept = msgspec.json.decode(path.read_bytes(), type=list[Pair]) if path.exists() else []
+    scored = {pair.seed for pair in pairs}
+    both = sorted([*(pair for pair in kept if pair.seed not in scored), *pairs], key=lambda pair: pair.seed)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(both), indent=1))
+    return both
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """The score of predictions, without its runs: what is drawn can be asked, and the score is counted by hand."""
 
+from pathlib import Path
+
 import pytest
 
 from dtbench.runs.scaling.curve import Subject, predict_point
@@ -7,7 +9,7 @@ from dtbench.runs.scaling.links import Cluster
 from dtbench.runs.scaling.measured import Measured
 from dtbench.scenario.schema.model import Timed
 from dtbench.scenario.written import sections_of, write_scenario
-from tests.benchmarks.predictions import LIES, SCORED, STRATEGIES, Drawn, Pair, describe, draw, fill_in
+from tests.benchmarks.predictions import LIES, SCORED, STRATEGIES, Drawn, Pair, describe, draw, fill_in, merge_record
 
 MS = 1e6
 
@@ -54,6 +56,13 @@ def test_a_score_is_counted_apart_for_eight_ranks_and_without_what_is_not_truste
     assert "6 ranks and other links: 1 of 2 intervals hold it; half width 2.00% in the middle" in said
     assert "8 ranks: 1 pairs, off by 10.00% in the middle" in said
     assert "(goal 5% and 8%: NOT met)" in said
+
+
+def test_seeds_that_are_scored_on_several_days_are_recorded_together(tmp_path: Path) -> None:
+    first, again, other = (Pair(seed, "ddp", 8, "", took_ns) for seed, took_ns in ((101, 1e9), (101, 2e9), (100, 3e9)))
+    assert merge_record(tmp_path / "pairs.json", [first]) == [first]
+    assert merge_record(tmp_path / "pairs.json", [other]) == [other, first]
+    assert merge_record(tmp_path / "pairs.json", [again]) == [other, again]
 
 
 def test_every_lie_moves_some_prediction() -> None:

@@ -233,8 +233,9 @@ def main() -> None:
         scores.append(score_task(arguments.results, name, arguments.launches))
         print(*describe(scores[-1]), sep="\n", flush=True)
     if arguments.record is not None:
-        kept = [replace_nan(score) for score in scores]
-        arguments.record.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1))
+        kept = json.loads(arguments.record.read_bytes()) if arguments.record.exists() else []
+        recorded = {one["task"]: one for one in (*kept, *map(replace_nan, scores))}  # of each grid the newest
+        arguments.record.write_bytes(msgspec.json.format(msgspec.json.encode([*recorded.values()]), indent=1))
 
 
 def replace_nan(score: Score) -> dict[str, object]:
