@@ -1,6 +1,8 @@
 """``dtbench tensorboard``: look at runs, or at anyone's traces, in TensorBoard."""
 
+import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,7 @@ from dtbench.base.signals import EXIT_CTRL_C
 from dtbench.cli.console import print_aside, print_line
 from dtbench.machine.processes import die_with_parent
 from dtbench.report.page.page import Tone
+from dtbench.store.layout import FOLDER_VARIABLE
 
 _PORTS_TRIED = 50
 
@@ -28,13 +31,19 @@ def tensorboard(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 6006,
 ) -> None:
     """Start TensorBoard on a run, on all runs to compare them, or on anyone's traces; Ctrl-C ends it."""
-    from dtbench.report.event_files.server import tensorboard_command
+    from dtbench.report.event_files.server import narrow, tensorboard_command
 
     folder = find_folder(run, results)
     refuse_taken_port(host, port)
     print_line(f"TensorBoard reads {folder}")
-    print_line(f"http://{host}:{port}/#dtbench  (in a few seconds; Ctrl-C ends it)", tone=Tone.STRONG)
-    serve(tensorboard_command(folder, host=host, port=port))
+    with narrow(folder) as served:
+        if served.shown is not None:
+            print_line(
+                f"Its own tabs show the newest {served.shown} of {served.of} runs, which is what its server can hold; "
+                "the tab dtbench lists all"
+            )
+        print_line(f"http://{host}:{port}/#dtbench  (in a few seconds; Ctrl-C ends it)", tone=Tone.STRONG)
+        serve(tensorboard_command(served.folder, host=host, port=port), {FOLDER_VARIABLE: str(folder)})
 
 
 def find_folder(named: str | None, results: Path) -> Path:
@@ -100,15 +109,20 @@ def _can_listen(family: int, address: tuple[object, ...]) -> bool:
     return True
 
 
-def serve(command: list[str]) -> None:
+def serve(command: list[str], variables: Mapping[str, str] | None = None) -> None:
     """Run a server until it ends or somebody stops this process; on Linux it never outlives it, else only SIGKILL's.
+
+    Args:
+        command: of the server.
+        variables: more for its environment.
 
     Raises:
         DtbenchError: the server ended on its own with an error.
     """
     from dtbench.base.errors import DtbenchError
 
-    with subprocess.Popen(command, preexec_fn=die_with_parent) as server:  # noqa: PLW1509 - there is one thread
+    environment = {**os.environ, **(variables or {})}
+    with subprocess.Popen(command, env=environment, preexec_fn=die_with_parent) as server:  # noqa: PLW1509 - there is one thread
         try:
             code = server.wait()
         except KeyboardInterrupt as stop:

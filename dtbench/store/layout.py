@@ -35,6 +35,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+FOLDER_VARIABLE = "DTBENCH_LOG_DIRECTORY"
+"""Environment variable that tells the tab *dtbench* where runs lie, where TensorBoard itself reads the newest alone."""
+
 LAUNCHER_VARIABLE = "DTBENCH_LAUNCHER_PID"
 """Environment variable that tells a rank which process started it; absent under torchrun."""
 

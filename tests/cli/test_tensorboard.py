@@ -11,7 +11,7 @@ import pytest
 
 from dtbench.base.errors import DtbenchError, StoreError
 from dtbench.cli.tensorboard import find_folder, refuse_taken_port, serve
-from dtbench.report.event_files.server import tensorboard_command
+from dtbench.report.event_files.server import narrow, tensorboard_command
 
 RECORDED = Path(__file__).parents[1] / "traces" / "recorded"
 
@@ -51,6 +51,36 @@ def test_a_run_without_event_files_is_served_for_its_tab(results: Path) -> None:
 def test_event_files_without_a_run_are_served(results: Path) -> None:
     events = results / "small" / "20260102T120000Z-bbbb" / "tb"
     assert find_folder(str(events), results) == events
+
+
+def add_event_files(run: Path, *folders: str) -> None:
+    for folder in folders:
+        (run / "tb" / folder).mkdir(parents=True, exist_ok=True)
+        (run / "tb" / folder / "events.out.tfevents.1.dtbench").touch()
+
+
+def test_of_too_many_event_files_tensorboard_itself_is_given_the_newest_runs(results: Path) -> None:
+    (old, new) = sorted((results / "small").iterdir())
+    add_event_files(old, "", "ddp")
+    add_event_files(new, "", "ddp/launch0", "ddp/launch1")
+    with narrow(results, 6) as served:
+        assert (served.folder, served.shown) == (results, None)
+    for folder in (results, results / "small"):
+        with narrow(folder, 5) as served:
+            assert (served.shown, served.of) == (1, 2)
+            (link,) = (path for path in served.folder.rglob("2026*") if path.is_symlink())
+            assert link.resolve() == new.resolve()
+            assert link.relative_to(served.folder) == new.relative_to(folder)
+        assert not served.folder.exists()
+        assert new.exists()
+    with narrow(results, 2) as served:
+        assert served.shown == 1, "one run there always is"
+
+
+def test_a_run_of_its_own_is_served_whatever_it_has(results: Path) -> None:
+    run = results / "small" / "20260102T120000Z-bbbb"
+    with narrow(run, 0) as served:
+        assert served.folder == run
 
 
 def test_traces_are_served_as_they_lie(tmp_path: Path) -> None:

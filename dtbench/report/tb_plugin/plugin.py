@@ -5,6 +5,7 @@ needs it.
 """
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -21,6 +22,7 @@ from dtbench.report.tb_plugin.refusal import BROKEN, EXPECTED, NOT_FOUND, Refusa
 from dtbench.report.tb_plugin.run_list import RunList
 from dtbench.report.tb_plugin.runs import open_log_directory
 from dtbench.report.words.visible import spell_controls, spell_controls_of_json
+from dtbench.store.layout import FOLDER_VARIABLE
 
 _ENTRY: Final = "/static/index.js"
 _STATIC: Final = "/static/*"
@@ -34,7 +36,8 @@ class BoardPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard ha
     plugin_name = "dtbench"
 
     def __init__(self, context: base_plugin.TBContext) -> None:
-        self._directory = open_log_directory(context.logdir or "")
+        # `dtbench tensorboard` gives TensorBoard's own tabs the newest of many runs, and this one all
+        self._directory = open_log_directory(os.environ.get(FOLDER_VARIABLE) or context.logdir or "")
         self._answers = None if self._directory is None else Answers(self._directory, RunList(self._directory))
 
     def get_plugin_apps(self) -> Mapping[str, Callable[..., Any]]:

@@ -28,7 +28,7 @@ from dtbench.report.words import sentences
 from dtbench.report.words.doubts import NO_FINDING
 from dtbench.runs.run import summarize_run
 from dtbench.store.journal import JournalWriter, RankState, StepTiming
-from dtbench.store.layout import LaunchFolder, RunFolder
+from dtbench.store.layout import FOLDER_VARIABLE, LaunchFolder, RunFolder
 from dtbench.store.write import write_table
 from tests.put_trace import put_trace
 
@@ -101,6 +101,14 @@ def test_the_log_directory_may_be_a_scenario_a_run_or_a_folder_above(
     assert [run["run"] for run in board.ask("runs")["runs"]] == [name]
     assert board.ask("overview", run=name)["page"]["aside"] == "20260101T120000-aaaa"
     assert board.plugin.is_active()
+
+
+def test_where_tensorboard_is_given_the_newest_runs_alone_the_tab_lists_all(
+    logdir: Path, tmp_path: Path, open_board: OpenBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "links").mkdir()
+    monkeypatch.setenv(FOLDER_VARIABLE, str(logdir))
+    assert [run["run_id"] for run in open_board(tmp_path / "links").ask("runs")["runs"]] == [RUN[11:]]
 
 
 def test_a_run_around_the_log_directory_is_outside_and_the_page_says_what_to_serve(
