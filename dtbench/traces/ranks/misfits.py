@@ -166,7 +166,8 @@ class _Calls:
     @classmethod
     def of(cls, columns: CollectiveColumns, events: Ints) -> "_Calls":
         """Read them from a rank's columns."""
-        events = events[columns.seq.is_told[events]]
+        if not (is_told := columns.seq.is_told[events]).all():
+            events = events[is_told]
         operation = columns.operation[events]
         is_sized = columns.size_bytes.is_told[events] & are_among(operation, _OF_EQUAL_SIZE)
         size_bytes = np.where(is_sized, columns.size_bytes.values[events], -1)
@@ -241,14 +242,18 @@ def _find_unsure(timelines: Sequence[Skeleton], clocks: Clocks) -> tuple[set[int
 
 def _step_ns(timeline: Skeleton) -> float:
     """Return the median step; the whole trace where there is none."""
-    lengths = [step.length_ns for step in timeline.steps if step.length_ns]
-    return float(np.median(lengths)) if lengths else float(_extent_ns(timeline))
+    lengths = sorted(step.length_ns for step in timeline.steps if step.length_ns)
+    if not lengths:
+        return float(_extent_ns(timeline))
+    return (lengths[(len(lengths) - 1) // 2] + lengths[len(lengths) // 2]) / 2
 
 
 def _extent_ns(timeline: Skeleton) -> int:
     """Return how long a trace lasts: its collectives, its steps or its compute, whichever is longest."""
     columns = timeline.columns
-    starts_ns, ends_ns = columns.start_ns[columns.is_seen], columns.end_ns[columns.is_seen]
+    starts_ns, ends_ns = columns.start_ns, columns.end_ns
+    if not columns.is_seen.all():
+        starts_ns, ends_ns = starts_ns[columns.is_seen], ends_ns[columns.is_seen]
     spans = [(int(starts_ns.min()), int(ends_ns.max()))] if len(starts_ns) else []
     steps = [(step.start_ns, step.end_ns) for step in timeline.steps]
     compute = list(zip(timeline.compute.starts_ns[:1].tolist(), timeline.compute.ends_ns[-1:].tolist(), strict=True))
