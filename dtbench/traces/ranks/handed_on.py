@@ -121,17 +121,26 @@ def _place_late(
     ranks, late = np.array(skew.group.ranks), np.full(len(skew.last_ns), ABSENT, dtype=np.int64)
     alone = skew.last_column != ABSENT
     late[alone] = np.array([places[rank,] for rank in skew.group.ranks], dtype=np.int64)[skew.last_column[alone]]
-    for rows in _find_together(skew):
+    for rows in _find_together(skew, may_hand_on):
         several = tuple(ranks[skew.is_late[rows[0]]].tolist())
-        if may_hand_on.isdisjoint(several):
-            late[rows] = places.setdefault(several, len(places))
-            together[several] += len(rows)
+        late[rows] = places.setdefault(several, len(places))
+        together[several] += len(rows)
     return late
 
 
-def _find_together(skew: GroupSkew) -> list[list[int]]:
-    """Return in which collectives, of which some waited, the same several ranks were late."""
-    rows = np.flatnonzero((skew.late_count > 1) & (skew.wait_ns.max(axis=1) > 0))
+def _are_together(skew: GroupSkew, may_hand_on: Set[int]) -> Bools:
+    """Tell in which collectives several ranks were late that meet no others elsewhere, shape ``(m,)``."""
+    meets_elsewhere = np.isin(skew.group.ranks, list(may_hand_on))
+    are_several: Bools = skew.late_count > 1
+    if not are_several.any() or not meets_elsewhere.any():
+        return are_several
+    return np.asarray(are_several & ~(skew.is_late & meets_elsewhere).any(axis=1), dtype=np.bool_)
+
+
+def _find_together(skew: GroupSkew, may_hand_on: Set[int]) -> list[list[int]]:
+    """Return in which collectives, of which some waited, the same several ranks were late that meet none elsewhere."""
+    rows = np.flatnonzero(_are_together(skew, may_hand_on))
+    rows = rows[skew.wait_ns[rows].max(axis=1) > 0]
     of: dict[bytes, list[int]] = {}
     for row, members in zip(rows.tolist(), np.packbits(skew.is_late[rows], axis=1), strict=True):
         of.setdefault(members.tobytes(), []).append(row)
@@ -147,9 +156,8 @@ def find_undecided(skew: GroupSkew, may_hand_on: Set[int]) -> Bools:
     is_open = skew.is_known & skew.begins_everywhere & (skew.last_column == ABSENT)
     if not is_open.any():
         return is_open
-    meets_elsewhere = np.isin(skew.group.ranks, list(may_hand_on))
-    is_together = (skew.late_count > 1) & ~(skew.is_late & meets_elsewhere).any(axis=1)
-    return np.asarray(is_open & skew.is_waiting.any(axis=1) & ~is_together, dtype=np.bool_)
+    is_open &= skew.is_waiting.any(axis=1) & ~_are_together(skew, may_hand_on)
+    return np.asarray(is_open, dtype=np.bool_)
 
 
 def _sum_by_late(waits: Sequence[Sequence[_Waits]], places: int) -> Ints:

@@ -218,8 +218,8 @@ def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]
         is_undecided = find_undecided(skew, may_hand_on)
         waits_ns = _keep(skew.wait_ns, known)
         waited_ns = waits_ns.sum(axis=1)
-        misses_some = known[is_partial].any(axis=0).tolist()
-        may_miss.update(rank for rank, misses in zip(skew.group.ranks, misses_some, strict=True) if misses)
+        misses_some = np.flatnonzero(known[is_partial].any(axis=0)).tolist()
+        may_miss.update(skew.group.ranks[column] for column in misses_some)
         can_be_last.update(skew.group.ranks if (skew.is_known & ~is_partial).any() else ())
         sums[rows, 0] += known.sum(axis=0) + last_alone
         sums[rows, 1] += last
