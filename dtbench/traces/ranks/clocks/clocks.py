@@ -202,7 +202,13 @@ def _refine(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[in
 def _choose(
     times: Sequence[GroupTimes], estimated: Mapping[int, Clock], machines: Sequence[Sequence[int]]
 ) -> dict[int, Clock]:
-    """Correct the fewest machines, largest first, that leave at most twice the spread of ends that all would leave."""
+    """Correct the fewest machines, largest first, that leave at most twice the spread of ends that all would leave.
+
+    Args:
+        times: of the ranks, each on its own clock.
+        estimated: by rank; those of a machine are one.
+        machines: ranks that share one clock.
+    """
     furthest_ns = _find_furthest(times, estimated)
     order = sorted(machines, key=lambda members: max(furthest_ns[rank] for rank in members), reverse=True)
 
@@ -210,12 +216,14 @@ def _choose(
         corrected = {rank for members in order[:number] for rank in members}
         left_ns = [clock.offset_ns for rank, clock in estimated.items() if rank not in corrected]
         zero_ns = round(float(np.median(left_ns))) if left_ns else 0  # of the clocks that are left as they are
-        return {
-            rank: replace(clock, offset_ns=clock.offset_ns - zero_ns)
-            if rank in corrected
-            else _leave(clock, abs(clock.offset_ns - zero_ns) if corrected else 0)
-            for rank, clock in estimated.items()
-        }
+        applied: dict[int, Clock] = {}
+        for place, members in enumerate(order):
+            clock = estimated[members[0]]
+            off_ns = clock.offset_ns - zero_ns
+            is_corrected = place < number
+            one = replace(clock, offset_ns=off_ns) if is_corrected else _leave(clock, abs(off_ns) if corrected else 0)
+            applied.update(dict.fromkeys(members, one))
+        return {rank: applied[rank] for rank in estimated}
 
     enough_ns = {
         rank: max(spread_ns / _HELPS, RESOLUTION_NS) for rank, spread_ns in _ends_spread(times, estimated).items()
@@ -246,8 +254,7 @@ def _find_furthest(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> 
     """Return how much the correction of each rank moves anything of it at most."""
     furthest_ns = dict.fromkeys(clocks, 0)
     for one in times:
-        is_there = one.there.any(axis=0).tolist()
-        for column in (column for column, is_in in enumerate(is_there) if is_in):
+        for column in np.flatnonzero(one.there.any(axis=0)).tolist():
             rank = one.ranks[column]
             furthest_ns[rank] = max(furthest_ns[rank], _find_move_ns(one, column, clocks[rank]))
     return furthest_ns
