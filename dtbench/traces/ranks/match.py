@@ -16,7 +16,7 @@ from dtbench.traces.notes.job import GroupUndecided
 from dtbench.traces.ranks.align import ABSENT, line_up
 from dtbench.traces.ranks.groups import GroupEvents, find_groups, read_series
 from dtbench.traces.ranks.split import Part, Split, is_one_group, split_group
-from dtbench.traces.skeleton import CollectiveColumns, Skeleton, code_of
+from dtbench.traces.skeleton import CollectiveColumns, Skeleton, are_equal, code_of
 from dtbench.traces.time.intervals import Bools, Ints
 from dtbench.traces.who.collectives import INFERRED_PREFIX
 
@@ -209,11 +209,10 @@ def _by_number(columns: Sequence[CollectiveColumns], events: Sequence[Ints]) -> 
     """
     numbers = [own.seq.values[which] for own, which in zip(columns, events, strict=True)]
     codes = [own.operation[which] for own, which in zip(columns, events, strict=True)]
-    are_equal = all(
-        np.array_equal(numbers[0], number) and np.array_equal(codes[0], code)
-        for number, code in zip(numbers, codes, strict=True)
+    are_alike = all(
+        are_equal(numbers[0], number) and are_equal(codes[0], code) for number, code in zip(numbers, codes, strict=True)
     )
-    if are_equal:
+    if are_alike:
         order = np.argsort(numbers[0], kind="stable")
         return np.stack([own[order] for own in events]).T
     column = np.repeat(np.arange(len(events)), [len(own) for own in events])

@@ -20,7 +20,7 @@ from dtbench.base.vocabulary import Operation
 from dtbench.traces.notes.clocks import ClockFarOff, ClockUnsure, Copies, Misfit, OfAnotherProgram, OfAnotherRank
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.groups import GroupEvents, find_groups
-from dtbench.traces.skeleton import OPERATIONS, CollectiveColumns, Skeleton, are_among
+from dtbench.traces.skeleton import OPERATIONS, CollectiveColumns, Skeleton, are_among, are_equal
 from dtbench.traces.time.intervals import Ints
 from dtbench.traces.timeline import RankTimeline
 
@@ -177,9 +177,9 @@ class _Calls:
 def _are_all_alike(calls: Sequence[_Calls]) -> bool:
     first = calls[0]
     return all(
-        np.array_equal(first.seq, own.seq)
-        and np.array_equal(first.operation, own.operation)
-        and np.array_equal(first.size_bytes, own.size_bytes)
+        are_equal(first.seq, own.seq)
+        and are_equal(first.operation, own.operation)
+        and are_equal(first.size_bytes, own.size_bytes)
         for own in calls
     )
 
@@ -225,7 +225,7 @@ def _find_far(timelines: Sequence[Skeleton], clocks: Clocks) -> tuple[set[int], 
     far = {
         one.rank: abs(ahead - middle_ns)
         for one, ahead in zip(timelines, ahead_ns, strict=True)
-        if abs(ahead - middle_ns) > _extent_ns(one)
+        if abs(ahead - middle_ns) > _steps_extent_ns(one) and abs(ahead - middle_ns) > _extent_ns(one)
     }
     return set(far), [ClockFarOff(tuple(sorted(far)), max(far.values()))] if far else []
 
@@ -255,9 +255,12 @@ def _extent_ns(timeline: Skeleton) -> int:
     if not columns.is_seen.all():
         starts_ns, ends_ns = starts_ns[columns.is_seen], ends_ns[columns.is_seen]
     spans = [(int(starts_ns.min()), int(ends_ns.max()))] if len(starts_ns) else []
-    steps = [(step.start_ns, step.end_ns) for step in timeline.steps]
     compute = list(zip(timeline.compute.starts_ns[:1].tolist(), timeline.compute.ends_ns[-1:].tolist(), strict=True))
-    return max(_length_ns(one) for one in (spans, steps, compute))
+    return max(_length_ns(spans), _steps_extent_ns(timeline), _length_ns(compute))
+
+
+def _steps_extent_ns(timeline: Skeleton) -> int:
+    return _length_ns([(step.start_ns, step.end_ns) for step in timeline.steps])
 
 
 def _length_ns(spans: Sequence[tuple[int, int]]) -> int:
