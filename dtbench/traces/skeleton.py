@@ -8,7 +8,7 @@ memory. Here a collective is a row of a few arrays, in the order of ``RankTimeli
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,11 @@ def are_among(operation: Codes, operations: Container[Operation]) -> Bools:
     """Tell which of some operations, by their codes, are among others; the shape is that of the codes."""
     table = np.array([one is not None and one in operations for one in OPERATIONS], dtype=np.bool_)
     return np.asarray(table[operation], dtype=np.bool_)
+
+
+def are_equal(first: NDArray[np.integer[Any]], second: NDArray[np.integer[Any]]) -> bool:
+    """Tell whether two columns are alike, as ``np.array_equal`` does in twice the time."""
+    return first.shape == second.shape and bool((first == second).all())
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from dtbench.traces.time.intervals import Bools, Ints
 def find_awaiting(
     group: MatchedGroup, times: GroupTimes, began_last: Bools, timelines: Mapping[int, Skeleton]
 ) -> Bools:
-    """Tell of each rank whether it surely waits for the last one to begin, shape ``(m, r)``.
+    """Tell of each rank whether it surely waits for the last one to begin, shape ``(m, r)``, not to be written to.
 
     Args:
         group: which collectives.
@@ -33,8 +33,12 @@ def find_awaiting(
         began_last: shape ``(m, r)``: no rank began later.
         timelines: by rank; say who the root is.
     """
-    awaits = np.repeat(waits_for_all(times)[:, None], len(group.ranks), axis=1)
-    for row in np.flatnonzero(are_among(times.operation, ROOTED)).tolist():
+    awaits: Bools = np.broadcast_to(waits_for_all(times)[:, None], group.index.shape)
+    rooted = np.flatnonzero(are_among(times.operation, ROOTED)).tolist()
+    if not rooted:
+        return awaits
+    awaits = np.array(awaits, order="F")
+    for row in rooted:
         operation, root = OPERATIONS[times.operation[row]], _find_root(group, group.index[row], timelines)
         if root is None:
             continue

@@ -9,17 +9,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
 from dtbench.base.vocabulary import POINT_TO_POINT
 from dtbench.traces.ranks.align import ABSENT
 from dtbench.traces.ranks.clocks.clocks import Clocks
-from dtbench.traces.ranks.clocks.times import Clock
+from dtbench.traces.ranks.clocks.times import Clock, take_rows
 from dtbench.traces.ranks.point_to_point import Partner, find_standing
 from dtbench.traces.ranks.skew import GroupSkew
 from dtbench.traces.skeleton import Skeleton, are_among
 from dtbench.traces.time.intervals import Intervals, Ints, subtract, unite
+
+_NEVER: Final = Intervals(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,12 @@ def _find_spans(
     is_open = columns.is_seen & ~columns.of_groups(said.size == 1 for said in columns.groups)
     for events in told:
         is_open[events] = False
+    if not is_open.any():
+        return _NEVER, _NEVER
     is_sent = is_open & are_among(columns.operation, POINT_TO_POINT)
     rows = np.flatnonzero(is_open & ~is_sent)
     waits: list[tuple[int, int]] = []
-    stays = np.stack((columns.start_ns[rows], columns.end_ns[rows]), axis=1).tolist()
+    stays = list(zip(columns.start_ns[rows].tolist(), columns.end_ns[rows].tolist(), strict=True))
     for index in np.flatnonzero(is_sent).tolist():
         from_ns, until_ns = find_standing(timeline.read(index), is_device=timeline.is_device)
         if index in partners:
@@ -110,15 +115,15 @@ def _find_told(skews: Sequence[GroupSkew]) -> dict[int, list[Ints]]:
     """Return, by rank and for each of its groups, its collectives of which it is known when each rank began."""
     told: dict[int, list[Ints]] = {}
     for skew in skews:
-        index = skew.group.index[skew.is_known & skew.begins_everywhere]
+        index = take_rows(skew.group.index, skew.is_known & skew.begins_everywhere)
         for rank, own in zip(skew.group.ranks, np.ascontiguousarray(index.T), strict=True):
-            told.setdefault(rank, []).append(own[own != ABSENT])
+            told.setdefault(rank, []).append(own if skew.group.is_everywhere else own[own != ABSENT])
     return told
 
 
 def _unite(spans_ns: Sequence[Sequence[int]]) -> Intervals:
     if not spans_ns:
-        return unite([], [])
+        return _NEVER
     borders_ns = np.array(spans_ns, dtype=np.int64)
     return unite(borders_ns[:, 0], borders_ns[:, 1])
 

@@ -11,8 +11,9 @@ by so much: whether it did (it may have lain beside compute) no trace says, so n
 It may as well have waited elsewhere: in a send, or with ranks that no trace is of (``elsewhere.py``).
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -24,6 +25,7 @@ from dtbench.traces.ranks.skew import GroupSkew
 from dtbench.traces.time.intervals import Bools, Intervals, Ints, unite, unite_all
 
 _LONG_AGO: Final = np.iinfo(np.int64).min // 2
+_AT_ONCE: Final = 1 << 16  # waits that are gone through together: they stay in a core's caches
 
 
 @dataclass(frozen=True)
@@ -69,22 +71,38 @@ def sum_caused(skews: Sequence[GroupSkew], may_hand_on: Set[int]) -> Caused:
         handed_on_ns += int(skew.handed_on_ns.sum())
         has_last = skew.last_column != ABSENT
         by_last = np.zeros(len(skew.group.ranks), dtype=np.int64)
-        np.add.at(by_last, skew.last_column[has_last], skew.untold_ns[has_last].sum(axis=1))
+        np.add.at(by_last, skew.last_column[has_last], skew.untold_ns.sum(axis=1)[has_last])
         untold_ns.update(dict(zip(skew.group.ranks, by_last.tolist(), strict=True)))
         late = _place_late(skew, may_hand_on, places, together)
-        is_waiting = _is_waiting(skew) & (late != ABSENT)[:, None] & ~skew.is_late
-        alone_ns = np.minimum(skew.wait_ns, skew.apart_ns[:, None])
-        for column, rank in enumerate(skew.group.ranks):
-            rows = np.flatnonzero(is_waiting[:, column])
-            waited_ns = alone_ns[rows, column]
-            from_ns = skew.last_ns[rows] - waited_ns
-            until_ns = from_ns + np.maximum(waited_ns - skew.handed_on_ns[rows, column], 0)
-            found.setdefault(rank, []).append(_Waits(from_ns, until_ns, late[rows]))
-    waited_ns = np.zeros(len(places), dtype=np.int64)
-    for waits in found.values():
-        late, sums_ns = _sum_by_late(waits)
-        waited_ns[late] += sums_ns
+        for rank, waits in zip(skew.group.ranks, _read_waits(skew, late), strict=True):
+            found.setdefault(rank, []).append(waits)
+    waited_ns = _sum_by_late(list(found.values()), len(places))
     return Caused(dict(zip(places, waited_ns.tolist(), strict=True)), together, handed_on_ns, untold_ns)
+
+
+def _read_waits(skew: GroupSkew, late: Ints) -> list[_Waits]:
+    """Return the waits of each rank of a group that were not handed on, column by column.
+
+    Args:
+        skew: of the group.
+        late: shape ``(m,)``, the place of those that were late; ``ABSENT``: it is not known.
+    """
+    is_waiting = (skew.is_waiting & (late != ABSENT)[:, None] & ~skew.is_late).T
+    last_ns, apart_ns, late = (_repeat(own, is_waiting) for own in (skew.last_ns, skew.apart_ns, late))
+    waited_ns = np.minimum(skew.wait_ns.T[is_waiting], apart_ns)
+    starts_ns = last_ns - waited_ns
+    ends_ns = last_ns - np.minimum(skew.handed_on_ns.T[is_waiting], waited_ns)
+    return [_Waits(starts_ns[own], ends_ns[own], late[own]) for own in _divide_by_rank(is_waiting)]
+
+
+def _repeat(values: Ints, kept: Bools) -> Ints:
+    """Return what holds for all ranks of each collective, shape ``(m,)``, for those of ``(r, m)`` that are kept."""
+    return np.asarray(np.broadcast_to(values, kept.shape)[kept], dtype=np.int64)
+
+
+def _divide_by_rank(kept: Bools) -> list[slice]:
+    """Return where those of each rank are in a row of all that are kept of shape ``(r, m)``."""
+    return [slice(*borders) for borders in itertools.pairwise([0, *np.cumsum(kept.sum(axis=1)).tolist()])]
 
 
 def _place_late(
@@ -103,17 +121,26 @@ def _place_late(
     ranks, late = np.array(skew.group.ranks), np.full(len(skew.last_ns), ABSENT, dtype=np.int64)
     alone = skew.last_column != ABSENT
     late[alone] = np.array([places[rank,] for rank in skew.group.ranks], dtype=np.int64)[skew.last_column[alone]]
-    for rows in _find_together(skew):
+    for rows in _find_together(skew, may_hand_on):
         several = tuple(ranks[skew.is_late[rows[0]]].tolist())
-        if may_hand_on.isdisjoint(several):
-            late[rows] = places.setdefault(several, len(places))
-            together[several] += len(rows)
+        late[rows] = places.setdefault(several, len(places))
+        together[several] += len(rows)
     return late
 
 
-def _find_together(skew: GroupSkew) -> list[list[int]]:
-    """Return in which collectives, of which some waited, the same several ranks were late."""
-    rows = np.flatnonzero((skew.is_late.sum(axis=1) > 1) & (skew.wait_ns.max(axis=1) > 0))
+def _are_together(skew: GroupSkew, may_hand_on: Set[int]) -> Bools:
+    """Tell in which collectives several ranks were late that meet no others elsewhere, shape ``(m,)``."""
+    meets_elsewhere = np.isin(skew.group.ranks, list(may_hand_on))
+    are_several: Bools = skew.late_count > 1
+    if not are_several.any() or not meets_elsewhere.any():
+        return are_several
+    return np.asarray(are_several & ~(skew.is_late & meets_elsewhere).any(axis=1), dtype=np.bool_)
+
+
+def _find_together(skew: GroupSkew, may_hand_on: Set[int]) -> list[list[int]]:
+    """Return in which collectives, of which some waited, the same several ranks were late that meet none elsewhere."""
+    rows = np.flatnonzero(_are_together(skew, may_hand_on))
+    rows = rows[skew.wait_ns[rows].max(axis=1) > 0]
     of: dict[bytes, list[int]] = {}
     for row, members in zip(rows.tolist(), np.packbits(skew.is_late[rows], axis=1), strict=True):
         of.setdefault(members.tobytes(), []).append(row)
@@ -126,35 +153,63 @@ def find_undecided(skew: GroupSkew, may_hand_on: Set[int]) -> Bools:
     Returns:
         Shape ``(m,)``.
     """
-    meets_elsewhere = np.isin(skew.group.ranks, list(may_hand_on))
-    is_together = (skew.is_late.sum(axis=1) > 1) & ~(skew.is_late & meets_elsewhere).any(axis=1)
-    waits = skew.awaits & skew.begins & (skew.wait_ns > 0)
-    is_told = (skew.last_column != ABSENT) | is_together
-    return np.asarray(skew.is_known & skew.begins_everywhere & waits.any(axis=1) & ~is_told, dtype=np.bool_)
+    is_open = skew.is_known & skew.begins_everywhere & (skew.last_column == ABSENT)
+    if not is_open.any():
+        return is_open
+    is_open &= skew.is_waiting.any(axis=1) & ~_are_together(skew, may_hand_on)
+    return np.asarray(is_open, dtype=np.bool_)
 
 
-def _is_waiting(skew: GroupSkew) -> Bools:
-    """Tell which ranks wait for the last one, as far as it is known, shape ``(m, r)``."""
-    is_waiting = skew.begins & skew.awaits & (skew.wait_ns > 0)
-    return np.asarray(is_waiting & skew.is_known[:, None], dtype=np.bool_)
+def _sum_by_late(waits: Sequence[Sequence[_Waits]], places: int) -> Ints:
+    """Sum what ranks waited for others, moments in which one did so for the same in several collectives once.
 
-
-def _sum_by_late(waits: Sequence[_Waits]) -> tuple[Ints, Ints]:
-    """Sum what one rank waited for others, moments in which it did so for the same in several collectives once.
+    Args:
+        waits: of each rank, group by group.
+        places: number of all that may be late.
 
     Returns:
-        The places of those that it waited for, and how long.
+        Shape ``(places,)``.
     """
-    starts_ns, ends_ns, late = (np.concatenate(part) for part in zip(*waits, strict=True))
-    if not len(starts_ns):
-        return late, starts_ns
-    places, which = np.unique(late, return_inverse=True)
-    first_ns = starts_ns.min()
-    apart_ns = int(ends_ns.max() - first_ns) + 1
-    own_ns = which.reshape(-1) * apart_ns - first_ns  # whoever is waited for has a stretch of time of its own
-    borders_ns = np.arange(len(places) + 1, dtype=np.int64) * apart_ns
-    covered_ns = unite(starts_ns + own_ns, ends_ns + own_ns).covered_before(borders_ns)
-    return places, np.asarray(np.diff(covered_ns), dtype=np.int64)
+    waited_ns = np.zeros(places, dtype=np.int64)
+    for some in _batch(waits):
+        late, sums_ns = _sum_of_some(some, places)
+        np.add.at(waited_ns, late, sums_ns)
+    return waited_ns
+
+
+def _batch(waits: Iterable[Sequence[_Waits]]) -> Iterator[list[Sequence[_Waits]]]:
+    """Yield the waits of so many ranks together that what is computed of them stays in a core's caches."""
+    some, count = list[Sequence[_Waits]](), 0
+    for own in waits:
+        some.append(own)
+        count += sum(len(part.late) for part in own)
+        if count >= _AT_ONCE:
+            yield some
+            some, count = [], 0
+    if count:
+        yield some
+
+
+def _sum_of_some(waits: Sequence[Sequence[_Waits]], places: int) -> tuple[Ints, Ints]:
+    """Return who is waited for, each as often as ranks wait for it, and how long each of these does."""
+    starts_ns, ends_ns, pairs = [], [], []
+    for rank, own in enumerate(waits):
+        first_ns = min((int(part.starts_ns.min()) for part in own if len(part.late)), default=0)
+        for part in own:
+            starts_ns.append(part.starts_ns - first_ns)
+            ends_ns.append(part.ends_ns - first_ns)
+            pairs.append(part.late + rank * places)
+    pair = np.concatenate(pairs)
+    number = np.zeros(len(waits) * places, dtype=np.int64)
+    number[pair] = 1
+    found = np.flatnonzero(number)
+    number[found] = np.arange(len(found))
+    last_ns = np.concatenate(ends_ns)
+    apart_ns = int(last_ns.max()) + 1
+    own_ns = number[pair] * apart_ns  # each pair of ranks has a stretch of time of its own
+    borders_ns = np.arange(len(found) + 1, dtype=np.int64) * apart_ns
+    covered_ns = unite(np.concatenate(starts_ns) + own_ns, last_ns + own_ns).covered_before(borders_ns)
+    return found % places, np.asarray(np.diff(covered_ns), dtype=np.int64)
 
 
 def find_handed_on(skews: Sequence[GroupSkew], elsewhere: Elsewhere) -> list[GroupSkew]:
@@ -186,13 +241,10 @@ class _Spans(NamedTuple):
 
 def _find_waits(skew: GroupSkew) -> list[_Spans]:
     """Return when each rank of a group waited, column by column."""
-    is_waiting = np.ascontiguousarray(_is_waiting(skew).T)
-    found = []
-    for column, own in enumerate(is_waiting):
-        rows = np.flatnonzero(own)
-        last_ns = skew.last_ns[rows]
-        found.append(_Spans(last_ns - skew.wait_ns[rows, column], last_ns))
-    return found
+    is_waiting = skew.is_waiting.T
+    last_ns = _repeat(skew.last_ns, is_waiting)
+    starts_ns = last_ns - skew.wait_ns.T[is_waiting]
+    return [_Spans(starts_ns[own], last_ns[own]) for own in _divide_by_rank(is_waiting)]
 
 
 def _unite_waits(waits: Sequence[_Spans], elsewhere: Intervals | None) -> Intervals:
@@ -229,30 +281,40 @@ class _Search:
         """Return one group's skew with how much of each wait the last rank may only have handed on."""
         ranks = skew.group.ranks
         late = [at for at in np.unique(skew.last_column[skew.last_column != ABSENT]) if ranks[at] in self.may_hand_on]
-        handed_ns, untold_ns = np.zeros_like(skew.wait_ns), np.zeros_like(skew.wait_ns)
-        is_waiting = _is_waiting(skew) & np.isin(skew.last_column, late)[:, None]
-        if is_waiting.any():
-            told = _Group(skew, is_waiting, self.told, self.groups_of)
-            is_all_told = all(self.either[rank] is self.told[rank] for rank in ranks)
-            either = told if is_all_told else _Group(skew, is_waiting, self.either, self.groups_of)
-            for last in late:
-                for shared, columns in told.divide(last):
-                    place = np.ix_(np.flatnonzero(skew.last_column == last), columns)
-                    meetings_ns = self._find_meetings(shared)
+        is_waiting = (skew.is_waiting & np.isin(skew.last_column, late)[:, None]).T if late else None
+        if is_waiting is None or not is_waiting.any():
+            return skew
+        told = _Group(skew, is_waiting, self.told, self.groups_of)
+        is_all_told = all(self.either[rank] is self.told[rank] for rank in ranks)
+        either = told if is_all_told else _Group(skew, is_waiting, self.either, self.groups_of)
+        handed_ns, untold_ns = (np.zeros(is_waiting.shape, dtype=np.int64) for _ in range(2))
+        for last in late:
+            rows = np.flatnonzero(skew.last_column == last)
+            for shared, columns in told.divide(last):
+                meetings_ns = self._find_meetings(shared)
+                for some in _divide(columns, len(rows)):
+                    place = np.ix_(some, rows)
                     told_ns = told.compare(last, place, shared, meetings_ns)
                     either_ns = told_ns if is_all_told else either.compare(last, place, shared, meetings_ns)
-                    waited_ns = np.where(is_waiting[place], skew.wait_ns[place], 0)
+                    waited_ns = np.where(is_waiting[place], skew.wait_ns.T[place], 0)
                     handed_ns[place] = np.clip(np.maximum(told_ns, either_ns), 0, waited_ns)
-                    untold_ns[place] = handed_ns[place] - np.clip(told_ns, 0, waited_ns)
-        return replace(skew, handed_on_ns=handed_ns, untold_ns=untold_ns)
+                    if not is_all_told:
+                        untold_ns[place] = handed_ns[place] - np.clip(told_ns, 0, waited_ns)
+        return replace(skew, handed_on_ns=handed_ns.T, untold_ns=skew.untold_ns if is_all_told else untold_ns.T)
 
     def _find_meetings(self, shared: frozenset[int]) -> Ints:
         """Return when all ranks of some groups had come to a collective, rising: from then on all were equally late."""
         if shared not in self._meetings:
             skews = (self.skews[place] for place in sorted(shared))
-            met_ns = [skew.last_ns[skew.is_known & skew.awaits.all(axis=1)] for skew in skews]
+            met_ns = [skew.last_ns[skew.is_known & skew.all_await] for skew in skews]
             self._meetings[shared] = np.sort(np.concatenate(met_ns))
         return self._meetings[shared]
+
+
+def _divide(columns: Ints, rows: int) -> Iterator[Ints]:
+    """Yield so many of some columns at once that what is computed of them stays in a core's caches."""
+    size = max(1, _AT_ONCE // rows)
+    yield from (columns[at : at + size] for at in range(0, len(columns), size))
 
 
 class _Group:
@@ -269,7 +331,7 @@ class _Group:
 
         Args:
             skew: of the group.
-            is_waiting: shape ``(m, r)``, of which waits that is asked.
+            is_waiting: shape ``(r, m)``, of which waits that is asked.
             waits: by rank, when it waited.
             groups_of: by rank, the places of its groups.
         """
@@ -279,11 +341,11 @@ class _Group:
         self._columns: dict[frozenset[int], list[int]] = {}
         for column, own in enumerate(self._groups):
             self._columns.setdefault(own, []).append(column)
-        self._begin_ns = skew.last_ns[:, None] - skew.wait_ns
-        self._before_ns = np.zeros_like(skew.wait_ns)
-        for column in np.flatnonzero(is_waiting.any(axis=0)).tolist():
-            rows = np.flatnonzero(is_waiting[:, column])
-            self._before_ns[rows, column] = self._waits[column].covered_before(self._begin_ns[rows, column])
+        self._begin_ns = skew.last_ns - skew.wait_ns.T
+        self._before_ns = np.zeros_like(self._begin_ns)
+        for column in np.flatnonzero(is_waiting.any(axis=1)).tolist():
+            rows = np.flatnonzero(is_waiting[column])
+            self._before_ns[column, rows] = self._waits[column].covered_before(self._begin_ns[column, rows])
         self._divided: dict[frozenset[int], list[tuple[frozenset[int], Ints]]] = {}
         self._by_meeting: dict[frozenset[int], tuple[Ints, Ints]] = {}
 
@@ -302,11 +364,11 @@ class _Group:
 
         Args:
             last: column of the last rank.
-            place: rows in which it was, and columns that share the same groups with it, as ``np.ix_`` gives them.
+            place: columns that share the same groups with it, and rows in which it was, as ``np.ix_`` gives them.
             shared: these groups.
             meetings_ns: of all their ranks, rising.
         """
-        rows, columns = place
+        columns, rows = place
         at, by_meeting_ns = self._tabulate(shared, meetings_ns)
         met = np.searchsorted(meetings_ns, self._begin_ns[place], side="right") - 1  # -1, the last: before the first
         late_ns = self._waits[last].covered_before(self._skew.last_ns[rows]) - by_meeting_ns[at[last]][met]

@@ -143,7 +143,7 @@ def _find_matched(matches: Matches, transfers: Transfers) -> set[int]:
     Where nothing tells how far their clocks are apart, a send and its receive are one whenever they were.
     """
     shared = {
-        group.ranks[column] for group in matches.groups for column in np.flatnonzero(group.there.sum(axis=0)).tolist()
+        group.ranks[column] for group in matches.groups for column in np.flatnonzero(group.there.any(axis=0)).tolist()
     }
     sent = {
         rank

@@ -7,6 +7,7 @@ without a trace, and groups that the traces do not name, are allowed; what canno
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from dtbench.traces.notes.job import GroupUndecided
 from dtbench.traces.ranks.align import ABSENT, line_up
 from dtbench.traces.ranks.groups import GroupEvents, find_groups, read_series
 from dtbench.traces.ranks.split import Part, Split, is_one_group, split_group
-from dtbench.traces.skeleton import CollectiveColumns, Skeleton, code_of
+from dtbench.traces.skeleton import CollectiveColumns, Skeleton, are_equal, code_of
 from dtbench.traces.time.intervals import Bools, Ints
 from dtbench.traces.who.collectives import INFERRED_PREFIX
 
@@ -44,7 +45,7 @@ class MatchedGroup:
         ranks: those that have a trace, one per column.
         is_complete: every rank of the group has a trace, and an event of the group in it.
         index: shape ``(m, len(ranks))``, index into that rank's collectives, ``ABSENT`` where its trace has no such
-            event; every row has at least two.
+            event; every row has at least two. Each column lies in one piece (Fortran-contiguous).
     """
 
     name: str
@@ -52,12 +53,17 @@ class MatchedGroup:
     is_complete: bool
     index: Ints
 
-    @property
+    @cached_property
     def there(self) -> Bools:
         """Shape ``(m, len(ranks))``: that rank has the event."""
         return np.asarray(self.index != ABSENT, dtype=np.bool_)
 
-    @property
+    @cached_property
+    def is_everywhere(self) -> bool:
+        """Whether every of these ranks has every event."""
+        return bool(self.there.all())
+
+    @cached_property
     def is_whole(self) -> Bools:
         """Shape ``(m,)``: every rank of the group has the event."""
         return np.asarray(self.there.all(axis=1) & self.is_complete, dtype=np.bool_)
@@ -116,8 +122,9 @@ def match_collectives(timelines: Sequence[Skeleton], found: Sequence[GroupEvents
             shared = (index != ABSENT).sum(axis=1) > 1
             is_complete = part.is_clear and _is_complete(part.group, timelines, has_all_ranks=has_all_ranks)
             if shared.any():
-                groups.append(MatchedGroup(group.name, tuple(part.group.events), is_complete, index[shared]))
-            if group.size != 1:
+                kept = np.asfortranarray(index if shared.all() else index[shared])
+                groups.append(MatchedGroup(group.name, tuple(part.group.events), is_complete, kept))
+            if group.size != 1 and not shared.all():
                 alone.update(_count(index[~shared], part.group))
     return Matches(
         groups=tuple(groups),
@@ -187,6 +194,8 @@ def _line_up(group: GroupEvents, by_rank: Mapping[int, Skeleton]) -> Ints:
     """Return shape ``(m, number of ranks)``, index into each rank's collectives or ``ABSENT``."""
     timelines = [by_rank[rank] for rank in group.events]
     has_number = [one.columns.seq.is_told[own] for one, own in zip(timelines, group.events.values(), strict=True)]
+    if all(told.all() for told in has_number):
+        return _by_number([one.columns for one in timelines], list(group.events.values()))
     numbered = [own[told] for own, told in zip(group.events.values(), has_number, strict=True)]
     rest = [own[~told] for own, told in zip(group.events.values(), has_number, strict=True)]
     by_number = _by_number([one.columns for one in timelines], numbered)
@@ -200,13 +209,12 @@ def _by_number(columns: Sequence[CollectiveColumns], events: Sequence[Ints]) -> 
     """
     numbers = [own.seq.values[which] for own, which in zip(columns, events, strict=True)]
     codes = [own.operation[which] for own, which in zip(columns, events, strict=True)]
-    are_equal = all(
-        np.array_equal(numbers[0], number) and np.array_equal(codes[0], code)
-        for number, code in zip(numbers, codes, strict=True)
+    are_alike = all(
+        are_equal(numbers[0], number) and are_equal(codes[0], code) for number, code in zip(numbers, codes, strict=True)
     )
-    if are_equal:
+    if are_alike:
         order = np.argsort(numbers[0], kind="stable")
-        return np.stack([own[order] for own in events], axis=1)
+        return np.stack([own[order] for own in events]).T
     column = np.repeat(np.arange(len(events)), [len(own) for own in events])
     number, code = np.concatenate(numbers), np.concatenate(codes).astype(np.int64)
     place = np.arange(len(number))

@@ -20,7 +20,7 @@ from dtbench.base.vocabulary import Operation
 from dtbench.traces.notes.clocks import ClockFarOff, ClockUnsure, Copies, Misfit, OfAnotherProgram, OfAnotherRank
 from dtbench.traces.ranks.clocks.clocks import Clocks
 from dtbench.traces.ranks.groups import GroupEvents, find_groups
-from dtbench.traces.skeleton import OPERATIONS, CollectiveColumns, Skeleton, are_among
+from dtbench.traces.skeleton import OPERATIONS, CollectiveColumns, Skeleton, are_among, are_equal
 from dtbench.traces.time.intervals import Ints
 from dtbench.traces.timeline import RankTimeline
 
@@ -166,7 +166,8 @@ class _Calls:
     @classmethod
     def of(cls, columns: CollectiveColumns, events: Ints) -> "_Calls":
         """Read them from a rank's columns."""
-        events = events[columns.seq.is_told[events]]
+        if not (is_told := columns.seq.is_told[events]).all():
+            events = events[is_told]
         operation = columns.operation[events]
         is_sized = columns.size_bytes.is_told[events] & are_among(operation, _OF_EQUAL_SIZE)
         size_bytes = np.where(is_sized, columns.size_bytes.values[events], -1)
@@ -176,9 +177,9 @@ class _Calls:
 def _are_all_alike(calls: Sequence[_Calls]) -> bool:
     first = calls[0]
     return all(
-        np.array_equal(first.seq, own.seq)
-        and np.array_equal(first.operation, own.operation)
-        and np.array_equal(first.size_bytes, own.size_bytes)
+        are_equal(first.seq, own.seq)
+        and are_equal(first.operation, own.operation)
+        and are_equal(first.size_bytes, own.size_bytes)
         for own in calls
     )
 
@@ -224,7 +225,7 @@ def _find_far(timelines: Sequence[Skeleton], clocks: Clocks) -> tuple[set[int], 
     far = {
         one.rank: abs(ahead - middle_ns)
         for one, ahead in zip(timelines, ahead_ns, strict=True)
-        if abs(ahead - middle_ns) > _extent_ns(one)
+        if abs(ahead - middle_ns) > _steps_extent_ns(one) and abs(ahead - middle_ns) > _extent_ns(one)
     }
     return set(far), [ClockFarOff(tuple(sorted(far)), max(far.values()))] if far else []
 
@@ -241,18 +242,25 @@ def _find_unsure(timelines: Sequence[Skeleton], clocks: Clocks) -> tuple[set[int
 
 def _step_ns(timeline: Skeleton) -> float:
     """Return the median step; the whole trace where there is none."""
-    lengths = [step.length_ns for step in timeline.steps if step.length_ns]
-    return float(np.median(lengths)) if lengths else float(_extent_ns(timeline))
+    lengths = sorted(step.length_ns for step in timeline.steps if step.length_ns)
+    if not lengths:
+        return float(_extent_ns(timeline))
+    return (lengths[(len(lengths) - 1) // 2] + lengths[len(lengths) // 2]) / 2
 
 
 def _extent_ns(timeline: Skeleton) -> int:
     """Return how long a trace lasts: its collectives, its steps or its compute, whichever is longest."""
     columns = timeline.columns
-    starts_ns, ends_ns = columns.start_ns[columns.is_seen], columns.end_ns[columns.is_seen]
+    starts_ns, ends_ns = columns.start_ns, columns.end_ns
+    if not columns.is_seen.all():
+        starts_ns, ends_ns = starts_ns[columns.is_seen], ends_ns[columns.is_seen]
     spans = [(int(starts_ns.min()), int(ends_ns.max()))] if len(starts_ns) else []
-    steps = [(step.start_ns, step.end_ns) for step in timeline.steps]
     compute = list(zip(timeline.compute.starts_ns[:1].tolist(), timeline.compute.ends_ns[-1:].tolist(), strict=True))
-    return max(_length_ns(one) for one in (spans, steps, compute))
+    return max(_length_ns(spans), _steps_extent_ns(timeline), _length_ns(compute))
+
+
+def _steps_extent_ns(timeline: Skeleton) -> int:
+    return _length_ns([(step.start_ns, step.end_ns) for step in timeline.steps])
 
 
 def _length_ns(spans: Sequence[tuple[int, int]]) -> int:

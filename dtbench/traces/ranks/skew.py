@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, overload
+from typing import Final, NamedTuple, overload
 
 import numpy as np
 
@@ -38,7 +38,7 @@ _MOSTLY: Final = 0.5  # part of a wait from which it is told for whom it was
 
 @dataclass(frozen=True)
 class GroupSkew:
-    """Skew of the collectives of one group.
+    """Skew of the collectives of one group; tables of shape ``(m, r)`` are Fortran-contiguous, or say one number.
 
     Attributes:
         group: which collectives.
@@ -57,7 +57,8 @@ class GroupSkew:
         apart_ns: shape ``(m,)``, from when all others had begun, as far as their beginning is waited for, to when the
             last rank began: what the others waited for those that were late alone.
         last_ns: shape ``(m,)``, when the last rank began, on the common clock.
-        last_start_ns: shape ``(m, r)``, when the last rank began, on each rank's own clock.
+        start_ns: shape ``(m, r)``, when each rank began, on its own clock.
+        late_ns: shape ``(m, r)``, how much later than it the last rank began.
         wait_ns: shape ``(m, r)``, ``max over ranks (start) - own start``, clipped to the span; no wait of who does not
             await the last.
         span_ns: shape ``(m, r)``, first start to last end.
@@ -81,19 +82,20 @@ class GroupSkew:
     is_late: Bools
     apart_ns: Ints
     last_ns: Ints
-    last_start_ns: Ints
+    start_ns: Ints
+    late_ns: Ints
     wait_ns: Ints
     span_ns: Ints
     lag_ns: Ints
     handed_on_ns: Ints
     untold_ns: Ints
 
-    @property
+    @cached_property
     def begins(self) -> Bools:
         """Shape ``(m, r)``: when that rank began is known, if only by its launch."""
-        return np.asarray(self.there | self.is_launched, dtype=np.bool_)
+        return np.asarray(self.there | self.is_launched, dtype=np.bool_) if self.is_launched.any() else self.there
 
-    @property
+    @cached_property
     def begins_everywhere(self) -> Bools:
         """Shape ``(m,)``: of every rank of the group it is known when it began."""
         return np.asarray(self.begins.all(axis=1) & self.group.is_complete, dtype=np.bool_)
@@ -103,15 +105,25 @@ class GroupSkew:
         """Rows of which it is known of every rank when it began: rising."""
         return np.flatnonzero(self.is_known & self.is_whole)
 
+    @cached_property
+    def is_waiting(self) -> Bools:
+        """Shape ``(m, r)``: that rank waits for the last one, as far as it is known."""
+        return np.asarray(self.begins & self.awaits & self.is_known[:, None] & (self.wait_ns > 0), dtype=np.bool_)
+
+    @cached_property
+    def all_await(self) -> Bools:
+        """Shape ``(m,)``: every rank surely waits for the last one."""
+        return np.asarray(self.awaits.all(axis=1), dtype=np.bool_)
+
+    @cached_property
+    def late_count(self) -> Ints:
+        """Shape ``(m,)``, how many ranks are late."""
+        return np.asarray(self.is_late.sum(axis=1), dtype=np.int64)
+
     @property
     def leaves_out(self) -> Bools:
         """Shape ``(m,)``: every rank of the group has it, and one is not in step, of which nothing is said."""
         return np.asarray(self.group.is_whole & ~self.begins_everywhere, dtype=np.bool_)
-
-    @property
-    def own_ns(self) -> Ints:
-        """Shape ``(m, r)``: the part of its wait that was for those that were late alone, and not handed on by them."""
-        return np.clip(np.minimum(self.wait_ns, self.apart_ns[:, None]) - self.handed_on_ns, 0, None)
 
     @property
     def is_whole(self) -> Bools:
@@ -154,6 +166,32 @@ class CollectiveSkew:
     busbw: float = math.nan
 
 
+class _Begun(NamedTuple):
+    """When the ranks of a group began, as far as events and launches tell.
+
+    Attributes:
+        is_told: shape ``(m, r)``.
+        start_ns: shape ``(m, r)``, on the common clock.
+        last_ns: shape ``(m,)``, the latest of them.
+        is_last: shape ``(m, r)``: no rank began later.
+    """
+
+    is_told: Bools
+    start_ns: Ints
+    last_ns: Ints
+    is_last: Bools
+
+
+class _Read(NamedTuple):
+    """What is known of a group: its collectives, their times on each rank's own clock and on the common one, begins."""
+
+    group: MatchedGroup
+    own: GroupTimes
+    common: GroupTimes
+    lost: LostStarts
+    begun: _Begun
+
+
 def measure_skew(
     matches: Matches, times: Sequence[GroupTimes], clocks: Clocks, timelines: Sequence[Skeleton]
 ) -> list[GroupSkew]:
@@ -171,50 +209,48 @@ def measure_skew(
         is_astray = clocks.astray.covers(own, clocks.machines)
         common = own.on_common_clock(clocks.by_rank).without(clocks.out_of_step).only(~is_astray)
         lost = find_lost_starts(group, common, by_rank, clocks)
+        begun = _find_begun(common, lost)
         doubts_ns = _find_doubts(common, clocks)
         is_unsure = _is_unsure(common, doubts_ns)
-        awaits = find_awaiting(group, common, _find_last(common, lost)[1], by_rank)
-        is_possible = ~find_impossible(common.only(awaits), clocks.by_rank, common.last(common.start_ns))
+        awaits = find_awaiting(group, common, begun.is_last, by_rank)
+        is_possible = ~find_impossible(common.only(awaits), clocks.by_rank, common.last_start_ns)
         is_possible &= clocks.can_compare_rows(common) & ~is_unsure
-        skew = replace(
-            _measure_group(group, (own, common), lost, awaits, is_possible),
-            is_astray=np.asarray(is_astray.any(axis=1) | is_unsure, dtype=np.bool_),
+        skew = _measure_group(_Read(group, own, common, lost, begun), awaits, is_possible)
+        found.append(
+            replace(
+                skew,
+                is_astray=np.asarray(is_astray.any(axis=1) | is_unsure, dtype=np.bool_),
+                last_column=_keep_certain(skew, common, clocks),
+                is_late=skew.is_late & (skew.apart_ns > doubts_ns)[:, None],
+                lag_ns=_find_lags(common, ENDS_APART_NS + doubts_ns + _find_longest_lags(common)),
+            )
         )
-        is_told = skew.lag_ns > (ENDS_APART_NS + doubts_ns + _find_longest_lags(common))[:, None]
-        lag_ns = np.where(is_told, skew.lag_ns, 0)
-        is_late = skew.is_late & (skew.apart_ns > doubts_ns)[:, None]
-        last_column = _keep_certain(skew, common, clocks)
-        found.append(replace(skew, last_column=last_column, is_late=is_late, lag_ns=lag_ns))
     return found
 
 
-def _find_last(common: GroupTimes, lost: LostStarts) -> tuple[Ints, Bools]:
-    """Return when each rank began, and who began last; both of shape ``(m, r)``."""
-    begins_ns = np.where(lost.is_known, lost.start_ns, common.start_ns)
-    begins = common.there | lost.is_known
-    last_ns = np.where(begins, begins_ns, np.iinfo(np.int64).min).max(axis=1)
-    return begins_ns, np.asarray(begins & (begins_ns == last_ns[:, None]), dtype=np.bool_)
+def _find_begun(common: GroupTimes, lost: LostStarts) -> _Begun:
+    is_told, start_ns, last_ns = common.there, common.start_ns, common.last_start_ns
+    if lost.is_known.any():
+        is_told, start_ns = is_told | lost.is_known, np.where(lost.is_known, lost.start_ns, start_ns)
+        last_ns = np.where(is_told, start_ns, np.iinfo(np.int64).min).max(axis=1)
+    return _Begun(is_told, start_ns, last_ns, is_told & (start_ns == last_ns[:, None]))
 
 
-def _measure_group(
-    group: MatchedGroup,
-    own_and_common: tuple[GroupTimes, GroupTimes],
-    lost: LostStarts,
-    awaits: Bools,
-    is_possible: Bools,
-) -> GroupSkew:
-    times, common = own_and_common
-    begins_ns, is_last = _find_last(common, lost)
-    several = common.there.sum(axis=1) > 1
+def _measure_group(read: _Read, awaits: Bools, is_possible: Bools) -> GroupSkew:
+    group, times, common, lost, begun = read
+    several = common.are_several
     is_known = several & awaits.any(axis=1) & is_possible
-    last_ns = np.where(several, np.where(is_last, begins_ns, np.iinfo(np.int64).min).max(axis=1), 0)
-    is_last &= several[:, None]
-    lasted_ns = common.last(common.end_ns)[:, None] - lost.start_ns
-    span_ns = np.where(lost.is_known, lasted_ns, times.end_ns - times.start_ns)
-    late_ns = last_ns[:, None] - begins_ns
-    wait_ns = np.clip(late_ns, 0, span_ns)
-    is_late, apart_ns = _find_late(common, lost.is_known, awaits, is_last, late_ns)
-    is_told = is_known & (common.there | lost.is_known).all(axis=1) & group.is_complete
+    last_ns = np.where(several, begun.last_ns, 0)
+    span_ns = times.end_ns - times.start_ns
+    if lost.is_known.any():
+        span_ns = np.where(lost.is_known, common.last_end_ns[:, None] - lost.start_ns, span_ns)
+    late_ns = last_ns[:, None] - begun.start_ns
+    wait_ns = np.maximum(late_ns, 0)
+    np.minimum(wait_ns, span_ns, out=wait_ns)
+    is_last = begun.is_last & several[:, None]
+    is_late, apart_ns = _find_late(common, begun.is_told, awaits, is_last, late_ns)
+    is_late &= (is_known & begun.is_told.all(axis=1) & group.is_complete)[:, None]
+    nothing_ns = np.broadcast_to(np.int64(0), span_ns.shape)
     return GroupSkew(
         group=group,
         is_astray=np.zeros(len(several), dtype=np.bool_),
@@ -222,32 +258,52 @@ def _measure_group(
         is_launched=lost.is_known,
         awaits=awaits,
         is_known=is_known,
-        last_column=np.where(is_told & (is_late.sum(axis=1) == 1), is_last.argmax(axis=1), ABSENT),
-        is_late=is_late & is_told[:, None],
+        last_column=_find_single(is_late),
+        is_late=is_late,
         apart_ns=apart_ns,
         last_ns=last_ns,
-        last_start_ns=times.start_ns + late_ns,
+        start_ns=times.start_ns,
+        late_ns=late_ns,
         wait_ns=wait_ns,
         span_ns=span_ns,
-        lag_ns=np.where(common.there, common.end_ns - common.first(common.end_ns)[:, None], 0),
-        handed_on_ns=np.zeros_like(span_ns),
-        untold_ns=np.zeros_like(span_ns),
+        lag_ns=nothing_ns,
+        handed_on_ns=nothing_ns,
+        untold_ns=nothing_ns,
     )
 
 
-def _find_late(
-    common: GroupTimes, is_launched: Bools, awaits: Bools, is_last: Bools, late_ns: Ints
-) -> tuple[Bools, Ints]:
+def _find_late(common: GroupTimes, begins: Bools, awaits: Bools, is_last: Bools, late_ns: Ints) -> tuple[Bools, Ints]:
     """Return who came last or hardly before, shape ``(m, r)``, and how much later than all others, shape ``(m,)``.
 
     Of what a root gives to the others only the root is waited for.
     """
-    begins = common.there | is_launched
-    longest_ns = np.where(begins & awaits, late_ns, 0).max(axis=1)
+    may_wait = begins & awaits
+    longest_ns = (late_ns if may_wait.all() else np.where(may_wait, late_ns, 0)).max(axis=1)
+    together_ns = np.floor(_TOGETHER * longest_ns).astype(np.int64)
     is_given = are_among(common.operation, GIVEN_BY_ROOT)
-    is_awaited = np.where(is_given[:, None], is_last, begins)
-    is_late = is_last | (is_awaited & (late_ns <= _TOGETHER * longest_ns[:, None]))
+    is_awaited = np.where(is_given[:, None], is_last, begins) if is_given.any() else begins
+    is_late = is_last | (is_awaited & (late_ns <= together_ns[:, None]))
     return np.asarray(is_late, dtype=np.bool_), np.where(is_awaited & ~is_late, late_ns, _NEVER).min(axis=1)
+
+
+def _find_single(is_late: Bools) -> Ints:
+    """Return the column of the rank that alone is late, shape ``(m,)``; ``ABSENT``: none is, or several are."""
+    is_single = is_late.sum(axis=1) == 1
+    columns, rows = np.divmod(np.flatnonzero((is_late & is_single[:, None]).T), max(len(is_late), 1))
+    found = np.full(len(is_late), ABSENT, dtype=np.int64)
+    found[rows] = columns
+    return found
+
+
+def _find_lags(common: GroupTimes, longest_ns: Ints) -> Ints:
+    """Return how much later than the first each rank left, 0 where not later than it may have; shape ``(m, r)``."""
+    rows = np.flatnonzero(common.are_several & (common.last_end_ns - common.first_end_ns > longest_ns))
+    if not len(rows):
+        return np.broadcast_to(np.int64(0), common.there.shape)
+    found = np.zeros(common.there.shape, dtype=np.int64, order="F")
+    after_ns = common.end_ns[rows] - common.first_end_ns[rows, None]
+    found[rows] = np.where(common.there[rows] & (after_ns > longest_ns[rows, None]), after_ns, 0)
+    return found
 
 
 def _find_longest_lags(common: GroupTimes) -> Ints:
@@ -260,7 +316,7 @@ def _find_longest_lags(common: GroupTimes) -> Ints:
     Returns:
         Shape ``(m,)``.
     """
-    took_ns = np.maximum(common.first(common.end_ns) - common.last(common.start_ns), 0)
+    took_ns = np.maximum(common.first_end_ns - common.last_start_ns, 0)
     is_barrier, is_sum = (common.operation == code_of(one) for one in (Operation.BARRIER, Operation.ALL_REDUCE))
     return np.where(is_barrier, 0, np.where(is_sum, took_ns, _NEVER)).astype(np.int64)
 
@@ -271,8 +327,11 @@ def _is_unsure(common: GroupTimes, doubts_ns: Ints) -> Bools:
     Returns:
         Shape ``(m,)``.
     """
+    is_unsure = doubts_ns > ENDS_APART_NS
+    if not is_unsure.any():
+        return is_unsure
     took_ns = np.where(common.there, common.end_ns - common.start_ns, 0).max(axis=1)
-    return np.asarray((doubts_ns > ENDS_APART_NS) & (doubts_ns > _MOST_DOUBT * took_ns), dtype=np.bool_)
+    return np.asarray(is_unsure & (doubts_ns > _MOST_DOUBT * took_ns), dtype=np.bool_)
 
 
 def _find_doubts(common: GroupTimes, clocks: Clocks) -> Ints:
@@ -299,9 +358,10 @@ def _keep_certain(skew: GroupSkew, common: GroupTimes, clocks: Clocks) -> Ints:
     """
     kept = skew.last_column.copy()
     places, uncertain_ns = clocks.machines_of(common.ranks), clocks.uncertain_ns(common.ranks)
-    together = common.there & ends_together(common)[:, None]
-    for column in np.unique(kept[kept != ABSENT]).tolist():
-        rows = np.flatnonzero(skew.last_column == column)
+    doubtful = _find_doubtful(skew, common, 2 * int(uncertain_ns.max()) if (places != places[0]).any() else None)
+    together = common.there & ends_together(common)[:, None] if len(doubtful) else common.there
+    for column in np.unique(kept[doubtful]).tolist():
+        rows = doubtful[skew.last_column[doubtful] == column]
         doubts_ns = np.where(places == places[column], 0, uncertain_ns[column] + uncertain_ns)
         is_other = skew.begins[rows] & (np.arange(len(doubts_ns)) != column)
         after_ns = common.end_ns[rows, column][:, None] - common.end_ns[rows]
@@ -309,6 +369,24 @@ def _keep_certain(skew: GroupSkew, common: GroupTimes, clocks: Clocks) -> Ints:
         doubts_ns = doubts_ns + np.where(tells, after_ns + ENDS_APART_NS, 0)
         kept[rows[(is_other & (skew.wait_ns[rows] <= doubts_ns)).any(axis=1)]] = ABSENT
     return kept
+
+
+def _find_doubtful(skew: GroupSkew, common: GroupTimes, most_ns: int | None) -> Ints:
+    """Return the rows with a rank that alone was last, unless the others began further before it than any doubt.
+
+    Args:
+        skew: of the group.
+        common: its times on the common clock.
+        most_ns: by which the clocks of any two may be off; None: they share one.
+    """
+    has_last = skew.last_column != ABSENT
+    if not has_last.any():
+        return np.flatnonzero(has_last)
+    next_ns = np.where(skew.begins & ~skew.is_late, skew.wait_ns, _NEVER).min(axis=1)
+    if most_ns is None:
+        return np.flatnonzero(has_last & (next_ns <= 0))
+    after_ns = np.where(common.are_several, common.last_end_ns - common.first_end_ns, 0)
+    return np.flatnonzero(has_last & (next_ns <= most_ns + after_ns + ENDS_APART_NS))
 
 
 class RankSkews(Sequence[CollectiveSkew]):
@@ -388,7 +466,7 @@ def _describe(skew: GroupSkew, row: int, column: int, timeline: Skeleton) -> Col
     lag_ns = int(skew.lag_ns[row, column]) if is_woken else 0
     algbw = algorithm_bandwidth(columns.size_bytes.at(index), None if lag_ns else transfer_ns)
     return CollectiveSkew(
-        last_start_ns=int(skew.last_start_ns[row, column]),
+        last_start_ns=int(skew.start_ns[row, column] + skew.late_ns[row, column]),
         skew_wait_ns=wait_ns,
         transfer_ns=transfer_ns,
         is_last=is_last,

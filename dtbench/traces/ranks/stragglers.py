@@ -1,7 +1,7 @@
 """Who the others wait for: how often each rank is last, and how much of communication is waiting for the last."""
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,6 +13,7 @@ from dtbench.traces.ranks.handed_on import Caused, find_undecided, sum_caused
 from dtbench.traces.ranks.match import Matches
 from dtbench.traces.ranks.skew import GroupSkew
 from dtbench.traces.skeleton import Skeleton
+from dtbench.traces.time.intervals import Bools, Ints
 from dtbench.traces.time.overlap import divide
 
 _WHY_UNDECIDED: Final = "several came last there, or may have"
@@ -169,10 +170,7 @@ def _keep_steps(skews: Sequence[GroupSkew], timelines: Sequence[Skeleton]) -> li
     in_step = {timeline.rank: timeline.columns.step.is_told for timeline in timelines}
     kept = []
     for skew in skews:
-        index = skew.group.index
-        is_inside = np.zeros(len(index), dtype=np.bool_)
-        for rank, own in zip(skew.group.ranks, index.T, strict=True):
-            is_inside |= in_step[rank][own] & (own != ABSENT)
+        is_inside = _are_inside(skew, in_step)
         if is_inside.all():
             kept.append(skew)
             continue
@@ -187,6 +185,17 @@ def _keep_steps(skews: Sequence[GroupSkew], timelines: Sequence[Skeleton]) -> li
             )
         )
     return kept
+
+
+def _are_inside(skew: GroupSkew, in_step: Mapping[int, Bools]) -> Bools:
+    """Tell which collectives of a group a rank of it issued in a step, shape ``(m,)``."""
+    index = skew.group.index
+    is_inside = np.zeros(len(index), dtype=np.bool_)
+    for rank, own in zip(skew.group.ranks, index.T, strict=True):
+        is_inside |= in_step[rank][own] & (own != ABSENT)
+        if is_inside.all():
+            break
+    return is_inside
 
 
 def _count_known(skews: Sequence[GroupSkew]) -> int:
@@ -204,26 +213,25 @@ def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]
     for skew in skews:
         rows = [row_of[rank] for rank in skew.group.ranks]
         known = skew.begins & skew.awaits & skew.is_known[:, None]
-        takes_part = skew.begins & skew.is_known[:, None]
-        is_last = takes_part & (skew.last_column[:, None] == np.arange(len(rows)))
+        last, last_alone = _sum_lasts(skew, known)
         is_partial = skew.is_known & ~skew.begins_everywhere
-        waits_ns = np.where(known, skew.wait_ns, 0)
-        misses_some = np.any(known & is_partial[:, None], axis=0).tolist()
-        may_miss.update(rank for rank, misses in zip(skew.group.ranks, misses_some, strict=True) if misses)
-        can_be_last.update(skew.group.ranks if (skew.is_known & ~is_partial).any() else ())
-        sums[rows, 0] += (known | is_last).sum(axis=0)
-        sums[rows, 1] += is_last.sum(axis=0)
-        sums[rows, 2] += np.where(known, skew.span_ns, 0).sum(axis=0)
-        sums[rows, 3] += waits_ns.sum(axis=0)
         is_undecided = find_undecided(skew, may_hand_on)
+        waits_ns = _keep(skew.wait_ns, known)
+        waited_ns = waits_ns.sum(axis=1)
+        misses_some = np.flatnonzero(known[is_partial].any(axis=0)).tolist()
+        may_miss.update(skew.group.ranks[column] for column in misses_some)
+        can_be_last.update(skew.group.ranks if (skew.is_known & ~is_partial).any() else ())
+        sums[rows, 0] += known.sum(axis=0) + last_alone
+        sums[rows, 1] += last
+        sums[rows, 2] += _keep(skew.span_ns, known).sum(axis=0)
+        sums[rows, 3] += waits_ns.sum(axis=0)
         sums[rows, 4] += (known & (is_undecided | is_partial)[:, None]).sum(axis=0)
         undecided += int(is_undecided.sum())
-        undecided_ns += int(waits_ns[is_undecided].sum())
+        undecided_ns += int(waited_ns[is_undecided].sum())
         partial += int(is_partial.sum())
-        open_ns += int(waits_ns[is_partial].sum())
-        open_ns += int(
-            np.minimum(waits_ns, skew.apart_ns[:, None])[is_undecided & (skew.is_late.sum(axis=1) < 2)].sum()
-        )
+        open_ns += int(waited_ns[is_partial].sum())
+        is_open = is_undecided & (skew.late_count < 2)
+        open_ns += int(np.minimum(waits_ns[is_open], skew.apart_ns[is_open, None]).sum())
     return Waiting(
         ranks=tuple(
             _make(rank, row, caused, can_be_last=rank in can_be_last, may_miss=rank in may_miss)
@@ -245,6 +253,26 @@ def _sum_all(skews: Sequence[GroupSkew], matches: Matches, may_hand_on: Set[int]
         undecided_ns=undecided_ns,
         open_ns=open_ns,
     )
+
+
+def _sum_lasts(skew: GroupSkew, known: Bools) -> tuple[Ints, Ints]:
+    """Return how often each rank of a group alone was last, and how often of these it waits for nobody.
+
+    Args:
+        skew: of the group.
+        known: shape ``(m, r)``: that rank waits for the last one.
+    """
+    rows = np.flatnonzero(skew.is_known & (skew.last_column != ABSENT))
+    columns = skew.last_column[rows]
+    begins = skew.begins[rows, columns]
+    is_alone = begins & ~known[rows, columns]
+    last, alone = (np.bincount(columns[those], minlength=len(skew.group.ranks)) for those in (begins, is_alone))
+    return last, alone
+
+
+def _keep(table: Ints, kept: Bools) -> Ints:
+    """Return a table with 0 in place of all that is not kept; itself where all is."""
+    return table if kept.all() else np.where(kept, table, 0)
 
 
 def _rank_together(caused: Caused) -> tuple[LateTogether, ...]:

@@ -51,8 +51,9 @@ class Intervals:
         """Return for each point, in an array of any shape, the time covered to the left of it."""
         if not len(self.starts_ns):
             return np.zeros(points_ns.shape, dtype=np.int64)
-        total = np.concatenate(([0], np.cumsum(self.ends_ns - self.starts_ns)))
-        before = np.searchsorted(self.starts_ns, points_ns, side="right")
+        total = np.zeros(len(self.starts_ns) + 1, dtype=np.int64)
+        np.cumsum(self.ends_ns - self.starts_ns, out=total[1:])
+        before = self.starts_ns.searchsorted(points_ns, side="right")
         last = np.maximum(before - 1, 0)
         overhang = np.where(before > 0, np.maximum(self.ends_ns[last] - points_ns, 0), 0)
         return np.asarray(total[before] - overhang, dtype=np.int64)

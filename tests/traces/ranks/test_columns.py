@@ -1,19 +1,30 @@
 """What is done to columns at once is what would be done to one collective, or one pair of ranks, after the other."""
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dtbench.base.vocabulary import Operation
 from dtbench.traces.ranks.align import ABSENT
-from dtbench.traces.ranks.clocks.chain import Edge, divide_into_trees, find_median, find_medians, keep_surest
-from dtbench.traces.ranks.clocks.times import Clock
+from dtbench.traces.ranks.clocks.chain import (
+    Edge,
+    _compare,
+    divide_into_trees,
+    find_edges,
+    find_median,
+    find_medians,
+    find_spreads,
+    keep_surest,
+)
+from dtbench.traces.ranks.clocks.times import Clock, GroupTimes
 from dtbench.traces.ranks.match import match_collectives
 from dtbench.traces.ranks.over_ranks import compare_ranks
 from dtbench.traces.skeleton import OPERATIONS
-from dtbench.traces.time.intervals import unite
+from dtbench.traces.time.intervals import Ints, unite
 from tests.traces.ranks.conftest import Jobs
 
 SEEDS = range(20)
@@ -107,3 +118,56 @@ def test_what_is_said_of_a_collective_is_a_sequence_like_the_collectives(jobs: J
     assert skews == tuple(skews)
     with pytest.raises(IndexError):
         skews[len(skews)]
+
+
+def compare_one_by_one(first_ns: Ints, second_ns: Ints) -> Clock:
+    """Return the second clock against the first, as ``chain.py`` defines it, of one pair of ranks in plain words."""
+
+    def spread(values: NDArray[np.float64]) -> float:
+        return float(np.median(np.abs(values - np.median(values))))
+
+    base_ns, at_ns = int(second_ns[0] - first_ns[0]), int(np.median(second_ns - second_ns[0])) + int(second_ns[0])
+    order = np.argsort(second_ns, kind="stable")
+    ahead_ns, times_ns = (second_ns - first_ns - base_ns)[order].astype(float), (second_ns - at_ns)[order].astype(float)
+    gained = 0.0
+    if len(order) >= 32 and spread(ahead_ns) > 1_000:
+        parts = [(np.median(when), np.median(ahead)) for when, ahead in zip(
+            np.array_split(times_ns, 8), np.array_split(ahead_ns, 8), strict=True
+        )]  # fmt: skip
+        pairs = itertools.combinations(parts, 2)
+        slope = float(np.median([(two[1] - one[1]) / (two[0] - one[0]) for one, two in pairs]))
+        set_at = np.linspace(0, len(order), 9).astype(int)[1:-1].tolist()
+        sides = [[side - np.median(side) for side in np.split(ahead_ns, [at])] for at in set_at]
+        left_ns = spread(ahead_ns - slope * times_ns)
+        if left_ns <= 0.5 * spread(ahead_ns) and left_ns <= min(spread(np.concatenate(side)) for side in sides):
+            gained = slope
+    middle, uncertainty_ns = find_median(ahead_ns - gained * times_ns)
+    return Clock(base_ns + round(middle), gained, at_ns, uncertainty_ns)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_clocks_of_many_pairs_are_those_of_each(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    pairs, ends = int(random.integers(1, 9)), int(random.integers(1, 200))
+    first_ns = np.cumsum(random.integers(1, 4_000_000, (pairs, ends)), axis=1) + 1_700_000_000_000_000_000
+    if seed % 3 == 0:  # of two groups, one after the other
+        first_ns = np.concatenate((first_ns[:, ::2], first_ns[:, 1::2]), axis=1)
+    drift = random.choice([0, 0, 1e-6, 1e-5, -4e-5], (pairs, 1))
+    jitter_ns = random.integers(0, 10 ** random.integers(1, 7, (pairs, 1)), (pairs, ends))
+    gained_ns = np.rint(drift * (first_ns - first_ns.min())).astype(np.int64)
+    second_ns = first_ns + random.integers(-(10**7), 10**7, (pairs, 1)) + gained_ns + jitter_ns
+    times = [
+        GroupTimes((0, 1), np.ones((ends, 2), dtype=np.bool_), own.T, own.T, np.zeros(ends, dtype=np.int32))
+        for own in np.stack((first_ns, second_ns), axis=1)
+    ]
+    expected = [compare_one_by_one(*pair) for pair in zip(first_ns, second_ns, strict=True)]
+    assert [find_edges([one])[0].clock for one in times] == expected
+    assert _compare(first_ns, second_ns) == expected
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_spreads_of_many_are_those_of_each(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = random.normal(0, 10 ** float(random.integers(1, 7)), (9, int(random.integers(1, 60)))).round()
+    expected = [float(np.median(np.abs(own - np.median(own)))) for own in values]
+    assert find_spreads(np.sort(values, axis=1)).tolist() == expected

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dtbench.traces.notes.clocks import EndsAstray
 from dtbench.traces.notes.note import join_ranks
 from dtbench.traces.ranks.clocks.chain import find_reach_ns, find_scatter
-from dtbench.traces.ranks.clocks.times import Clock, GroupTimes, ends_together
+from dtbench.traces.ranks.clocks.times import Clock, GroupTimes, ends_together, take_rows
 from dtbench.traces.time.intervals import Bools, Intervals, Ints, unite
 
 _FEWEST: Final = 2  # ends that lie apart alike: no thread is woken late twice by as much
@@ -60,7 +60,7 @@ class Astray:
 
         Those of one machine can: whatever its clock did, it did to all.
         """
-        found = np.zeros(times.there.shape, dtype=np.bool_)
+        found = np.zeros_like(times.there)
         if self.times.keys().isdisjoint(times.ranks):
             return found
         has_end = ends_together(times)
@@ -148,14 +148,14 @@ def _read_ends(
     rows = ends_together(times) & (there.sum(axis=1) > 1)
     if not rows.any():
         return
-    ends_ns, are_there = times.end_ns[rows], times.there[rows]
+    ends_ns, are_there, there = take_rows(times.end_ns, rows), take_rows(times.there, rows), take_rows(there, rows)
     columns = [(ends_ns[:, own], are_there[:, own]) for own in of.values()]
     end_ns = np.stack([np.where(is_in, ends, _LAST_NS).min(axis=1) for ends, is_in in columns], axis=1)
     last_ns = np.stack([np.where(is_in, ends, _FIRST_NS).max(axis=1) for ends, is_in in columns], axis=1)
     common_ns = np.stack([clocks[ranks[0]].to_common(own) for ranks, own in zip(of, end_ns.T, strict=True)], axis=1)
-    there = there[rows]
     after_ns = np.where(there, common_ns - np.where(there, common_ns, _LAST_NS).min(axis=1, keepdims=True), np.nan)
-    late_ns = after_ns - np.nanmedian(after_ns, axis=1, keepdims=True)
+    middle_ns = (np.median if there.all() else np.nanmedian)(after_ns, axis=1, keepdims=True)
+    late_ns = after_ns - middle_ns
     late_ns[there.sum(axis=1) == 2] *= 2
     doubt_ns = _SURELY * max(clocks[ranks[0]].uncertainty_ns or 0 for ranks in of)
     scatters_ns = [find_scatter(own[is_in])[1] for own, is_in in zip(late_ns.T, there.T, strict=True)]

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dtbench.traces.ranks.clocks.times import RESOLUTION_NS, Clock, GroupTimes, ends_together
+from dtbench.traces.ranks.clocks.times import RESOLUTION_NS, Clock, GroupTimes, ends_together, take_rows
 from dtbench.traces.time.intervals import Ints
 
 _Z: Final = 2.576  # 99 % of a normal distribution, for the order statistics that hold a median
@@ -18,6 +18,7 @@ _BLOCKS: Final = 8  # parts of a trace whose medians show a drift
 _FEWEST_FOR_DRIFT: Final = 4 * _BLOCKS
 _FEWEST_CLOSE: Final = 4  # ends; fewer lie close together by accident
 _EXPLAINS: Final = 0.5  # a drift that is one leaves at most this part of the deviations
+_ROUNDED_NS: Final = 1  # more than floats are off by
 _FAR: Final = 12  # times the scatter of ends that lie closest together; what lies further is no accident
 _LEAST_FAR_NS: Final = 100_000  # ranks that leave a collective one after another, and threads that are woken late
 _AT_ONCE: Final = 1 << 18  # numbers that are gone through together: they stay in a core's caches
@@ -39,7 +40,7 @@ def find_edges(times: Sequence[GroupTimes]) -> list[Edge]:
     shared: dict[tuple[int, int], list[tuple[Ints, Ints]]] = defaultdict(list)
     for one in times:
         together = ends_together(one)
-        there, end_ns = (np.ascontiguousarray(table[together].T) for table in (one.there, one.end_ns))
+        there, end_ns = (np.ascontiguousarray(take_rows(table, together).T) for table in (one.there, one.end_ns))
         is_full = bool(there.all())
         columns = range(1, len(one.ranks))
         for first, second in sorted({(0, column) for column in columns} | {(column - 1, column) for column in columns}):
@@ -76,26 +77,33 @@ def batch(lengths: Mapping[_Key, int]) -> Iterator[list[_Key]]:
 def _compare(first_ns: Ints, second_ns: Ints) -> list[Clock]:
     """Return the second clock against the first, of several pairs of ranks; both of shape ``(pairs, ends)``."""
     base_ns = second_ns[:, 0] - first_ns[:, 0]
-    at_ns = _find_middles(second_ns - second_ns[:, :1]).astype(np.int64) + second_ns[:, 0]
+    since_ns = second_ns - second_ns[:, :1]
+    order = None if _do_all_rise(since_ns) else np.argsort(since_ns, axis=1, kind="stable")  # of few runs that rise
+    rising_ns = since_ns if order is None else np.take_along_axis(since_ns, order, axis=1)
+    at_ns = find_middles(rising_ns).astype(np.int64) + second_ns[:, 0]
     residual = (second_ns - first_ns - base_ns[:, None]).astype(np.float64)
-    times_ns = (second_ns - at_ns[:, None]).astype(np.float64)
-    drift = _find_drifts(times_ns, residual)
-    drifts = np.flatnonzero(drift)
-    residual[drifts] -= drift[drifts, None] * times_ns[drifts]
+    ordered = np.sort(residual, axis=1)
+    drift = _find_drifts(rising_ns + (second_ns[:, 0] - at_ns)[:, None], residual, ordered, order)
+    if len(drifts := np.flatnonzero(drift)):
+        times_ns = (second_ns[drifts] - at_ns[drifts, None]).astype(np.float64)
+        ordered[drifts] = np.sort(residual[drifts] - drift[drifts, None] * times_ns, axis=1)
     return [
         Clock(base + round(middle), gained, at, uncertainty_ns)
         for base, gained, at, (middle, uncertainty_ns) in zip(
-            base_ns.tolist(), drift.tolist(), at_ns.tolist(), _find_medians(residual), strict=True
+            base_ns.tolist(), drift.tolist(), at_ns.tolist(), _find_medians(ordered), strict=True
         )
     ]
 
 
-def _find_middles(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the median of each row; of rows that rise without sorting them."""
-    if not (values[:, 1:] < values[:, :-1]).any():
-        count = values.shape[1]
-        return np.asarray((values[:, (count - 1) // 2] + values[:, count // 2]) / 2, dtype=np.float64)
-    return np.asarray(np.median(values, axis=1), dtype=np.float64)
+def _do_all_rise(values: NDArray[Any]) -> bool:
+    """Tell whether no value of any row is less than the one before."""
+    return not (values[:, 1:] < values[:, :-1]).any()
+
+
+def find_middles(ordered: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the median of each row; each rises."""
+    count = ordered.shape[1]
+    return np.asarray((ordered[:, (count - 1) // 2] + ordered[:, count // 2]) / 2, dtype=np.float64)
 
 
 def find_scatter(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -112,7 +120,7 @@ def find_scatter(values: NDArray[np.float64]) -> tuple[float, float]:
     return float(ordered[narrowest] + widths[narrowest] / 2), float(widths[narrowest] / 2)
 
 
-def find_scatters(ordered: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _find_scatters(ordered: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return what ``find_scatter`` does for each row; each rises."""
     count = ordered.shape[1]
     close = _count_close(count)
@@ -120,6 +128,18 @@ def find_scatters(ordered: NDArray[np.float64]) -> tuple[NDArray[np.float64], ND
     narrowest = np.argmin(widths, axis=1)[:, None]
     half_widths = np.take_along_axis(widths, narrowest, axis=1)[:, 0] / 2
     return np.take_along_axis(ordered, narrowest, axis=1)[:, 0] + half_widths, half_widths
+
+
+def find_scattered(ordered: NDArray[np.float64]) -> list[int]:
+    """Return the rows, which rise, of which a value lies further from those closest together than by chance."""
+    wide = np.flatnonzero(ordered[:, -1] - ordered[:, 0] > _LEAST_FAR_NS)
+    if not len(wide):
+        return []
+    ordered = ordered[wide]
+    centres, half_widths = _find_scatters(ordered)
+    reaches = np.maximum(_LEAST_FAR_NS, _FAR * half_widths)
+    are_near = np.maximum(centres - ordered[:, 0], ordered[:, -1] - centres) <= reaches
+    return [row for row, is_near in zip(wide.tolist(), are_near.tolist(), strict=True) if not is_near]
 
 
 def _count_close(count: int) -> int:
@@ -150,43 +170,51 @@ def find_medians(values: Mapping[_Key, NDArray[np.float64]]) -> dict[_Key, tuple
     """Return what ``find_median`` does, of many at once; none is empty."""
     found: dict[_Key, tuple[float, int]] = {}
     for keys in batch({key: len(own) for key, own in values.items()}):
-        found.update(zip(keys, _find_medians(np.stack([values[key] for key in keys])), strict=True))
+        ordered = np.sort(np.stack([values[key] for key in keys]), axis=1)
+        found.update(zip(keys, _find_medians(ordered), strict=True))
     return found
 
 
-def _find_medians(values: NDArray[np.float64]) -> list[tuple[float, int]]:
-    """Return what ``find_median`` does for each row; one by one only those of which some lie apart."""
-    ordered = np.sort(values, axis=1)
+def _find_medians(ordered: NDArray[np.float64]) -> list[tuple[float, int]]:
+    """Return what ``find_median`` does for each row, which rises; one by one only those of which some lie apart."""
     count = ordered.shape[1]
-    centres, half_widths = find_scatters(ordered)
-    reaches = np.maximum(_LEAST_FAR_NS, _FAR * half_widths)
-    are_near = np.maximum(centres - ordered[:, 0], ordered[:, -1] - centres) <= reaches
-    middles = (ordered[:, (count - 1) // 2] + ordered[:, count // 2]) / 2
+    middles = find_middles(ordered)
     reach = int(np.ceil(_Z * np.sqrt(count) / 2))
     low = ordered[:, max(0, count // 2 - reach)]
     high = ordered[:, min(count - 1, (count - 1) // 2 + reach)]
     doubts = np.ceil(np.maximum(np.maximum(high - middles, middles - low), RESOLUTION_NS)).astype(np.int64)
-    return [
-        (middle, doubt) if is_near else find_median(row)
-        for middle, doubt, is_near, row in zip(
-            middles.tolist(), doubts.tolist(), are_near.tolist(), values, strict=True
-        )
-    ]
+    found = list(zip(middles.tolist(), doubts.tolist(), strict=True))
+    for row in find_scattered(ordered):
+        found[row] = find_median(ordered[row])
+    return found
 
 
-def _find_drifts(times_ns: NDArray[np.float64], ahead_ns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the median slope between parts of each row (Theil 1950), 0 unless it clearly explains the residuals."""
-    found = np.zeros(len(times_ns))
-    before = _find_spreads(ahead_ns)
-    rows = np.flatnonzero(before > RESOLUTION_NS) if times_ns.shape[1] >= _FEWEST_FOR_DRIFT else np.zeros(0, np.int64)
+def _find_drifts(
+    rising_ns: Ints, ahead_ns: NDArray[np.float64], ordered: NDArray[np.float64], order: Ints | None
+) -> NDArray[np.float64]:
+    """Return the median slope between parts of each row (Theil 1950), 0 unless it clearly explains the residuals.
+
+    Args:
+        rising_ns: times, which rise in each row.
+        ahead_ns: residuals.
+        ordered: the same, rising in each row.
+        order: places of the times in a row of residuals; None: these are in the order of time.
+    """
+    found = np.zeros(len(rising_ns))
+    before = find_spreads(ordered)
+    rows = np.flatnonzero(before > RESOLUTION_NS) if rising_ns.shape[1] >= _FEWEST_FOR_DRIFT else np.zeros(0, np.int64)
     if not len(rows):
         return found
-    times_ns, ahead_ns, before = times_ns[rows], ahead_ns[rows], before[rows]
-    order = np.argsort(times_ns, axis=1)
-    drift = _find_slopes(np.take_along_axis(times_ns, order, axis=1), np.take_along_axis(ahead_ns, order, axis=1))
-    after = _find_spreads(ahead_ns - drift[:, None] * times_ns)
-    for row in np.flatnonzero(after <= _EXPLAINS * before).tolist():
-        if after[row] <= _spread_if_set(ahead_ns[row][order[row]]):
+    times_ns, ahead_ns, before = rising_ns[rows].astype(np.float64), ahead_ns[rows], before[rows]
+    if order is not None:
+        ahead_ns = np.take_along_axis(ahead_ns, order[rows], axis=1)
+    drift = _find_slopes(times_ns, ahead_ns)
+    # Without a drift a spread is less by at most as much as that moves the last value against the first.
+    least = before - np.abs(drift) * (times_ns[:, -1] - times_ns[:, 0]) - _ROUNDED_NS
+    may_explain = np.flatnonzero(least <= _EXPLAINS * before)
+    after = find_spreads(np.sort(ahead_ns[may_explain] - drift[may_explain, None] * times_ns[may_explain], axis=1))
+    for row, left in zip(may_explain.tolist(), after.tolist(), strict=True):
+        if left <= _EXPLAINS * before[row] and left <= _spread_if_set(ahead_ns[row]):
             found[rows[row]] = drift[row]
     return found
 
@@ -195,8 +223,8 @@ def _find_slopes(times_ns: NDArray[np.float64], ahead_ns: NDArray[np.float64]) -
     """Return the median slope between parts of each row, whose times rise; 0 where no two parts have unlike times."""
     borders = np.cumsum([0, *(len(part) for part in np.array_split(np.arange(times_ns.shape[1]), _BLOCKS))]).tolist()
     parts = list(itertools.pairwise(borders))
-    when = np.stack([_find_middles(times_ns[:, start:stop]) for start, stop in parts], axis=1)
-    ahead = np.stack([np.median(ahead_ns[:, start:stop], axis=1) for start, stop in parts], axis=1)
+    when = np.stack([find_middles(times_ns[:, start:stop]) for start, stop in parts], axis=1)
+    ahead = np.stack([find_middles(np.sort(ahead_ns[:, start:stop], axis=1)) for start, stop in parts], axis=1)
     first, second = np.triu_indices(_BLOCKS, 1)
     apart_ns = when[:, second] - when[:, first]
     is_apart = apart_ns > 0
@@ -207,8 +235,17 @@ def _find_slopes(times_ns: NDArray[np.float64], ahead_ns: NDArray[np.float64]) -
     return np.array([float(one) for one in medians], dtype=np.float64)
 
 
-def _find_spreads(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(np.median(np.abs(values - np.median(values, axis=1, keepdims=True)), axis=1), dtype=np.float64)
+def find_spreads(ordered: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the median distance of the values of each row from their median; each rises."""
+    middles, count = find_middles(ordered)[:, None], ordered.shape[1]
+    nearest = [_find_distances(ordered, middles, number) for number in sorted({(count + 1) // 2, count // 2 + 1})]
+    return np.asarray((nearest[0] + nearest[-1]) / 2, dtype=np.float64)
+
+
+def _find_distances(ordered: NDArray[np.float64], middles: NDArray[np.float64], number: int) -> NDArray[np.float64]:
+    """Return within what distance of its middle a number of the values of each row lie: they lie side by side."""
+    left_ns = middles - ordered[:, : ordered.shape[1] - number + 1]
+    return np.asarray(np.maximum(left_ns, ordered[:, number - 1 :] - middles).min(axis=1), dtype=np.float64)
 
 
 def _spread_if_set(ahead_ns: NDArray[np.float64]) -> float:

@@ -40,6 +40,8 @@ from dtbench.traces.ranks.clocks.times import (
     GroupTimes,
     ends_about_median,
     ends_together,
+    ranks_are_apart,
+    take_rows,
     waits_for_all,
 )
 from dtbench.traces.time.intervals import Bools, Ints
@@ -165,8 +167,11 @@ def _estimate_island(tree: Sequence[Edge], times: Sequence[GroupTimes], hosts: M
 
 def _leave_astray(times: GroupTimes, astray: Astray, machines: Sequence[Sequence[int]]) -> GroupTimes:
     """Leave out what is astray of clocks that were set; not where that is most of a group's: that is no exception."""
+    were_set = [rank for rank, time in astray.set_in.items() if time.length_ns]
+    if ranks_are_apart(were_set, times.ranks):
+        return times
     is_astray = astray.covers(times, machines)
-    was_set = np.isin(times.ranks, [rank for rank, time in astray.set_in.items() if time.length_ns])
+    was_set = np.isin(times.ranks, were_set)
     return times.only(~(is_astray & was_set & (is_astray.sum(axis=0) <= _MOST * times.there.sum(axis=0))))
 
 
@@ -174,6 +179,8 @@ def _join(together: Iterable[Collection[int]]) -> tuple[frozenset[int], ...]:
     """Join sets that have a rank in common."""
     joined: list[frozenset[int]] = []
     for members in together:
+        if any(island.issuperset(members) for island in joined):
+            continue
         touched = [island for island in joined if not island.isdisjoint(members)]
         joined = [*(island for island in joined if island not in touched), frozenset(members).union(*touched)]
     return tuple(sorted(joined, key=min))
@@ -181,7 +188,7 @@ def _join(together: Iterable[Collection[int]]) -> tuple[frozenset[int], ...]:
 
 def _refine(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[int, Clock]:
     """Compare each rank with the median of all instead of with a neighbour, where a group has enough ranks for one."""
-    common = [one.on_common_clock(clocks) for one in times]
+    common = [one.with_common_ends(clocks) for one in times]
     refined = dict(clocks)
     for rank, (middle, uncertainty_ns) in find_medians(
         ends_about_median(common, least_ranks=_ENOUGH_FOR_MEDIAN)
@@ -195,7 +202,13 @@ def _refine(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[in
 def _choose(
     times: Sequence[GroupTimes], estimated: Mapping[int, Clock], machines: Sequence[Sequence[int]]
 ) -> dict[int, Clock]:
-    """Correct the fewest machines, largest first, that leave at most twice the spread of ends that all would leave."""
+    """Correct the fewest machines, largest first, that leave at most twice the spread of ends that all would leave.
+
+    Args:
+        times: of the ranks, each on its own clock.
+        estimated: by rank; those of a machine are one.
+        machines: ranks that share one clock.
+    """
     furthest_ns = _find_furthest(times, estimated)
     order = sorted(machines, key=lambda members: max(furthest_ns[rank] for rank in members), reverse=True)
 
@@ -203,12 +216,14 @@ def _choose(
         corrected = {rank for members in order[:number] for rank in members}
         left_ns = [clock.offset_ns for rank, clock in estimated.items() if rank not in corrected]
         zero_ns = round(float(np.median(left_ns))) if left_ns else 0  # of the clocks that are left as they are
-        return {
-            rank: replace(clock, offset_ns=clock.offset_ns - zero_ns)
-            if rank in corrected
-            else _leave(clock, abs(clock.offset_ns - zero_ns) if corrected else 0)
-            for rank, clock in estimated.items()
-        }
+        applied: dict[int, Clock] = {}
+        for place, members in enumerate(order):
+            clock = estimated[members[0]]
+            off_ns = clock.offset_ns - zero_ns
+            is_corrected = place < number
+            one = replace(clock, offset_ns=off_ns) if is_corrected else _leave(clock, abs(off_ns) if corrected else 0)
+            applied.update(dict.fromkeys(members, one))
+        return {rank: applied[rank] for rank in estimated}
 
     enough_ns = {
         rank: max(spread_ns / _HELPS, RESOLUTION_NS) for rank, spread_ns in _ends_spread(times, estimated).items()
@@ -239,10 +254,18 @@ def _find_furthest(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> 
     """Return how much the correction of each rank moves anything of it at most."""
     furthest_ns = dict.fromkeys(clocks, 0)
     for one in times:
-        moved_ns = np.where(one.there, np.abs(one.end_ns - one.common_end_ns(clocks)), 0).max(axis=0, initial=0)
-        for rank, most_ns in zip(one.ranks, moved_ns.tolist(), strict=True):
-            furthest_ns[rank] = max(furthest_ns[rank], most_ns)
+        for column in np.flatnonzero(one.there.any(axis=0)).tolist():
+            rank = one.ranks[column]
+            furthest_ns[rank] = max(furthest_ns[rank], _find_move_ns(one, column, clocks[rank]))
     return furthest_ns
+
+
+def _find_move_ns(times: GroupTimes, column: int, clock: Clock) -> int:
+    """Return how much the correction of a clock moves an end in one column at most; one is there."""
+    if not clock.drift:
+        return abs(clock.offset_ns)
+    own_ns = times.end_ns[times.there[:, column], column]
+    return int(np.abs(own_ns - clock.to_common(own_ns)).max())
 
 
 def _ends_spread(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> dict[int, float]:
@@ -253,10 +276,10 @@ def _ends_spread(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> di
     """
     spreads: dict[int, float] = {}
     for one in times:
-        rows = ends_together(one) & (one.there.sum(axis=1) > 1)
+        rows = ends_together(one) & one.are_several
         ends_ns = one.common_end_ns(clocks)
         spread_ns = (one.last(ends_ns) - one.first(ends_ns))[rows]
-        there = one.there[rows]
+        there = take_rows(one.there, rows)
         if there.all():
             found = dict.fromkeys(one.ranks, float(np.median(spread_ns))) if len(spread_ns) else {}
         else:
@@ -272,8 +295,10 @@ def _find_unknown(times: Sequence[GroupTimes], clocks: Clocks) -> list[ClocksApa
     apart: set[int] = set()
     count = 0
     for one in times:
+        if (can_compare := clocks.can_compare_rows(one)).all():
+            continue
         there = one.without(clocks.out_of_step).there
-        rows = waits_for_all(one) & (there.sum(axis=1) > 1) & ~clocks.can_compare_rows(one)
+        rows = waits_for_all(one) & (there.sum(axis=1) > 1) & ~can_compare
         count += int(rows.sum())
         apart.update(rank for rank, is_in in zip(one.ranks, there[rows].any(axis=0).tolist(), strict=True) if is_in)
     return [ClocksApart(tuple(sorted(apart)), count)] if count else []

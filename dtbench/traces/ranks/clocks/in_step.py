@@ -17,9 +17,10 @@ _AS_FAR: Final = 0.99  # two ranks alone are off their median by the same: it is
 
 def find_out_of_step(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> set[int]:
     """Find the ranks without which the times of the others are possible, those whose ends are furthest off first."""
+    common = [one.on_common_clock(clocks) for one in times]
     stray: set[int] = set()
     while True:
-        left = [one.on_common_clock(clocks).without(stray) for one in times]
+        left = [one.without(stray) for one in common]
         suspects = find_suspects(left, clocks)
         if not suspects:
             return stray
@@ -29,13 +30,15 @@ def find_out_of_step(times: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -
 
 def find_suspects(common: Sequence[GroupTimes], clocks: Mapping[int, Clock]) -> set[int]:
     """Find the ranks of which more than a tenth of the collectives, of all or of one group, are impossible."""
+    impossible = [find_impossible(one, clocks) for one in common]
+    if not any(one.any() for one in impossible):
+        return set()
     total: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     suspects: set[int] = set()
-    for one in common:
-        rows = ends_together(one) & (one.there.sum(axis=1) > 1)
-        impossible = find_impossible(one, clocks)
+    for one, is_impossible in zip(common, impossible, strict=True):
+        rows = ends_together(one) & one.are_several
         there = rows[:, None] & one.there
-        counts = zip(there.sum(axis=0).tolist(), (impossible[:, None] & there).sum(axis=0).tolist(), strict=True)
+        counts = zip(there.sum(axis=0).tolist(), (is_impossible[:, None] & there).sum(axis=0).tolist(), strict=True)
         for rank, (seen, wrong) in zip(one.ranks, counts, strict=True):
             total[rank] = (total[rank][0] + seen, total[rank][1] + wrong)
             if seen >= _ENOUGH_OF_GROUP and wrong > (1 - _IN_STEP) * seen:
@@ -67,8 +70,11 @@ def find_impossible(common: GroupTimes, clocks: Mapping[int, Clock], last_ns: In
     Returns:
         Shape ``(m,)``.
     """
-    present = [common.ranks[column] for column in np.flatnonzero(common.there.sum(axis=0)).tolist()]
+    is_there = common.are_several if last_ns is None else common.there.any(axis=1)
+    last_ns = common.last_start_ns if last_ns is None else last_ns
+    is_before = is_there & (common.first_end_ns < last_ns - ENDS_APART_NS)
+    if not is_before.any():
+        return is_before
+    present = [common.ranks[column] for column in np.flatnonzero(common.there.any(axis=0)).tolist()]
     doubt_ns = max((clocks[rank].uncertainty_ns or 0 for rank in present), default=0) + ENDS_APART_NS
-    is_there = common.there.sum(axis=1) > (1 if last_ns is None else 0)
-    last_ns = common.last(common.start_ns) if last_ns is None else last_ns
-    return np.asarray(is_there & (common.first(common.end_ns) < last_ns - doubt_ns), dtype=np.bool_)
+    return np.asarray(is_there & (common.first_end_ns < last_ns - doubt_ns), dtype=np.bool_)

@@ -51,9 +51,10 @@ def find_lost_starts(
         timelines: by rank.
         clocks: of all ranks.
     """
-    is_known = np.zeros(group.index.shape, dtype=np.bool_)
-    start_ns = np.zeros(group.index.shape, dtype=np.int64)
-    ends_ns = common.last(common.end_ns)
+    is_known, start_ns = np.zeros_like(group.there), np.zeros(group.index.shape, dtype=np.int64, order="F")
+    if not any(timelines[rank].unseen for rank in group.ranks):
+        return LostStarts(is_known, start_ns)
+    ends_ns = common.last_end_ns
     for column, rank in enumerate(group.ranks):
         timeline, clock = timelines[rank], clocks.by_rank.get(rank, Clock())
         if not timeline.unseen or rank in clocks.out_of_step:

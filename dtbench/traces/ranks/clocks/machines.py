@@ -1,7 +1,7 @@
 """Which ranks share a clock: those of one kernel; of one host's name, unless ends of their collectives contradict."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,9 +9,17 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from dtbench.traces.ranks.clocks.chain import batch, find_reach_ns, find_scatters
+from dtbench.traces.ranks.clocks.chain import (
+    batch,
+    find_middles,
+    find_reach_ns,
+    find_scatter,
+    find_scattered,
+    find_spreads,
+)
 from dtbench.traces.ranks.clocks.in_step import find_suspects
 from dtbench.traces.ranks.clocks.times import Clock, GroupTimes, ends_about_median, ends_together
+from dtbench.traces.time.intervals import Bools
 
 _ENOUGH_TO_TEAR: Final = 8  # ends; the range of fewer is no 99 % interval of their median
 _IN_A_ROW: Final = 4  # ends that lie apart alike: fewer late ones in a row are an accident
@@ -47,9 +55,9 @@ def divide_by_host(
     """
     named = group_by_host({rank: hosts.get(rank, Host()) for rank in clocks})
     doubted = [members for members in named if len(members) > 1 and hosts[members[0]].kernel is None]
-    shared = _find_shared(times, doubted)
-    torn = [members for members in doubted if _are_of_several_clocks(shared[members], clocks, members)]
-    machines = [members for members in named if members not in torn]
+    of_several = _find_of_several_clocks(_find_shared(times, doubted), clocks)
+    torn = [members for members in doubted if members in of_several]
+    machines = [members for members in named if members not in of_several]
     return [*machines, *((rank,) for members in torn for rank in members)], torn
 
 
@@ -78,46 +86,63 @@ def group_by_host(hosts: Mapping[int, Host]) -> list[tuple[int, ...]]:
     return [tuple(members) for members in together.values()]
 
 
-def _are_of_several_clocks(own: Sequence[GroupTimes], clocks: Mapping[int, Clock], members: Collection[int]) -> bool:
-    """Tell whether what ranks did together could not have been on one clock, and could on the clocks of each.
+def _find_of_several_clocks(
+    shared: Mapping[tuple[int, ...], Sequence[GroupTimes]], clocks: Mapping[int, Clock]
+) -> set[tuple[int, ...]]:
+    """Find the hosts what whose ranks did together could not have been on one clock, and could on the clocks of each.
 
     That is, one would leave collectives before another enters them; or ends are always as far apart, and further than
     what they scatter by; or they are so from some collective on, of several in a row.
+
+    Args:
+        shared: by the ranks of a host, what several of them did together.
+        clocks: of the ranks, each for itself.
     """
-    if sum(int((ends_together(one) & (one.there.sum(axis=1) > 1)).sum()) for one in own) < _ENOUGH_TO_TEAR:
-        return False
-    shared = share_clocks({rank: clocks[rank] for rank in members}, [tuple(members)])
-    on_one = [one.on_common_clock(shared) for one in own]
-    if find_suspects(on_one, shared) and not find_suspects([one.on_common_clock(clocks) for one in own], clocks):
-        return True
-    late_ns = {
-        rank: residual
-        for rank, residual in ends_about_median(on_one, least_ranks=2).items()
-        if len(residual) >= _ENOUGH_TO_TEAR
-    }
-    lengths = {rank: len(residual) for rank, residual in late_ns.items()}
-    return any(_does_one_lie_apart(np.stack([late_ns[rank] for rank in ranks])) for ranks in batch(lengths))
+    found: set[tuple[int, ...]] = set()
+    late_ns: dict[int, NDArray[np.float64]] = {}
+    for members, own in shared.items():
+        if sum(int((ends_together(one) & one.are_several).sum()) for one in own) < _ENOUGH_TO_TEAR:
+            continue
+        on_one, one_clock = _put_on_one_clock(own, clocks, members)
+        if find_suspects(on_one, one_clock) and not find_suspects([one.on_common_clock(clocks) for one in own], clocks):
+            found.add(members)
+        else:
+            late_ns.update(ends_about_median(on_one, least_ranks=2))
+    members_of = {rank: members for members in shared for rank in members}
+    lengths = {rank: len(residual) for rank, residual in late_ns.items() if len(residual) >= _ENOUGH_TO_TEAR}
+    for ranks in batch(lengths):
+        lie_apart = _lie_apart(np.stack([late_ns[rank] for rank in ranks]))
+        found.update(members_of[rank] for rank, lies in zip(ranks, lie_apart.tolist(), strict=True) if lies)
+    return found
 
 
-def _does_one_lie_apart(late_ns: NDArray[np.float64]) -> bool:
-    """Tell whether ends of a row, in order of time, are always later than the others' by as much, or are so in a row.
+def _put_on_one_clock(
+    own: Sequence[GroupTimes], clocks: Mapping[int, Clock], members: Sequence[int]
+) -> tuple[Sequence[GroupTimes], Mapping[int, Clock]]:
+    """Return what ranks did on a clock that they share, and that clock; a constant of all times changes no answer."""
+    one_clock = share_clocks({rank: clocks[rank] for rank in members}, [tuple(members)])
+    drifts = one_clock[members[0]].drift
+    return [one.on_common_clock(one_clock) for one in own] if drifts else own, one_clock
+
+
+def _lie_apart(late_ns: NDArray[np.float64]) -> Bools:
+    """Tell of which row ends, in order of time, are always later than the others' by as much, or are so in a row.
 
     Args:
         late_ns: shape ``(ranks, ends)``.
+
+    Returns:
+        Shape ``(ranks,)``.
     """
     ordered = np.sort(late_ns, axis=1)
-    middle_ns = np.median(ordered, axis=1)
-    scatter_ns = np.median(np.abs(late_ns - middle_ns[:, None]), axis=1)
-    if (np.abs(middle_ns) > np.maximum(_ONE_CLOCK_NS, _FAR * scatter_ns)).any():
-        return True
-    cores_ns, half_widths_ns = find_scatters(ordered)
-    for row, core_ns, half_width_ns in zip(late_ns, cores_ns.tolist(), half_widths_ns.tolist(), strict=True):
-        off_ns, reach_ns = np.abs(row - core_ns), find_reach_ns(half_width_ns)
-        if off_ns.max() > reach_ns:
-            runs = sliding_window_view(off_ns, _IN_A_ROW)
-            if np.any((runs.min(axis=1) > reach_ns) & (np.ptp(runs, axis=1) <= reach_ns)):
-                return True
-    return False
+    middle_ns = find_middles(ordered)
+    lies_apart = np.abs(middle_ns) > np.maximum(_ONE_CLOCK_NS, _FAR * find_spreads(ordered))
+    for row in find_scattered(ordered):
+        core_ns, half_width_ns = find_scatter(ordered[row])
+        off_ns, reach_ns = np.abs(late_ns[row] - core_ns), find_reach_ns(half_width_ns)
+        runs = sliding_window_view(off_ns, _IN_A_ROW)
+        lies_apart[row] |= np.any((runs.min(axis=1) > reach_ns) & (np.ptp(runs, axis=1) <= reach_ns))
+    return lies_apart
 
 
 def share_clocks(clocks: Mapping[int, Clock], machines: Iterable[Sequence[int]]) -> dict[int, Clock]:

@@ -4,15 +4,17 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dtbench.base.vocabulary import END_TOGETHER, WAIT_FOR_ALL
-from dtbench.traces.ranks.match import Matches
-from dtbench.traces.skeleton import Codes, Skeleton, are_among
+from dtbench.traces.ranks.match import MatchedGroup, Matches
+from dtbench.traces.skeleton import Codes, CollectiveColumns, Skeleton, are_among
 from dtbench.traces.time.intervals import Bools, Ints
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 RESOLUTION_NS: Final = 1_000
 """Traces before 2024 know whole microseconds."""
@@ -49,6 +51,8 @@ _RIGHT: Final = Clock()
 class GroupTimes:
     """When the collectives of one group ran; all arrays but the last have shape ``(m, len(ranks))``.
 
+    A rank's column lies in one piece (they are Fortran-contiguous): so it is read, and so most questions are asked.
+
     Attributes:
         ranks: one per column.
         there: that rank has the event; times elsewhere mean nothing.
@@ -67,6 +71,28 @@ class GroupTimes:
     def is_everywhere(self) -> bool:
         """Whether every rank has every event."""
         return bool(self.there.all())
+
+    @cached_property
+    def are_several(self) -> Bools:
+        """Which events at least two ranks have, shape ``(m,)``."""
+        if self.is_everywhere:
+            return np.full(len(self.there), len(self.ranks) > 1, dtype=np.bool_)
+        return np.asarray(self.there.sum(axis=1) > 1, dtype=np.bool_)
+
+    @cached_property
+    def first_end_ns(self) -> Ints:
+        """The earliest end of each, shape ``(m,)``."""
+        return self.first(self.end_ns)
+
+    @cached_property
+    def last_end_ns(self) -> Ints:
+        """The latest end of each, shape ``(m,)``."""
+        return self.last(self.end_ns)
+
+    @cached_property
+    def last_start_ns(self) -> Ints:
+        """The latest start of each, shape ``(m,)``."""
+        return self.last(self.start_ns)
 
     @cached_property
     def _column_of(self) -> Mapping[int, int]:
@@ -92,7 +118,7 @@ class GroupTimes:
 
     def only(self, kept: Bools) -> "GroupTimes":
         """Return the same as if only some of the events were there, shape ``(m, len(ranks))``."""
-        return replace(self, there=self.there & kept)
+        return self if kept.all() else replace(self, there=self.there & kept)
 
     def among(self, ranks: Collection[int]) -> "GroupTimes | None":
         """Return the same with columns of some ranks alone; None: fewer than two of them are in the group."""
@@ -101,11 +127,13 @@ class GroupTimes:
             return None
         if len(columns) == len(self.ranks):
             return self
+        are_side_by_side = columns[-1] - columns[0] == len(columns) - 1
+        which = slice(columns[0], columns[-1] + 1) if are_side_by_side else columns
         return GroupTimes(
             ranks=tuple(self.ranks[column] for column in columns),
-            there=self.there[:, columns],
-            start_ns=self.start_ns[:, columns],
-            end_ns=self.end_ns[:, columns],
+            there=self.there[:, which],
+            start_ns=self.start_ns[:, which],
+            end_ns=self.end_ns[:, which],
             operation=self.operation,
         )
 
@@ -114,6 +142,10 @@ class GroupTimes:
         return replace(
             self, start_ns=self._to_common(self.start_ns, clocks), end_ns=self._to_common(self.end_ns, clocks)
         )
+
+    def with_common_ends(self, clocks: Mapping[int, Clock]) -> "GroupTimes":
+        """Return the same with its ends, and these alone, on the common clock."""
+        return replace(self, end_ns=self.common_end_ns(clocks))
 
     def common_end_ns(self, clocks: Mapping[int, Clock]) -> Ints:
         """Return the ends alone on the common clock, shape ``(m, len(ranks))``."""
@@ -133,22 +165,32 @@ def read_times(matches: Matches, timelines: Sequence[Skeleton]) -> list[GroupTim
     found = []
     for group in matches.groups:
         own = [by_rank[rank] for rank in group.ranks]
-        there, operation = group.there, np.zeros(len(group.index), dtype=np.int32)
-        first = there.argmax(axis=1)
-        for column in np.unique(first).tolist():
-            mine = first == column
-            operation[mine] = own[column].operation[group.index[mine, column]]
-        columns = [(one, group.index[:, column]) for column, one in enumerate(own)]
+        columns = list(zip(own, group.index.T, strict=True))
         found.append(
             GroupTimes(
                 ranks=group.ranks,
-                there=there,
-                start_ns=np.stack([one.start_ns[index] for one, index in columns], axis=1),
-                end_ns=np.stack([one.end_ns[index] for one, index in columns], axis=1),
-                operation=operation,
+                there=group.there,
+                start_ns=np.stack([one.start_ns[index] for one, index in columns]).T,
+                end_ns=np.stack([one.end_ns[index] for one, index in columns]).T,
+                operation=_read_operations(group, own),
             )
         )
     return found
+
+
+def _read_operations(group: MatchedGroup, columns: Sequence[CollectiveColumns]) -> Codes:
+    """Return what each collective is to the first rank that has it, shape ``(m,)``."""
+    first = np.zeros(len(group.index), dtype=np.int64) if group.is_everywhere else group.there.argmax(axis=1)
+    operation = np.zeros(len(group.index), dtype=np.int32)
+    for column in np.flatnonzero(np.bincount(first)).tolist():
+        mine = first == column
+        operation[mine] = columns[column].operation[group.index[mine, column]]
+    return operation
+
+
+def take_rows(table: NDArray[_Scalar], rows: Bools) -> NDArray[_Scalar]:
+    """Return some rows of a table; itself where these are all."""
+    return table if rows.all() else table[rows]
 
 
 def ends_together(times: GroupTimes) -> Bools:
@@ -165,21 +207,34 @@ def ends_about_median(common: Sequence[GroupTimes], *, least_ranks: int) -> dict
     """Return, by rank, how much later than the median rank it ended, for collectives of enough ranks."""
     residuals: dict[int, list[NDArray[np.float64]]] = defaultdict(list)
     for one in common:
-        rows = ends_together(one) & (one.there.sum(axis=1) >= least_ranks)
+        if len(one.ranks) < least_ranks:
+            continue
+        rows = ends_together(one)
+        if not one.is_everywhere:
+            rows &= one.there.sum(axis=1) >= least_ranks
         if not rows.any():
             continue
-        there, end_ns = one.there[rows], one.end_ns[rows]
+        there, end_ns, first_ns = one.there, one.end_ns, one.first_end_ns
+        if not rows.all():
+            there, end_ns, first_ns = there[rows], end_ns[rows], first_ns[rows]
         if is_full := bool(there.all()):
-            ends = (end_ns - end_ns.min(axis=1, keepdims=True)).astype(np.float64)
-            ends -= np.median(ends, axis=1, keepdims=True)
+            ends = (end_ns - first_ns[:, None]).astype(np.float64)
+            ends -= _find_middles(ends)[:, None]
         else:
-            ends = np.where(there, end_ns - one.first(one.end_ns)[rows][:, None], np.nan)
+            ends = np.where(there, end_ns - first_ns[:, None], np.nan)
             ends -= np.nanmedian(ends, axis=1, keepdims=True)
         by_rank = np.ascontiguousarray(ends.T)
         for column, rank in enumerate(one.ranks):
             residuals[rank].append(by_rank[column] if is_full else by_rank[column][there[:, column]])
     together = {rank: parts[0] if len(parts) == 1 else np.concatenate(parts) for rank, parts in residuals.items()}
     return {rank: own for rank, own in together.items() if len(own)}
+
+
+def _find_middles(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the median of each row."""
+    low, high = (values.shape[1] - 1) // 2, values.shape[1] // 2
+    parted = np.partition(values, (low, high), axis=1)
+    return np.asarray((parted[:, low] + parted[:, high]) / 2, dtype=np.float64)
 
 
 def ranks_are_apart(some: Collection[int], ranks: Sequence[int]) -> bool:
