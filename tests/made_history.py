@@ -58,7 +58,7 @@ def draw_values(
     logs = draw_noise(noise, count, np.random.default_rng(seed)) + np.log(100.0 * MS)
     for place, ratio in (changes or {}).items():
         logs[place:] += np.log(ratio)
-    return np.exp(logs)
+    return np.asarray(np.exp(logs), dtype=np.float64)
 
 
 def make_reading(at: int, value: float, commit: str = "", **environment: Any) -> Reading:
