@@ -185,12 +185,19 @@ def _find_strongest(rows: _Values, windows: Iterator[tuple[int, int]]) -> tuple[
 
 
 def _settle(values: _Values, starts: list[int]) -> tuple[int, ...]:
-    """Lay each border where the levels beside it lie farthest apart: it was found before the others were known."""
+    """Lay each border where both levels beside it fit best: it was found before the others were known."""
     borders = [*starts, len(values)]
     for _ in range(2):
         for at in range(1, len(borders) - 1):
-            first, last = borders[at - 1], borders[at + 1]
-            scores = _standardize(values[first:last])
-            _, places = _find_strongest(scores[np.newaxis], iter([(0, last - first)]))
-            borders[at] = first + int(places[0]) if scores.any() else borders[at]
+            borders[at] = borders[at - 1] + _find_border(values[borders[at - 1] : borders[at + 1]])
     return tuple(borders[1:-1])
+
+
+def _find_border(values: _Values) -> int:
+    """Return where the second of two levels begins, by distances from medians, which few far ones do not move."""
+    places = range(LEAST_RUNS, len(values) - LEAST_RUNS + 1)
+    return min(places, key=lambda place: _sum_distances(values[:place]) + _sum_distances(values[place:]))
+
+
+def _sum_distances(values: _Values) -> float:
+    return float(np.sum(np.abs(values - np.median(values))))
