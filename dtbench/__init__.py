@@ -4,7 +4,8 @@
 ``dtbench.TrainingModel`` is your own model in a scenario; ``dtbench.read_trace`` and ``dtbench.load_run`` give a
 notebook the numbers of anyone's traces and of a run, ``dtbench.load_runs``, ``load_collectives`` and ``load_owners``
 every step, collective and owner of many runs, ``dtbench.compare`` what two of them do differently and what it costs,
-and ``dtbench.trace_handler`` lets your own profiler write traces that they read. The rest is the command ``dtbench``.
+``dtbench.history`` how a number changed over many, and ``dtbench.trace_handler`` lets your own profiler write traces
+that they read. The rest is the command ``dtbench``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 from dtbench.training_model import TrainingModel
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pandas as pd
 
     from dtbench.report.notebook.compared import Compared, ComparisonReport
+    from dtbench.report.notebook.history import HistoryReport
     from dtbench.report.notebook.loaded import RunReport
     from dtbench.report.notebook.trace_report import TraceReport
     from dtbench.traces.job.chosen_steps import Steps
@@ -27,6 +31,7 @@ __all__ = [
     "TrainingModel",
     "capture",
     "compare",
+    "history",
     "load_collectives",
     "load_owners",
     "load_run",
@@ -331,6 +336,42 @@ def compare(
     from dtbench.report.notebook.compared import compare as compare_both
 
     return compare_both(baseline, candidate, results=Path(results), force=force, threshold=threshold)
+
+
+def history(
+    scenario: str | None = None,
+    *,
+    cell: str | None = None,
+    metric: str = "step_time",
+    by: str = "run",
+    since: "datetime | None" = None,
+    results: str | PathLike[str] = "results",
+) -> "HistoryReport":
+    """Return a number of one cell over its runs, and where its level changed. ::
+
+        found = dtbench.history("nightly", cell="fsdp2", metric="exposed[unshard]", by="commit")
+        found  # a notebook shows the answer; print(found) says it
+        found.points, found.changes  # DataFrames
+        found.plot()
+
+    Args:
+        scenario: whose runs; left out: of the only one that has some.
+        cell: which of its cells; left out: the only one of the newest run.
+        metric: of which number, as ``dtbench compare --fail-if`` names it.
+        by: what a point is: ``run``, ``commit``, ``torch`` or ``date``.
+        since: only runs that began then or later.
+        results: folder of all runs.
+
+    Raises:
+        StoreError: there is no such run, or none can be read.
+        ComparisonError: there are several scenarios or cells, and none is named.
+        ValueError: no metric or point is called so.
+    """
+    from pathlib import Path
+
+    from dtbench.report.notebook.history import load_history
+
+    return load_history(Path(results), scenario, cell, metric, by, since)
 
 
 def trace_handler(folder: str | PathLike[str]) -> Callable[[Any], None]:

@@ -104,7 +104,7 @@ def compare(
 
     refuse_page_place(html)
     refuse_two_forms(as_json=as_json, as_markdown=as_markdown)
-    bounds = _read_bounds(fail_if or [])
+    bounds = read_bounds(fail_if or [])
     with without_collection():
         from dtbench.comparison.run import compare_all
 
@@ -119,10 +119,15 @@ def compare(
         _print_markdown(comparisons, gate)
     else:
         print_comparisons(comparisons, gate, full=full)
-    _fail(gate)
+    fail_as_asked(gate)
 
 
-def _read_bounds(typed: Sequence[str]) -> "list[Bound]":
+def read_bounds(typed: Sequence[str]) -> "list[Bound]":
+    """Read what ``--fail-if`` says.
+
+    Raises:
+        BadParameter: one cannot be read, or is on no number that there is.
+    """
     if not typed:
         return []
     from dtbench.comparison.gate import BoundError, read_bound
@@ -153,7 +158,7 @@ def _judge(
     return Gate(judgements, comparisons[0].left_out, passes_unestablished)
 
 
-def _fail(gate: "Gate | None") -> None:
+def fail_as_asked(gate: "Gate | None") -> None:
     """Exit as the bounds ask.
 
     Raises:

@@ -26,6 +26,7 @@ from dtbench.cli.coverage import coverage
 from dtbench.cli.doctor import doctor
 from dtbench.cli.execute import execute
 from dtbench.cli.export import export
+from dtbench.cli.history import history
 from dtbench.cli.list_scenarios import list_scenarios
 from dtbench.cli.merge import merge
 from dtbench.cli.plot import plot
@@ -50,6 +51,7 @@ VERBS: tuple[tuple[str, Callable[..., None]], ...] = (
     ("execute", execute),
     ("report", report),
     ("runs", runs),
+    ("history", history),
     ("analyze", analyze),
     ("compare", compare),
     ("whatif", whatif),

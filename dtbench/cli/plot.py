@@ -37,7 +37,7 @@ def plot(
     step_range: StepRange = None,
 ) -> None:
     """Draw one of the pictures that notebooks draw (`run.plot_owners()`), and write it to a file."""
-    _refuse_place(output)
+    refuse_picture_place(output, "--output")
     from dtbench.report.notebook.plot_file import list_plots, save_plot
     from dtbench.scenario.mistakes import join_words
     from dtbench.scenario.sweeps.sweep import point_to
@@ -53,7 +53,7 @@ def plot(
     print_aside(f"Wrote {output}")
 
 
-def _refuse_place(output: Path | None) -> None:
+def refuse_picture_place(output: Path | None, option: str) -> None:
     """Refuse to write where no picture can lie, before anything is read.
 
     Raises:
@@ -62,6 +62,6 @@ def _refuse_place(output: Path | None) -> None:
     if output is None:
         return
     if output.suffix.lower() not in _ENDINGS:
-        raise typer.BadParameter(f"{output}: a picture ends in .png, .svg or .pdf", param_hint="--output")
+        raise typer.BadParameter(f"{output}: a picture ends in .png, .svg or .pdf", param_hint=option)
     if not output.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {output.parent} to write {output.name} into; make it first")

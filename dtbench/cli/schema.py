@@ -18,6 +18,7 @@ DOCUMENTS: Final = {
     "tune": "dtbench.tuning.document",
     "check": "dtbench.report.documents.plans",
     "runs": "dtbench.report.documents.runs",
+    "history": "dtbench.report.documents.history",
     "clean": "dtbench.report.documents.clean",
     "list": "dtbench.report.documents.listed",
     "run-prepare": "dtbench.report.documents.orders",

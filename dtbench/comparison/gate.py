@@ -32,6 +32,7 @@ _MECHANISM: Final = "mechanism changed"
 _BOUND: Final = re.compile(
     r"\s*(?P<metric>\w+)\s*(?:\[(?P<subject>.*)\]\s*)?(?P<sign>[<>])\s*(?P<number>[+-]?\d+(?:\.\d*)?)\s*(?P<unit>%|[A-Za-z]+)\s*"
 )
+_METRIC: Final = re.compile(r"\s*(?P<metric>\w+)\s*(?:\[(?P<subject>.*)\]\s*)?")
 _UNITS: Final = {
     "ns": (Unit.NS, 1.0),
     "us": (Unit.NS, float(NS_PER_US)),
@@ -164,17 +165,7 @@ def read_bound(typed: str) -> Bound:
     subject = (match["subject"] or "").strip()
     if not math.isfinite(number):
         raise BoundError(f"`{shorten(typed)}`: nothing can change by so much; the bound would always be kept")
-    if name not in BY_NAME:
-        near = find_nearest(name, BY_NAME)
-        meant = f"did you mean `{near}`?" if near else f"there are {join_words(_NAMES, last='and')}"
-        raise BoundError(f"`{shorten(typed)}`: no metric is called `{name}`; {meant}")
-    if BY_NAME[name].of is not None and not subject:
-        whole = f"; `{name}_comm` is of the whole step" if name == EXPOSED_BY_PURPOSE else ""
-        raise BoundError(
-            f"`{shorten(typed)}`: say of what, `{name}[...]` with {BY_NAME[name].of} in the brackets{whole}"
-        )
-    if BY_NAME[name].of is None and match["subject"]:
-        raise BoundError(f"`{shorten(typed)}`: `{name}` is of the whole step; leave `[{match['subject']}]` out")
+    _check_metric(typed, name, match["subject"])
     if (sign == ">") != (number >= 0) or (sign == "<" and not number):
         other = f"{name} {sign} {'-' if sign == '<' else ''}{abs(number) or 0.1:g}{match['unit']}"
         raise BoundError(
@@ -182,6 +173,46 @@ def read_bound(typed: str) -> Bound:
         )
     most, is_relative = _read_amount(typed, name, number, match["unit"])
     return Bound(typed, name, subject, most, is_relative)
+
+
+def read_metric(typed: str) -> tuple[str, str]:
+    """Read which number is meant, as bounds name it: its metric, and what it is of; empty: the whole step.
+
+    >>> read_metric("exposed[unshard]"), read_metric("step_time")
+    (('exposed', 'unshard'), ('step_time', ''))
+
+    Raises:
+        BoundError: no metric is called so, or it is of something and does not say of what, or the other way round.
+    """
+    match = _METRIC.fullmatch(typed)
+    if match is None:
+        raise BoundError(f"`{shorten(typed)}` is no metric; there are {join_words(_NAMES, last='and')}")
+    _check_metric(typed, match["metric"], match["subject"])
+    return match["metric"], (match["subject"] or "").strip()
+
+
+def _check_metric(typed: str, name: str, subject: str | None) -> None:
+    """Check that there is a metric of a name, and that it is said what it is of where it is of something.
+
+    Args:
+        typed: as a person wrote it.
+        name: of the metric.
+        subject: what stands in brackets; None: there are none.
+
+    Raises:
+        BoundError: there is none, or it is not so.
+    """
+    if name not in BY_NAME:
+        near = find_nearest(name, BY_NAME)
+        meant = f"did you mean `{near}`?" if near else f"there are {join_words(_NAMES, last='and')}"
+        raise BoundError(f"`{shorten(typed)}`: no metric is called `{name}`; {meant}")
+    if BY_NAME[name].of is not None and not (subject or "").strip():
+        whole = f"; `{name}_comm` is of the whole step" if name == EXPOSED_BY_PURPOSE else ""
+        raise BoundError(
+            f"`{shorten(typed)}`: say of what, `{name}[...]` with {BY_NAME[name].of} in the brackets{whole}"
+        )
+    if BY_NAME[name].of is None and subject:
+        raise BoundError(f"`{shorten(typed)}`: `{name}` is of the whole step; leave `[{subject}]` out")
 
 
 def _read_amount(typed: str, name: str, number: float, unit: str) -> tuple[float, bool]:
@@ -226,17 +257,21 @@ def judge(bound: Bound, comparison: Comparison) -> Judgement:
         return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, {_say_unseen(bound, comparison)}")
     if change.outcome in _UNDECIDED:
         return Judgement(bound.typed, Kept.UNDECIDED, f"{who}: undecided, {_say_undecided(change)}")
-    kept = _hold(bound, change)
+    kept = hold(bound, change)
     where = comparison.environment_not_known[:1] if kept is not Kept.EXCEEDED else ()
     kept = Kept.NOT_ESTABLISHED if where else kept
     told = kept.upper() if kept is Kept.EXCEEDED else kept
-    words = f"{spell_metric(change.metric, change.subject)} {_spell_both(change)}{_spell_interval(change)}"
     doubts = [*(comparison.doubts[:1] if BY_NAME[change.metric].is_profiled else ()), *where]
     shows = "" if where else _say_what_shows(kept, change)
-    return Judgement(bound.typed, kept, "; ".join([f"{who}: {told}, {words}{shows}", *doubts]))
+    return Judgement(bound.typed, kept, "; ".join([f"{who}: {told}, {spell_change(change)}{shows}", *doubts]))
 
 
-def _hold(bound: Bound, change: MetricChange) -> Kept:
+def spell_change(change: MetricChange) -> str:
+    """Spell a change of a number with its interval, as what is said of bounds has it."""
+    return f"{spell_metric(change.metric, change.subject)} {_spell_both(change)}{_spell_interval(change)}"
+
+
+def hold(bound: Bound, change: MetricChange) -> Kept:
     """Hold a change that was judged against a bound."""
     amount = _amount(bound, change)
     if _is_beyond(bound, amount) and change.outcome in _ESTABLISHED:

@@ -22,7 +22,7 @@ from dtbench.store.records.run import Environment, RunStatus
 from dtbench.store.walk import walk_runs, walk_runs_in
 
 _LEFT_OUT = " is left out: "
-_UNSETTLED = "warm-up NOT settled"
+UNSETTLED = "warm-up NOT settled"
 """How notes of a side begin or go on that speak against its numbers."""
 
 
@@ -133,16 +133,12 @@ def list_runs(results: Path, wanted: Wanted, *, limit: int | None) -> RunList:
         limit: rows after which no further run is shown; None: all are.
     """
     found = RunList(results, wanted)
-    for path in walk_runs(results) if wanted.scenario is None else walk_runs_in(results / wanted.scenario):
-        try:
-            head = read_head(path)
-            if not wanted.is_met_by(path, head):
-                continue
-        except StoreError as error:
+    for path, head in find_wanted(results, wanted):
+        if isinstance(head, StoreError):
             if wanted != Wanted(scenario=wanted.scenario):
                 found.unreadable += 1
                 continue
-            rows, began = [ListedCell(path, path.parent.name, path.name, against=(str(error),))], 0
+            rows, began = [ListedCell(path, path.parent.name, path.name, against=(str(head),))], 0
         else:
             began = head.started_unix_ns
             rows = [] if _is_full(found, limit) else [*_list_cells(path, head, wanted)]
@@ -151,6 +147,19 @@ def list_runs(results: Path, wanted: Wanted, *, limit: int | None) -> RunList:
             break
         found.rows += rows
     return found
+
+
+def find_wanted(results: Path, wanted: Wanted) -> Iterator[tuple[Path, RunHead | StoreError]]:
+    """Yield the runs that are asked for, newest first, each with its head; why it has none: it may be asked for."""
+    for path in walk_runs(results) if wanted.scenario is None else walk_runs_in(results / wanted.scenario):
+        try:
+            head = read_head(path)
+            is_wanted = wanted.is_met_by(path, head)
+        except StoreError as error:
+            yield path, error
+        else:
+            if is_wanted:
+                yield path, head
 
 
 def _is_full(found: RunList, limit: int | None) -> bool:
@@ -204,4 +213,4 @@ def say_against(side: MeasuredSide, launches: int) -> Iterator[str]:
         count = len(side.left_out)
         which = f"{count} of {launches} launches left out" if launches > 1 else "left out"
         yield ": ".join([which, *dict.fromkeys(reasons[:1])])
-    yield from chain(side.unlike, side.doubts, (note for note in side.notes if note.startswith(_UNSETTLED)))
+    yield from chain(side.unlike, side.doubts, (note for note in side.notes if note.startswith(UNSETTLED)))

@@ -35,6 +35,7 @@ from dtbench.report.documents import (
     clean,
     comparison,
     coverage,
+    history,
     listed,
     orders,
     plans,
@@ -79,6 +80,8 @@ from dtbench.tuning.search import Stage, Told
 from dtbench.worker.torch_facts.compare import Difference, TorchReport
 from dtbench.worker.torch_facts.facts import Kind
 from tests.docs.json_page import scenario_sections
+from tests.made_history import PLANTED, draw_values
+from tests.made_history import make_history as made_history
 from tests.made_selftest import CELL, FAILED, record_of
 
 ROOT = Path(__file__).parents[2]
@@ -268,6 +271,10 @@ MADE: dict[str, tuple[Callable[[], object], ...]] = {
     "tune": (tuned,),
     "check": tuple(partial(check, name) for name in ("quickstart", "one_gpu", "bucket_sweep")),
     "runs": (lambda: runs.document(made_runs()),),
+    "history": (
+        lambda: history.document(made_history(draw_values(0, 200, PLANTED))),
+        lambda: history.document(made_history([1.0]), [Judgement("step_time > 3%", Kept.UNDECIDED, "too few")]),
+    ),
     "clean": (lambda: clean.document(made_cleaning()),),
     "list": (lambda: listed.document(list_scenarios()),),
     "run-prepare": (lambda: orders.document(orders.PreparedRun(Path("run"), ("torchrun",))),),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from dtbench.base.columns import Column, Table
-from dtbench.report.notebook import compared
+from dtbench.report.notebook import compared, history
 from dtbench.report.notebook.many import RUN_COLLECTIVES, RUN_OWNERS
 from dtbench.report.notebook.predict import PREDICTED
 from dtbench.report.notebook.what_if import WHAT_IF
@@ -42,6 +42,7 @@ GROUPS: Final[Mapping[str, Sequence[AnyTable]]] = {
         compared.COLLECTIVES,
         compared.KERNELS,
     ),
+    "A number over runs: `dtbench.history(...)`": (history.POINTS, history.CHANGES),
 }
 
 _HEAD: Final = """\

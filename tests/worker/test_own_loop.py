@@ -702,7 +702,16 @@ def test_what_is_measured_trains_bit_by_bit_as_what_is_not(tmp_path: Path, run: 
 def test_every_public_entry_point_that_runs_beside_training_is_tested_to_change_nothing() -> None:
     """A new one belongs into the test above, or here, where it trains nothing."""
     beside = {"capture", "start", "stop", "trace_handler", "named_gloo"}  # the last one: the test of two ranks
-    after = {"TrainingModel", "compare", "load_collectives", "load_owners", "load_run", "load_runs", "read_trace"}
+    after = {
+        "TrainingModel",
+        "compare",
+        "history",
+        "load_collectives",
+        "load_owners",
+        "load_run",
+        "load_runs",
+        "read_trace",
+    }
     assert set(dtbench.__all__) == beside | after
 
 

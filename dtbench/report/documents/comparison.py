@@ -18,7 +18,7 @@ _BOUND: Final = Shape[Judgement](
         Key("words", TEXT, "the same as a sentence, with its numbers", lambda one: one.words),
     ),
 )
-_BOUNDS: Final = Key[Sequence[Judgement]](
+BOUNDS: Final = Key[Sequence[Judgement]](
     "bounds",
     Many(_BOUND),
     "every bound of the command; absent where it has none",
@@ -33,11 +33,11 @@ class _Compared:
 
     def write(self, value: tuple[Comparison, Sequence[Judgement]]) -> dict[str, object]:
         comparison, bounds = value
-        return {**to_json(comparison), **Shape("", "", (_BOUNDS,)).write(bounds)}
+        return {**to_json(comparison), **Shape("", "", (BOUNDS,)).write(bounds)}
 
     def describe(self, definitions: dict[str, Schema]) -> Schema:
         way = Typed(Comparison).describe(definitions)
-        definitions[Comparison.__name__]["properties"][_BOUNDS.name] = describe_key(_BOUNDS, definitions)
+        definitions[Comparison.__name__]["properties"][BOUNDS.name] = describe_key(BOUNDS, definitions)
         return way
 
 

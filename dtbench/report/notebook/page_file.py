@@ -10,13 +10,15 @@ from dtbench.base.errors import DtbenchError
 from dtbench.base.units import format_bytes
 from dtbench.comparison.comparison import Comparison
 from dtbench.comparison.gate import Gate
+from dtbench.comparison.history.history import History
 from dtbench.report.notebook.trace_report import TraceReport
 from dtbench.report.page.brief.run import find_worst
 from dtbench.report.page.comparison_page import comparisons_page
+from dtbench.report.page.history_page import history_page
 from dtbench.report.page.page import Picture
 from dtbench.report.page.run_page import run_page
 from dtbench.report.page.trace_page import find_trace_losses, traces_page
-from dtbench.report.plots.names import plot_comparison
+from dtbench.report.plots.names import plot_comparison, plot_history
 from dtbench.report.plots.page_pictures import picture_of, run_pictures, untitle
 from dtbench.report.render.html import escape_html
 from dtbench.report.render.html_page import Inset, page_document
@@ -81,6 +83,18 @@ def traces_document(traces: TraceSet, paths: Sequence[Path]) -> str:
 def comparisons_document(comparisons: Sequence[Comparison], gate: Gate | None = None) -> str:
     """Return the file of one comparison or of several, with the bounds on them where there are any."""
     return page_document(comparisons_page(comparisons, gate), tuple(_comparison_pictures(comparisons)))
+
+
+def history_document(history: History, gate: Gate | None = None) -> str:
+    """Return the file of a history with its plot, and with the bounds on it where there are any."""
+    key = "changes" if history.changes else "points"
+    picture = picture_of(
+        key,
+        "history",
+        "Every point, and where the level changed",
+        lambda: untitle(plot_history(history), history.sentence),
+    )
+    return page_document(history_page(history, gate), (picture,))
 
 
 def _trace_pictures(report: TraceReport) -> Iterator[Picture]:

@@ -8,6 +8,7 @@ from dtbench.report.plots.cause_map import plot_causes
 from dtbench.report.plots.comparison import plot_comparison
 from dtbench.report.plots.drawing import figure_png, save_figure, save_picture
 from dtbench.report.plots.exposed import plot_exposed, plot_exposed_owners
+from dtbench.report.plots.history import plot_history
 from dtbench.report.plots.overlap import plot_overlap
 from dtbench.report.plots.panels import Whole, Wholes, wholes_of
 from dtbench.report.plots.predict import plot_predicted
@@ -29,6 +30,7 @@ __all__ = [
     "plot_comparison",
     "plot_exposed",
     "plot_exposed_owners",
+    "plot_history",
     "plot_overlap",
     "plot_predicted",
     "plot_ranks",

@@ -1,0 +1,1 @@
+"""One number of a scenario's cell over its runs, and where its level changed."""
