@@ -312,7 +312,7 @@ def compare(
         found.plot()  # each metric's change with its interval
 
     Each is a run (its folder, a scenario's for the latest, or what ``load_run`` gave), one cell of it
-    (``"<run>:<cell>"``), runs that match a pattern, a saved baseline's name, or anyone's traces.
+    (``"<run>:<cell>"``), runs that match a pattern, a saved baseline's name or file, or anyone's traces.
 
     Args:
         baseline: what to compare with.

@@ -49,8 +49,8 @@ def compare(
         typer.Argument(
             metavar="BASELINE [CANDIDATE...]",
             help="A run's folder or id, or a scenario for its latest run; `RUN:CELL`, or a cell's folder; a quoted "
-            "pattern, `'quickstart/2026*:ddp'`, for the launches of all runs that match; a saved baseline's name; or "
-            "traces of one job, a file, folder or archive. One run alone: its cells against its first.",
+            "pattern, `'quickstart/2026*:ddp'`, for the launches of all runs that match; a saved baseline's name or "
+            "file; or traces of one job, a file, folder or archive. One run alone: its cells against its first.",
             autocompletion=complete_side,
         ),
     ],
@@ -87,7 +87,7 @@ def compare(
 
     Four launches of each are needed to tell a difference: --set repeat=4.
     Cells of one scenario take turns, so compare variations as cells.
-    A name is a path, else a saved baseline, else a scenario or a run's id.
+    A name is a path (of a baseline's file, too), else a saved baseline, else a scenario or a run's id.
 
     Exit codes:
     0   compared, and every bound is kept for sure, or --pass-unestablished
