@@ -106,6 +106,7 @@ def environment_markdown(environment: Environment) -> str:
     cores = count_things(environment.cores, "core")
     rows = [
         ("host", environment.host),
+        *([("runner class", environment.runner_class)] if environment.runner_class else []),
         ("system", environment.system),
         ("processor", f"{environment.processor}, {cores}, {format_bytes(environment.memory_bytes)}"),
         ("python", environment.python),
