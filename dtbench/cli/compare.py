@@ -1,14 +1,17 @@
 """``dtbench compare``: runs, cells, baselines or traces against each other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dtbench.base.errors import DtbenchError
 from dtbench.cli.complete import complete_side
 from dtbench.cli.console import (
     print_answer,
+    print_aside,
     print_block,
     print_brief,
     print_facts,
@@ -18,7 +21,16 @@ from dtbench.cli.console import (
     print_notes,
     print_prose,
 )
-from dtbench.cli.page_file import AsMarkdown, HtmlFile, InFull, refuse_page_place, refuse_two_forms, write_page
+from dtbench.cli.page_file import (
+    AsMarkdown,
+    HtmlFile,
+    InFull,
+    JunitFile,
+    refuse_junit_place,
+    refuse_page_place,
+    refuse_two_forms,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from dtbench.comparison.comparison import Comparison
@@ -82,6 +94,7 @@ def compare(
     ] = False,
     full: InFull = False,
     html: HtmlFile = None,
+    junit: JunitFile = None,
 ) -> None:
     """Compare: what was done differently first, then what it cost, by statistics over launches.
 
@@ -103,9 +116,10 @@ def compare(
     from dtbench.traces.garbage import without_collection
 
     refuse_page_place(html)
+    refuse_junit_place(junit)
     refuse_two_forms(as_json=as_json, as_markdown=as_markdown)
     bounds = _read_bounds(fail_if or [])
-    with without_collection():
+    with without_collection(), _told_in(junit, named):
         from dtbench.comparison.run import compare_all
 
         comparisons = compare_all(
@@ -113,6 +127,7 @@ def compare(
         )
     gate = _judge(bounds, comparisons, passes_unestablished=pass_unestablished)
     write_page(html, lambda: _make_document(comparisons, gate))
+    _write_junit(junit, comparisons, gate)
     if as_json:
         _print_document(comparisons, gate)
     elif as_markdown:
@@ -120,6 +135,30 @@ def compare(
     else:
         print_comparisons(comparisons, gate, full=full)
     _fail(gate)
+
+
+@contextmanager
+def _told_in(junit: Path | None, named: Sequence[str]) -> Iterator[None]:
+    """Write why nothing was compared, where JUnit XML is asked for, before the error goes on."""
+    try:
+        yield
+    except DtbenchError as error:
+        if junit is not None:
+            from dtbench.report.render.junit import list_refused, write_junit
+            from dtbench.store.write import write_text
+
+            write_text(junit, write_junit(list_refused(named, error)))
+        raise
+
+
+def _write_junit(junit: Path | None, comparisons: "Sequence[Comparison]", gate: "Gate | None") -> None:
+    if junit is None:
+        return
+    from dtbench.report.render.junit import list_cases, write_junit
+    from dtbench.store.write import write_text
+
+    write_text(junit, write_junit(list_cases(comparisons, gate)))
+    print_aside(f"Wrote {junit}")
 
 
 def _read_bounds(typed: Sequence[str]) -> "list[Bound]":

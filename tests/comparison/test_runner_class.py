@@ -54,8 +54,8 @@ def test_two_hosts_of_one_runner_class_are_compared_and_what_it_stands_for_is_sa
     assert f"{said}processor AMD EPYC against Xeon" in found.notes
     (table,) = [one for one in comparison_tables(found) if one.key == "environment"]
     assert [row[:4] for row in table.words] == [
-        ["host", "runner-7f3a", "runner-c01d", "does not matter"],
-        ["processor", "AMD EPYC", "Xeon", "within the runner class"],
+        ("host", "runner-7f3a", "runner-c01d", "does not matter"),
+        ("processor", "AMD EPYC", "Xeon", "within the runner class"),
     ]
 
 
