@@ -315,9 +315,10 @@ def compare(
         found  # a notebook shows the answer; print(found) says it
         found.metrics, found.mechanism, found.collectives  # DataFrames
         found.plot()  # each metric's change with its interval
+        found.assert_no_slowdown(max_percent=5)  # in a test; and found.assert_kept("mechanism changed")
 
     Each is a run (its folder, a scenario's for the latest, or what ``load_run`` gave), one cell of it
-    (``"<run>:<cell>"``), runs that match a pattern, a saved baseline's name, or anyone's traces.
+    (``"<run>:<cell>"``), runs that match a pattern, a saved baseline's name or file, or anyone's traces.
 
     Args:
         baseline: what to compare with.

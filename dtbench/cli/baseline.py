@@ -29,7 +29,14 @@ def save(
     run: Annotated[str, typer.Argument(help="What `dtbench compare` takes: a run, `RUN:CELL`, a pattern, traces.")],
     cell: Annotated[str | None, typer.Option(help="Cell of the run, where it has several.")] = None,
     results: _Results = Path("results"),
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a baseline of this name.")] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Save it as this JSON file, to commit or to cache: `dtbench compare FILE RUN` takes it.",
+        ),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a baseline of this name, or this file.")] = False,
 ) -> None:
     """Save the numbers of a run, a cell, or traces as a baseline.
 
@@ -40,13 +47,36 @@ def save(
     from dtbench.store.read import find_baselines
 
     named = run if cell is None else f"{run}:{cell}"
-    if not replace and name in find_baselines(results):
+    if to is not None:
+        _refuse_place(to, may_replace=replace)
+    elif not replace and name in find_baselines(results):
         raise typer.BadParameter(f"there is a baseline `{name}`; --replace replaces it, or choose another name")
-    saved = save_baseline(name, named, results=results)
-    print_line(f"saved {count_launches(len(saved.launches))} of {saved.labels[0]} as {baseline_file(results, name)}")
+    saved = save_baseline(name, named, results=results, to=to)
+    place = baseline_file(results, name) if to is None else to
+    print_line(f"saved {count_launches(len(saved.launches))} of {saved.labels[0]} as {place}")
     for note in saved.notes:
         print_line(f"Note: {note}")
-    print_line(f"compare with it: dtbench compare {spell_word(name)} <run>")
+    print_line(f"compare with it: dtbench compare {spell_word(name if to is None else to)} <run>")
+
+
+def _refuse_place(to: Path, *, may_replace: bool) -> None:
+    """Refuse to save over what is no baseline, or over one that nobody says may be replaced.
+
+    Raises:
+        BadParameter: a file of another kind is named, a folder, or what is there.
+    """
+    from dtbench.store.read import is_baseline_file
+
+    if to.suffix.lower() != ".json":
+        raise typer.BadParameter(f"a baseline is a JSON file; call it {to.name}.json, say", param_hint="--to")
+    if to.is_dir():
+        raise typer.BadParameter(f"{to} is a folder; name a file in it, say {to / 'main.json'}", param_hint="--to")
+    if not to.exists():
+        return
+    if to.stat().st_size and not is_baseline_file(to):
+        raise typer.BadParameter(f"{to} is there, and no baseline; name another file", param_hint="--to")
+    if not may_replace:
+        raise typer.BadParameter(f"{to} is there; --replace replaces it, or name another file", param_hint="--to")
 
 
 def list_baselines(results: _Results = Path("results")) -> None:

@@ -1,14 +1,17 @@
 """``dtbench compare``: runs, cells, baselines or traces against each other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dtbench.base.errors import DtbenchError
 from dtbench.cli.complete import complete_side
 from dtbench.cli.console import (
     print_answer,
+    print_aside,
     print_block,
     print_brief,
     print_facts,
@@ -18,7 +21,16 @@ from dtbench.cli.console import (
     print_notes,
     print_prose,
 )
-from dtbench.cli.page_file import AsMarkdown, HtmlFile, InFull, refuse_page_place, refuse_two_forms, write_page
+from dtbench.cli.page_file import (
+    AsMarkdown,
+    HtmlFile,
+    InFull,
+    JunitFile,
+    refuse_junit_place,
+    refuse_page_place,
+    refuse_two_forms,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from dtbench.comparison.comparison import Comparison
@@ -49,8 +61,8 @@ def compare(
         typer.Argument(
             metavar="BASELINE [CANDIDATE...]",
             help="A run's folder or id, or a scenario for its latest run; `RUN:CELL`, or a cell's folder; a quoted "
-            "pattern, `'quickstart/2026*:ddp'`, for the launches of all runs that match; a saved baseline's name; or "
-            "traces of one job, a file, folder or archive. One run alone: its cells against its first.",
+            "pattern, `'quickstart/2026*:ddp'`, for the launches of all runs that match; a saved baseline's name or "
+            "file; or traces of one job, a file, folder or archive. One run alone: its cells against its first.",
             autocompletion=complete_side,
         ),
     ],
@@ -82,12 +94,13 @@ def compare(
     ] = False,
     full: InFull = False,
     html: HtmlFile = None,
+    junit: JunitFile = None,
 ) -> None:
     """Compare: what was done differently first, then what it cost, by statistics over launches.
 
     Four launches of each are needed to tell a difference: --set repeat=4.
     Cells of one scenario take turns, so compare variations as cells.
-    A name is a path, else a saved baseline, else a scenario or a run's id.
+    A name is a path (of a baseline's file, too), else a saved baseline, else a scenario or a run's id.
 
     Exit codes:
     0   compared, and every bound is kept for sure, or --pass-unestablished
@@ -103,9 +116,10 @@ def compare(
     from dtbench.traces.garbage import without_collection
 
     refuse_page_place(html)
+    refuse_junit_place(junit)
     refuse_two_forms(as_json=as_json, as_markdown=as_markdown)
     bounds = read_bounds(fail_if or [])
-    with without_collection():
+    with without_collection(), _told_in(junit, named):
         from dtbench.comparison.run import compare_all
 
         comparisons = compare_all(
@@ -113,6 +127,7 @@ def compare(
         )
     gate = _judge(bounds, comparisons, passes_unestablished=pass_unestablished)
     write_page(html, lambda: _make_document(comparisons, gate))
+    _write_junit(junit, comparisons, gate)
     if as_json:
         _print_document(comparisons, gate)
     elif as_markdown:
@@ -120,6 +135,30 @@ def compare(
     else:
         print_comparisons(comparisons, gate, full=full)
     fail_as_asked(gate)
+
+
+@contextmanager
+def _told_in(junit: Path | None, named: Sequence[str]) -> Iterator[None]:
+    """Write why nothing was compared, where JUnit XML is asked for, before the error goes on."""
+    try:
+        yield
+    except DtbenchError as error:
+        if junit is not None:
+            from dtbench.report.render.junit import list_refused, write_junit
+            from dtbench.store.write import write_text
+
+            write_text(junit, write_junit(list_refused(named, error)))
+        raise
+
+
+def _write_junit(junit: Path | None, comparisons: "Sequence[Comparison]", gate: "Gate | None") -> None:
+    if junit is None:
+        return
+    from dtbench.report.render.junit import list_cases, write_junit
+    from dtbench.store.write import write_text
+
+    write_text(junit, write_junit(list_cases(comparisons, gate)))
+    print_aside(f"Wrote {junit}")
 
 
 def read_bounds(typed: Sequence[str]) -> "list[Bound]":

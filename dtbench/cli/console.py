@@ -96,10 +96,10 @@ def print_more(commands: Iterable[str]) -> None:
 
 
 def print_markdown(page: Page) -> None:
-    """Print the same as Markdown."""
-    from dtbench.report.render.markdown import answer_markdown
+    """Print the same as Markdown, as much of it as a comment takes."""
+    from dtbench.report.render.markdown import answer_markdown_within
 
-    print(answer_markdown(page))
+    print(answer_markdown_within(page))
 
 
 def print_facts(facts: Iterable[Fact]) -> None:

@@ -26,6 +26,17 @@ HtmlFile = Annotated[
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request or an issue.")]
 """The option of every command that can print it."""
 
+JunitFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--junit",
+        metavar="FILE",
+        help="Write JUnit XML, too, for a CI system: a case for each bound, or for each comparison without any. A file "
+        "that is there is replaced.",
+    ),
+]
+"""The option of a command that a CI job asks."""
+
 InFull = Annotated[bool, typer.Option("--full", help="Print everything; without it, what fits one screen.")]
 """The option of every command whose answer is longer than a screen."""
 
@@ -48,12 +59,21 @@ def refuse_page_place(path: Path | None) -> None:
     Raises:
         BadParameter: a folder is named, one that is not there, or a file of another kind.
     """
+    _refuse_place(path, _ENDINGS, "the page is an HTML file")
+
+
+def refuse_junit_place(path: Path | None) -> None:
+    """Refuse to write where no JUnit XML can lie; raises as ``refuse_page_place``."""
+    _refuse_place(path, (".xml",), "JUnit is an XML file")
+
+
+def _refuse_place(path: Path | None, endings: tuple[str, ...], kind: str) -> None:
     if path is None:
         return
     if path.is_dir():
-        raise typer.BadParameter(f"{path} is a folder; name a file in it, say {path / 'report.html'}")
-    if path.suffix.lower() not in _ENDINGS:
-        raise typer.BadParameter(f"the page is an HTML file; call it {path.name}.html, say")
+        raise typer.BadParameter(f"{path} is a folder; name a file in it, say {path / f'report{endings[0]}'}")
+    if path.suffix.lower() not in endings:
+        raise typer.BadParameter(f"{kind}; call it {path.name}{endings[0]}, say")
     if not path.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {path.parent} to write {path.name} into; make it first")
 

@@ -22,7 +22,7 @@ from dtbench.base.units import MIB, NS_PER_MS, NS_PER_S, NS_PER_US, format_bytes
 from dtbench.base.vocabulary import Purpose
 from dtbench.comparison.comparison import Comparison, MetricChange, Outcome
 from dtbench.comparison.mechanism import say_same
-from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, METRICS, spell_metric
+from dtbench.comparison.metrics import BY_NAME, EXPOSED_BY_OWNER, EXPOSED_BY_PURPOSE, METRICS, STEP_TIME, spell_metric
 from dtbench.comparison.sentence import spell_interval
 from dtbench.comparison.telling import count_telling
 from dtbench.runs.cell.shift import mean_half_width
@@ -213,6 +213,18 @@ def _check_metric(typed: str, name: str, subject: str | None) -> None:
         )
     if BY_NAME[name].of is None and subject:
         raise BoundError(f"`{shorten(typed)}`: `{name}` is of the whole step; leave `[{subject}]` out")
+
+
+def bound_step_time(most_percent: float) -> Bound:
+    """Return the bound on how much longer a step may get.
+
+    Raises:
+        BoundError: it is less than 0, or no number.
+    """
+    typed = f"{STEP_TIME} > {most_percent:g}%"
+    if not 0 <= most_percent < math.inf:
+        raise BoundError(f"`{typed}` is no bound; give a number of percent from 0")
+    return Bound(typed, STEP_TIME, most=most_percent / 100)
 
 
 def _read_amount(typed: str, name: str, number: float, unit: str) -> tuple[float, bool]:

@@ -42,7 +42,13 @@ from dtbench.comparison.sentence import Findings, write_clauses
 from dtbench.comparison.statistics import noise_floor
 from dtbench.comparison.telling import say_silent
 from dtbench.comparison.torch_defaults import say_new_defaults
-from dtbench.runs.environments import NOT_KNOWN_WHERE, EnvironmentChange, find_environment_changes, find_unlike
+from dtbench.runs.environments import (
+    NOT_KNOWN_WHERE,
+    EnvironmentChange,
+    find_environment_changes,
+    find_unlike,
+    say_of_class,
+)
 from dtbench.runs.told_apart import LEAST_LAUNCHES
 from dtbench.scenario.mistakes import join_words
 from dtbench.scenario.sweeps.sweep import name_some
@@ -244,6 +250,7 @@ def compare_sides(
         kernels_not_compared=kernels.not_compared,
         notes=(
             *_note_unlike(unlike),
+            *_note_class(sides, environment),
             *say_new_defaults(sides),
             *_note_unknown(sides, labels),
             *say_renamed(renamed, labels),
@@ -411,6 +418,14 @@ def _note_unlike(unlike: Sequence[str]) -> list[str]:
     if not unlike:
         return []
     return [f"WARNING: unlike environments, so any difference may be theirs: {'; '.join(unlike)}"]
+
+
+def _note_class(sides: Sequence[MeasuredSide], environment: Sequence[EnvironmentChange]) -> Iterator[str]:
+    """Say what a runner class made alike."""
+    first = sides[0].environment
+    said = None if first is None else say_of_class(environment, first.runner_class)
+    if said is not None:
+        yield said
 
 
 def _note_unknown(sides: Sequence[MeasuredSide], labels: Sequence[str]) -> list[str]:

@@ -1,1 +1,1 @@
-"""Callbacks with which other people's training loops are measured; a module for each, which imports its package."""
+"""Where others call dtbench: callbacks of their training loops, and pytest; a module for each, which imports it."""

@@ -1,8 +1,13 @@
 """In what the machines and their software differ, what of that changes what is measured, and what a scenario varies.
 
+[Note: runner class] Machines are alike by what matters of them (processor, cores, devices, version of the kernel),
+whatever their hosts are called. Where both sides were given a runner class (``DTBENCH_RUNNER_CLASS``), a person answers
+for that: machines of one class stand for each other, those of two do not. Software is held against each other anyway.
+
 One rule for cells of a run and for sides of a comparison: times of unlike environments are not held against each other.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -10,7 +15,7 @@ from math import prod
 from typing import Final
 
 from dtbench.base.record import Record
-from dtbench.base.units import count_things
+from dtbench.base.units import count_things, format_bytes
 from dtbench.runs.reading.cell_data import CellData
 from dtbench.runs.summary import CellSummary
 from dtbench.scenario.flat_fields import ABSENT
@@ -27,8 +32,19 @@ _OF_INTERPRETER: Final = ("python", "torch", "cuda", "hip", "nccl", "package ")
 
 _TORCH_COMMIT: Final = "torch's commit"
 _COMMIT: Final = "commit of the code"
-_IF_BOTH_TELL: Final = (_TORCH_COMMIT, _COMMIT)
-"""What versions that did not look for it do not tell, nor a folder that is in no repository."""
+_CLASS: Final = "runner class"
+_MEMORY: Final = "memory"
+_IF_BOTH_TELL: Final = (_TORCH_COMMIT, _COMMIT, _CLASS)
+"""What versions that did not look for it do not tell, nor a folder in no repository, nor whom nobody gave a class."""
+
+_OF_MACHINE: Final = ("processor", "cores", _MEMORY, "devices", "system")
+"""What a runner class stands for; see [Note: runner class]."""
+
+_ALIKE_MEMORY: Final = 1 / 8
+"""Part of the memory by which machines of one kind differ: what a hypervisor and a kernel keep for themselves."""
+
+_KERNEL_PATCH: Final = re.compile(r"^(Linux-\d+\.\d+)[.\d+]*(?:-\d[\w.~+]*)?")
+"""``Linux-6.8.0-1021-azure-x86_64-with-glibc2.39``: its version, and which build of it that is."""
 
 _PACKAGE: Final = "package "
 _VARIABLE: Final = "variable "
@@ -37,10 +53,11 @@ _OF_RANKS: Final = (f"{_VARIABLE}OMP_NUM_THREADS", f"{_VARIABLE}OPENBLAS_NUM_THR
 """What dtbench sets itself, unless a person has: the machine's cores over the ranks."""
 
 WHY_UNLIKE: Final = {
+    _CLASS: "says that these machines do not stand for each other",
     "processor": "computes, copies and sends at another speed",
     "cores": "ranks and gloo's threads share them",
     "devices": "compute and move data at another speed",
-    "system": "the kernel schedules the ranks and carries what gloo sends",
+    "system": "another kernel schedules the ranks and carries what gloo sends otherwise",
     "python": "another minor version runs the host's part of a step at another speed",
     "torch": "has other kernels, and other FSDP, DDP and DTensor",
     _TORCH_COMMIT: "has other kernels, and other FSDP, DDP and DTensor",
@@ -57,8 +74,9 @@ WHY_UNLIKE: Final = {
 }
 """What makes environments unlike, and why; a name that ends in a blank stands for all that begin so.
 
-Not in it, so told and no more: the host, whose name computes nothing; the commit of the user's code, which is what is
-compared; the driver; a patch version of Python; and packages that nothing of the scenario imports.
+Not in it, so told and no more: the host, whose name computes nothing; memory that a run had enough of; the commit of
+the user's code, which is what is compared; the driver; a patch version of Python or of Linux; and packages that nothing
+of the scenario imports.
 """
 
 
@@ -71,6 +89,7 @@ class EnvironmentChange(Record):
         candidate: what it is there, as text.
         is_declared: it is what the scenario varies (a treatment), so nothing to warn of.
         why: it changes what is measured, so that it makes the environments unlike; empty: it does not.
+        is_of_class: it is of the machine, and both sides are of one runner class, which makes them alike all the same.
     """
 
     what: str
@@ -78,6 +97,7 @@ class EnvironmentChange(Record):
     candidate: str
     is_declared: bool
     why: str = ""
+    is_of_class: bool = False
 
 
 def find_environment_changes(
@@ -101,6 +121,8 @@ def find_environment_changes(
     names = dict.fromkeys((*before, *after))
     pairs = ((name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in names)
     sides = list(zip((before, after), settings, strict=False))
+    is_one_class = baseline.runner_class is not None and baseline.runner_class == candidate.runner_class
+    is_one_size = _is_one_size(baseline.memory_bytes, candidate.memory_bytes)
     return tuple(
         EnvironmentChange(
             what=name,
@@ -108,15 +130,25 @@ def find_environment_changes(
             candidate=new,
             is_declared=_is_declared(name, declared) or _follows_ranks(name, sides),
             why=find_why(name, old, new, imported),
+            is_of_class=is_one_class and name in _OF_MACHINE,
         )
         for name, old, new in pairs
-        if old != new
+        if old != new and not (name == _MEMORY and is_one_size)
     )
 
 
 def find_unlike(changes: Sequence[EnvironmentChange]) -> list[EnvironmentChange]:
-    """Return the changes that make two environments unlike: they change what is measured, and nobody asked for them."""
-    return [change for change in changes if change.why and not change.is_declared]
+    """Return the changes that make two environments unlike: they change what is measured, nobody answers for it."""
+    return [change for change in changes if change.why and not (change.is_declared or change.is_of_class)]
+
+
+def say_of_class(changes: Sequence[EnvironmentChange], runner_class: str | None) -> str | None:
+    """Say in what machines of one runner class differ, though it changes what is measured; None: in nothing."""
+    found = [change for change in changes if change.why and change.is_of_class]
+    if not found:
+        return None
+    told = "; ".join(f"{change.what} {change.baseline} against {change.candidate}" for change in found)
+    return f"both ran on runner class `{runner_class}`, so these count as alike, and a difference may be theirs: {told}"
 
 
 def name_unlike(environments: Mapping[str, Environment], settings: Mapping[str, str]) -> Iterator[str]:
@@ -198,8 +230,10 @@ def _name_few(named: Sequence[str]) -> str:
 def _describe(environment: Environment) -> Mapping[str, str]:
     return {
         "host": environment.host,
+        **({} if environment.runner_class is None else {_CLASS: environment.runner_class}),
         "processor": environment.processor,
         "cores": str(environment.cores),
+        _MEMORY: format_bytes(environment.memory_bytes),
         "devices": _spell_devices(environment),
         "system": environment.system,
         "python": environment.python,
@@ -223,6 +257,10 @@ def _keep_told(*described: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
         yield {name: words for name, words in one.items() if name not in left_out}
 
 
+def _is_one_size(before: int, after: int) -> bool:
+    return abs(before - after) <= _ALIKE_MEMORY * max(before, after)
+
+
 def _spell_devices(environment: Environment) -> str:
     names = Counter(device.name for device in environment.devices)
     return ", ".join(f"{count} x {name}" for name, count in names.items()) or ABSENT
@@ -239,8 +277,10 @@ def _find_imports(settings: Mapping[str, str], named: Collection[str]) -> list[s
 
 
 def find_why(name: str, before: str, after: str, imported: Collection[str] = ()) -> str:
-    """Return why a difference makes environments unlike; empty: it does not, as a patch version of Python."""
+    """Return why a difference makes environments unlike; empty: it does not, as a patch version of Python or Linux."""
     if name == "python" and before.split(".")[:2] == after.split(".")[:2]:
+        return ""
+    if name == "system" and _KERNEL_PATCH.sub(r"\1", before) == _KERNEL_PATCH.sub(r"\1", after):
         return ""
     if name in WHY_UNLIKE:
         return WHY_UNLIKE[name]

@@ -44,6 +44,9 @@ LAUNCHER_VARIABLE = "DTBENCH_LAUNCHER_PID"
 FORKED_VARIABLE = "DTBENCH_FORKED"
 """Environment variable of a rank that is a copy of a process which had imported torch: its start says nothing."""
 
+RUNNER_CLASS_VARIABLE = "DTBENCH_RUNNER_CLASS"
+"""Environment variable in which a person names the machines that stand for each other, of which this is one."""
+
 TRACE_SUFFIXES = (".pt.trace.json.gz", ".pt.trace.json")
 
 

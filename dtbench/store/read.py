@@ -5,6 +5,7 @@ A run that is not finished is still readable: its records say ``running``, its l
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -45,6 +46,11 @@ _R = TypeVar("_R", bound=Record)
 
 _TOO_LARGE: Final = 1e30
 """Of any number that is measured; many of it still add up to a float."""
+
+_HEAD: Final = 4096
+"""Bytes of a file that tell what it is."""
+
+_FIRST_KEY: Final = re.compile(rb'\s*\{\s*"(\w+)"\s*:')
 
 _ODD_NOTES: Final = (ValueError, KeyError, TypeError, AttributeError)
 """What pandas raises where its own notes in a Parquet file are damaged: it reads them as they are."""
@@ -264,12 +270,35 @@ def read_baseline(results: Path, name: str) -> MeasuredSide:
     Raises:
         StoreError: there is none of this name, it is broken, or another version wrote it.
     """
-    path = baseline_file(results, name)
+    return read_baseline_file(baseline_file(results, name))
+
+
+def read_baseline_file(path: Path) -> MeasuredSide:
+    """Read a saved baseline from a file, wherever that lies.
+
+    Raises:
+        StoreError: it is missing, broken, or another version wrote it.
+    """
     saved = _read_record(path, MeasuredSide)
     for one in (one for launch in saved.launches for one in launch.measurements):
         if not (math.isnan(one.value) or 0 <= one.value < _TOO_LARGE):
             raise StoreError(f"{path}: no launch has a {one.metric} of {one.value:g}; was it edited?")
     return saved
+
+
+def is_baseline_file(path: Path) -> bool:
+    """Tell whether a file begins as a saved baseline does, whatever orders its keys; one that was cut does, too."""
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:  # who reads it says so
+        return False
+    first = _FIRST_KEY.match(head)
+    if first is None or (key := first[1].decode()) not in MeasuredSide.model_fields:
+        return False
+    return key != "format_version" or b'"labels"' in head  # all records have a version
 
 
 def read_measurements(path: Path, cell: str) -> MeasuredCell:

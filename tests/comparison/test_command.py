@@ -381,3 +381,32 @@ def test_comparing_loads_no_torch_no_plots_and_no_statistics_package(two_cells: 
     assert "pandas" in loaded
     assert not loaded & {"torch", "matplotlib", "tensorboard", "jinja2", "IPython"}
     assert "scipy.stats" not in modules
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "ending"),
+    [
+        (("small:plain", "small:ahead", "--fail-if", "step_time > 3%"), 10, "<failure "),
+        (("small:plain", "small:ahead", "--fail-if", "step_time > 90%"), 0, "<system-out>"),
+        (("small:plain", "small:ahead"), 0, "<system-out>"),
+        (("small:plain", "small:plain", "--fail-if", "step_time > 3%"), 9, "<skipped "),
+        (("small:plain", "nothing", "--fail-if", "step_time > 3%"), 6, "<error "),
+    ],
+)
+@pytest.mark.usefixtures("two_cells")
+def test_junit_is_written_however_it_ends_and_replaces_what_an_earlier_job_left(
+    command: Make, tmp_path: Path, asked: tuple[str, ...], code: int, ending: str
+) -> None:
+    path = tmp_path / "compare.xml"
+    path.write_text("old", encoding="utf-8")
+    assert command("compare", *asked, "--junit", str(path))[0] == code
+    assert ending in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("two_cells")
+def test_a_place_where_no_junit_can_lie_is_refused_before_anything_is_read(command: Make, tmp_path: Path) -> None:
+    told = ((tmp_path, "is a folder"), (tmp_path / "x.html", "is an XML file"), (tmp_path / "no/x.xml", "no folder"))
+    for place, said in told:
+        code, _, err = command("compare", "nothing", "no", "--junit", str(place))
+        assert code == 2
+        assert said in " ".join(err.replace("│", " ").split())

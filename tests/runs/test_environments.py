@@ -121,3 +121,64 @@ def test_another_commit_of_torch_is_unlike_where_its_version_does_not_tell() -> 
     assert find_both(before, after) == [("torch's commit", "a" * 12, "b" * 12, True)]
     assert [what for what, *_ in find_both(before, {**after, "torch": "2.12.0+cpu"})] == ["torch"]
     assert find_both({}, after) == [], "versions that did not look tell none"
+
+
+AZURE = "Linux-6.8.0-1021-azure-x86_64-with-glibc2.39"
+
+
+@pytest.mark.parametrize(
+    ("other", "is_alike"),
+    [
+        ("Linux-6.8.0-1027-azure-x86_64-with-glibc2.39", True),
+        ("Linux-6.8.12-azure-x86_64-with-glibc2.39", True),
+        ("Linux-6.11.0-1021-azure-x86_64-with-glibc2.39", False),
+        ("Linux-6.8.0-1021-realtime-x86_64-with-glibc2.39", False),
+        ("Linux-6.8.0-1021-azure-x86_64-with-glibc2.35", False),
+        ("Linux-6.8.0-1021-azure-aarch64-with-glibc2.39", False),
+        ("macOS-14.5-arm64-arm-64bit", False),
+    ],
+)
+def test_another_build_of_a_kernel_is_told_and_another_version_flavour_or_library_is_unlike(
+    other: str, *, is_alike: bool
+) -> None:
+    assert find_both({"system": AZURE}, {"system": other}) == [("system", AZURE, other, not is_alike)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Linux-5.14.0-427.13.el9_4.x86_64-x86_64-with-glibc2.34", "Linux-5.14.0-503.el9.x86_64-x86_64-with-glibc2.34"),
+        ("Linux-6.1.0-18-cloud-amd64-x86_64-with-glibc2.36", "Linux-6.1.0-25-cloud-amd64-x86_64-with-glibc2.36"),
+        ("Linux-6.1.75+-x86_64-with-glibc2.36", "Linux-6.1.85+-x86_64-with-glibc2.36"),
+    ],
+    ids=["red hat", "debian", "gke"],
+)
+def test_builds_of_a_kernel_are_told_apart_as_distributions_name_them(before: str, after: str) -> None:
+    assert find_both({"system": before}, {"system": after}) == [("system", before, after, False)]
+
+
+def test_memory_is_told_where_it_is_another_size_and_not_where_a_hypervisor_keeps_some() -> None:
+    size = ENVIRONMENT.memory_bytes
+    assert find_both({}, {"memory_bytes": size - size // 16}) == []
+    assert find_both({}, {"memory_bytes": 4 * size}) == [("memory", "16.0 GiB", "64.0 GiB", False)]
+
+
+MACHINE = {"host": "node2", "processor": "Xeon", "cores": 4, "system": "Linux-6.6", "devices": (A100,)}
+CLASS = {"runner_class": "perf-small"}
+
+
+def find_unlike_of(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    one, other = (ENVIRONMENT.model_copy(update=update) for update in (before, after))
+    return [change.what for change in find_unlike(find_environment_changes(one, other, settings=(PLAIN, PLAIN)))]
+
+
+def test_a_runner_class_stands_for_the_machine_and_for_no_software() -> None:
+    assert find_unlike_of({}, MACHINE) == ["processor", "cores", "devices", "system"]
+    assert find_unlike_of(CLASS, {**CLASS, **MACHINE}) == []
+    assert find_unlike_of(CLASS, {**CLASS, **MACHINE, "torch": "2.12.0", "python": "3.13.0"}) == ["python", "torch"]
+
+
+def test_two_runner_classes_are_unlike_and_one_that_a_side_alone_tells_decides_nothing() -> None:
+    assert find_unlike_of(CLASS, {"runner_class": "perf-large"}) == ["runner class"]
+    assert find_unlike_of(CLASS, {}) == []
+    assert find_unlike_of(CLASS, {"processor": "Xeon"}) == ["processor"]

@@ -70,3 +70,15 @@ def test_what_the_profiler_needs_of_memory_is_not_in_the_peaks_of_training(
     asked = scenario(parallel={"kind": "ddp", "replicas": 1}, correctness={"enabled": False})
     peak_bytes = launch(asked, fault="the profiler needs memory").rank(0).memory.rss_peak_bytes
     assert 1 << 20 < peak_bytes < 1 << 30
+
+
+@pytest.mark.parametrize(("given", "told"), [("perf-small ", "perf-small"), (" ", None), (None, None)])
+def test_a_rank_tells_the_runner_class_that_a_person_gave(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, told: str | None
+) -> None:
+    from dtbench.worker.machine.environment import read_environment
+
+    monkeypatch.delenv("DTBENCH_RUNNER_CLASS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("DTBENCH_RUNNER_CLASS", given)
+    assert read_environment(None).runner_class == told

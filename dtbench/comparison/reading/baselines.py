@@ -42,8 +42,14 @@ class BaselineRow:
     doubts: tuple[str, ...] = ()
 
 
-def save_baseline(name: str, named: str, *, results: Path) -> MeasuredSide:
+def save_baseline(name: str, named: str, *, results: Path, to: Path | None = None) -> MeasuredSide:
     """Save what a person names as a baseline; gives what was saved, under the names that it had.
+
+    Args:
+        name: by which it is told.
+        named: what is saved, as ``sides.py`` says.
+        results: folder of all runs and baselines.
+        to: the file that it becomes, which people commit or cache; None: one among the baselines of ``results``.
 
     Raises:
         ComparisonError: the name cannot be one, there is nothing to trust in it, or it has several cells.
@@ -54,7 +60,7 @@ def save_baseline(name: str, named: str, *, results: Path) -> MeasuredSide:
         raise ComparisonError(
             f"`{name}` cannot name a baseline: letters, digits, `_`, `-` and `.` can, a letter or digit first"
         )
-    if any(name in (run.name, run.parent.name) for run in find_runs(results)):
+    if to is None and any(name in (run.name, run.parent.name) for run in find_runs(results)):
         raise ComparisonError(
             f"`{name}` is the name of a scenario or run in {results}; choose another for the baseline"
         )
@@ -69,7 +75,7 @@ def save_baseline(name: str, named: str, *, results: Path) -> MeasuredSide:
         why = f": {'; '.join(side.notes)}" if side.notes else ""
         raise ComparisonError(f"`{named}` has no launch that is complete and can be trusted{why}")
     kept = side.model_copy(update={"labels": (name, f"{name} ({side.labels[-2] if len(side.labels) > 1 else named})")})
-    write_record(baseline_file(results, name), kept)
+    write_record(to or baseline_file(results, name), kept)
     return side
 
 

@@ -5,7 +5,7 @@
     quickstart                         latest run of a scenario, or its path, or a run's id
     quickstart:ddp                     one cell of it, or the path .../<run id>/cells/ddp
     'quickstart/2026112*:ddp'          launches of all runs that match, as one side
-    main                               a saved baseline
+    main  main.json                    a saved baseline, by its name or as a file
     traces/  rank0.json.gz             anyone's traces of one job: one launch
 """
 
@@ -28,7 +28,7 @@ from dtbench.scenario.mistakes import find_nearest
 from dtbench.scenario.sweeps.sweep import name_some
 from dtbench.store.find_run import find_run, is_run
 from dtbench.store.layout import baseline_file, can_name_runs
-from dtbench.store.read import find_baselines, read_baseline
+from dtbench.store.read import find_baselines, is_baseline_file, read_baseline, read_baseline_file
 from dtbench.store.records.baseline import MeasuredSide
 from dtbench.traces.job.foreign import analyze_traces, are_traces
 from dtbench.traces.job.trace_set import TraceSet
@@ -84,6 +84,8 @@ def is_saved(side: MeasuredSide) -> bool:
 
 def _read_one(named: str, results: Path) -> Sides:
     path = Path(named)
+    if is_baseline_file(path):
+        return {ONLY: read_baseline_file(path)}
     if is_run(path.parent.parent) and path.parent.name == "cells":
         return _read_cells(path.parent.parent, path.name)
     if not path.exists() and can_name_runs(named) and baseline_file(results, named).exists():

@@ -1,5 +1,6 @@
 """What a notebook gets of a comparison: its answer, and tables with the columns of ``docs/reference/tables.md``."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike, fspath
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from dtbench.base.columns import ANY, Column, Table, Unit
+from dtbench.base.errors import UndecidedError
 from dtbench.comparison.comparison import CollectiveChange, Comparison, KernelChange, MechanismChange, MetricChange
+from dtbench.comparison.gate import Bound, Gate, bound_step_time, check_subjects, judge, read_bound
 from dtbench.comparison.run import compare_paths
 from dtbench.report.notebook.loaded import RunReport
 from dtbench.report.page.comparison_page import basis_lines, comparisons_page, kernel_lines, remark_lines
@@ -242,6 +245,35 @@ class ComparisonReport:
     def kernels(self) -> pd.DataFrame:
         """What compute kernels took in traces of both sides: the table ``kernels``; no row: not told."""
         return KERNELS.tabulate(self.comparison)
+
+    def assert_kept(self, *bounds: str, pass_unestablished: bool = False) -> None:
+        """Raise unless every bound is kept, by the words of ``dtbench compare --fail-if``. ::
+
+            found.assert_kept("step_time > 5%", "mechanism changed")
+
+        Args:
+            bounds: each as ``--fail-if`` takes it.
+            pass_unestablished: let one pass that the launches neither exceed nor keep for sure.
+
+        Raises:
+            AssertionError: one is exceeded, and that is established.
+            UndecidedError: none is, but one is not established, or cannot be judged, as of fewer than four launches.
+            BoundError: one cannot be read, or is on nothing that there is.
+        """
+        self._hold([read_bound(one) for one in bounds], pass_unestablished=pass_unestablished)
+
+    def assert_no_slowdown(self, max_percent: float = 5.0, *, pass_unestablished: bool = False) -> None:
+        """Raise unless the step time is longer by no more than so many percent; raises as ``assert_kept``."""
+        self._hold([bound_step_time(max_percent)], pass_unestablished=pass_unestablished)
+
+    def _hold(self, bounds: Sequence[Bound], *, pass_unestablished: bool) -> None:
+        check_subjects(bounds, [self.comparison])
+        judgements = tuple(judge(bound, self.comparison) for bound in bounds)
+        gate = Gate(judgements, self.comparison.left_out, pass_unestablished)
+        if gate.exceeded:
+            raise AssertionError(spell_controls("\n".join((*gate.exceeded, *gate.undecided))))
+        if gate.undecided:
+            raise UndecidedError("\n".join(gate.undecided))
 
     def plot(self) -> "Figure":
         """Draw each metric's change with its interval."""

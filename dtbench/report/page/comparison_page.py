@@ -303,6 +303,8 @@ def _environment_table(comparison: Comparison) -> Iterator[Table]:
 def _say_difference(change: EnvironmentChange) -> tuple[str, str]:
     if change.is_declared:
         return "by the scenario", ""
+    if change.why and change.is_of_class:
+        return "within the runner class", change.why
     return ("NOT ALIKE", change.why) if change.why else ("does not matter", "")
 
 

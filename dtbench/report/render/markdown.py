@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Final
 
 from dtbench.base.units import count_things, format_bytes
@@ -25,6 +26,11 @@ from dtbench.runs.summary import CellSummary
 from dtbench.store.records.run import Environment
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]|#>~])")
+
+MOST_CHARACTERS: Final = 65_000
+"""Of a comment on GitHub, which takes 65,536 ("body is too long"), with room for a line of a person's own."""
+
+_FOR_LAST_LINE: Final = 400
 
 
 def page_markdown(page: Page) -> str:
@@ -53,6 +59,24 @@ def answer_markdown(page: Page) -> str:
         "\n".join(f"- {escape_markdown(line.words)}" for line in others),
     ]
     return "\n\n".join(block for block in blocks if block)
+
+
+def answer_markdown_within(page: Page, most: int = MOST_CHARACTERS) -> str:
+    """Return the same in at most so many characters: what has no room is left out, the last part first, and counted."""
+    whole = answer_markdown(page)
+    if len(whole) <= most:
+        return whole
+    bare = answer_markdown(replace(page, parts=()))
+    room = most - _FOR_LAST_LINE
+    ends = accumulate((len(part_markdown(part, is_short=True)) + 2 for part in page.parts), initial=len(bare))
+    shown = max(0, sum(end <= room for end in ends) - 1)
+    words = answer_markdown(replace(page, parts=page.parts[:shown]))
+    left_out = [count_things(len(page.parts) - shown, "part")] if shown < len(page.parts) else []
+    if len(words) > room:
+        words = words[:room].rpartition("\n")[0]
+        left_out.append("notes")
+    told = f"{' and '.join(left_out)} left out, as a comment takes no more"
+    return f"{words}\n\n> {told}; `--html FILE` and `--json` have everything"
 
 
 def part_markdown(part: Part, *, is_short: bool = False) -> str:
@@ -106,6 +130,7 @@ def environment_markdown(environment: Environment) -> str:
     cores = count_things(environment.cores, "core")
     rows = [
         ("host", environment.host),
+        *([("runner class", environment.runner_class)] if environment.runner_class else []),
         ("system", environment.system),
         ("processor", f"{environment.processor}, {cores}, {format_bytes(environment.memory_bytes)}"),
         ("python", environment.python),

@@ -328,6 +328,8 @@ class Environment(Record):
         torch_git: the commit that torch was built of; None: not told, as by versions that did not look.
         commit: of the user's code, the scenario's folder or where it was started; None: in no git repository, or by
             versions that did not look.
+        runner_class: a person's word for machines that stand for each other (``DTBENCH_RUNNER_CLASS``); None: none was
+            given, or by versions that did not look.
         cuda: version of CUDA that torch was built for; None: for another, or for none.
         hip: likewise of ROCm's HIP.
         nccl: version of NCCL, on ROCm of RCCL; None: there is none.
@@ -344,6 +346,7 @@ class Environment(Record):
     torch: str
     torch_git: str | None = None
     commit: Commit | None = None
+    runner_class: str | None = None
     cuda: str | None
     hip: str | None = None
     nccl: str | None

@@ -16,7 +16,7 @@ from dtbench.base.redaction import redact_value, redact_variables
 from dtbench.base.torch_versions import is_tested_torch, spell_tested_torch
 from dtbench.machine.processes import count_cores, die_with_parent, name_processor
 from dtbench.scenario.schema.scenario import VARIABLE_PREFIXES, Scenario
-from dtbench.store.layout import LAUNCHER_VARIABLE
+from dtbench.store.layout import LAUNCHER_VARIABLE, RUNNER_CLASS_VARIABLE
 from dtbench.store.records.rank import Receipt
 from dtbench.store.records.run import Environment
 from dtbench.worker.machine.accelerator import describe_devices
@@ -45,6 +45,7 @@ def read_environment(code_folder: str | None) -> Environment:
         torch=torch.__version__,
         torch_git=getattr(torch.version, "git_version", None),
         commit=read_commit(Path(code_folder or os.curdir)),
+        runner_class=os.environ.get(RUNNER_CLASS_VARIABLE, "").strip() or None,
         cuda=torch.version.cuda,
         hip=torch.version.hip,
         nccl=".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,
