@@ -1,6 +1,7 @@
 """Benchmark PyTorch's DTensor, FSDP and DDP: which communication is not hidden behind compute, who owns it, and why.
 
 ``dtbench.capture`` measures your own training loop (``start`` and ``stop`` one that calls back),
+``dtbench.monitor`` gives numbers while it trains,
 ``dtbench.TrainingModel`` is your own model in a scenario; ``dtbench.read_trace`` and ``dtbench.load_run`` give a
 notebook the numbers of anyone's traces and of a run, ``dtbench.load_runs``, ``load_collectives`` and ``load_owners``
 every step, collective and owner of many runs, ``dtbench.compare`` what two of them do differently and what it costs,
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from dtbench.live.monitor import Monitor
+    from dtbench.live.sinks import Report
     from dtbench.report.notebook.compared import Compared, ComparisonReport
     from dtbench.report.notebook.history import HistoryReport
     from dtbench.report.notebook.loaded import RunReport
@@ -36,6 +39,7 @@ __all__ = [
     "load_owners",
     "load_run",
     "load_runs",
+    "monitor",
     "named_gloo",
     "read_trace",
     "start",
@@ -140,6 +144,34 @@ def stop() -> None:
     from dtbench.worker.user_loop.loop import stop_capture
 
     stop_capture()
+
+
+def monitor(*sinks: "Callable[[Report], None]", every: int = 20) -> "AbstractContextManager[Monitor]":
+    """Watch a training loop while it trains, without a profiler: exposed time, by purpose, and who is late. ::
+
+        from dtbench.live.sinks import json_lines, print_line, tensorboard
+
+        with dtbench.monitor(print_line(), json_lines("live.jsonl")) as monitor:
+            for batch in loader:
+                with monitor.step():  # or monitor.step() after each step
+                    model(batch).sum().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+    On CPU (gloo). Every rank enters it, after ``init_process_group``; a single process without one works too. What is
+    trained is the same, bit for bit. The first step is in no number.
+
+    Args:
+        sinks: functions that rank 0 calls with each ``Report`` (``.numbers`` is a dict of floats), those of
+            ``dtbench.live.sinks`` or your own; left out: a line is printed.
+        every: so many steps are one report.
+
+    Raises:
+        CaptureError: this program cannot be watched as it is written.
+    """
+    from dtbench.live.monitor import watch_loop
+
+    return watch_loop(sinks, every)
 
 
 def named_gloo() -> str:

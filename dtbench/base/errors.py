@@ -116,7 +116,7 @@ class UndecidedError(DtbenchError):
 
 
 class CaptureError(DtbenchError):
-    """``dtbench.capture`` was used in a way that cannot be measured; raised in the person's own program."""
+    """``dtbench.capture`` or ``monitor`` was used where it cannot measure; raised in the person's own program."""
 
 
 class PredictionError(DtbenchError):

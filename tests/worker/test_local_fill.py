@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the worker room imports torch")
 
 from dtbench.worker.network.local_fill import Seat, fill_outputs
-from dtbench.worker.network.named_gloo import _METHODS
+from dtbench.worker.network.named_gloo import METHODS
 
 SEAT = Seat(place=1, size=3)
 ON_CUDA = [
@@ -150,7 +150,7 @@ def test_what_is_received_is_zeros(method: str) -> None:
     assert output.tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("method", sorted(_METHODS))
+@pytest.mark.parametrize("method", sorted(METHODS))
 def test_no_output_of_any_method_is_left_without_a_number(method: str) -> None:
     shapes: dict[str, tuple[Any, ...]] = {
         "allgather": ([[empty(1)] * 3], [own(1)]),

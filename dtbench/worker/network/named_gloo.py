@@ -27,7 +27,7 @@ BACKEND_NAME = "dtbench_gloo"
 
 # Backend methods under the names of torch 2.11 to 2.15, with the argument whose bytes nccl-tests calls the size.
 _OUTPUT, _INPUT = 0, 1
-_METHODS: dict[str, tuple[Operation, int]] = {
+METHODS: dict[str, tuple[Operation, int]] = {
     "allreduce": (Operation.ALL_REDUCE, _OUTPUT),
     "allreduce_coalesced": (Operation.ALL_REDUCE, _OUTPUT),
     "broadcast": (Operation.BROADCAST, _OUTPUT),
@@ -98,7 +98,7 @@ def make_group_class(recorder: Recorder, carrier: Carrier, base: type["Group"]) 
     watch = _Watch(recorder, carrier, weakref.WeakKeyDictionary())
     forwards = {
         method: _forward(method, operation, payload, watch)
-        for method, (operation, payload) in _METHODS.items()
+        for method, (operation, payload) in METHODS.items()
         if hasattr(dist.ProcessGroup, method)
     }
     _name_waits(recorder, watch.waits)
@@ -246,7 +246,7 @@ def _forward(method: str, operation: Operation, payload: int, watch: _Watch) -> 
             group._name,
             operation,
             times * sum(count_bytes(tensor) for tensor in tensors),
-            is_async=_is_async(args, kwargs),
+            is_async=is_async_call(args, kwargs),
             is_integer=bool(tensors) and not tensors[0].is_floating_point(),
         )
 
@@ -277,7 +277,7 @@ def _name_waits(recorder: Recorder, waits: "weakref.WeakKeyDictionary[Any, WaitL
     dist.Work.wait = keep_uncompiled(named_wait)
 
 
-def _is_async(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def is_async_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Read ``asyncOp`` from the options that torch passes last; a call without options (send, recv) is asynchronous."""
     options = kwargs.get("opts", args[-1] if args else None)
     return bool(getattr(options, "asyncOp", True))
