@@ -121,10 +121,11 @@ def make_results(runner: Runner) -> Path:
     return run
 
 
+@pytest.mark.quick("exceeded")
 @pytest.mark.parametrize(
     ("bounds", "unestablished", "code"),
     [
-        ("step_time > 5%", "false", 10),
+        pytest.param("step_time > 5%", "false", 10, id="exceeded"),
         ("step_time > 90%\n\n  \nmechanism changed\n", "false", 0),
         ("step_time > 20%", "false", 11),
         ("step_time > 20%", "true", 0),
@@ -177,6 +178,7 @@ def test_what_cannot_be_compared_is_said_in_the_summary(start: Start) -> None:
 
 
 @pytest.mark.ranks
+@pytest.mark.thorough
 def test_a_tiny_scenario_runs_step_by_step_and_a_single_launch_decides_nothing(start: Start) -> None:
     pytest.importorskip("torch", reason="ranks train with torch; install the extra `run`")
     runner = start(scenario="tiny.yaml")

@@ -69,6 +69,7 @@ def test_a_scenario_that_cannot_run_fails_a_test_with_the_words_of_the_command(t
 
 
 @pytest.mark.ranks
+@pytest.mark.thorough
 def test_a_scenario_beside_the_test_runs_and_its_run_stays_where_it_is_asked_for(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="ranks train with torch; install the extra `run`")
     sets = {"optimizer.lr": 3e-05, "measure.measured_steps": 5}

@@ -43,6 +43,7 @@ def test_a_job_without_srun_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @pytest.mark.ranks
+@pytest.mark.thorough
 def test_run_starts_its_ranks_on_every_node_of_its_job(tmp_path: Path) -> None:
     srun = tmp_path / "bin" / "srun"
     srun.parent.mkdir()

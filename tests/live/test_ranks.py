@@ -24,7 +24,7 @@ def run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.ranks
-@pytest.mark.quick("ddp-forward", "fsdp-backward")
+@pytest.mark.quick("fsdp-backward")
 @pytest.mark.parametrize(
     ("how", "where", "name", "told"),
     [
