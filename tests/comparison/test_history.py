@@ -10,7 +10,7 @@ from dtbench.comparison.comparison import Outcome
 from dtbench.comparison.gate import BoundError, Kept, read_bound, read_metric
 from dtbench.comparison.history.history import By, History, tell_history
 from dtbench.comparison.history.judge import judge_history
-from dtbench.comparison.history.readings import Readings
+from dtbench.comparison.history.readings import Readings, leave_out_unlike
 from tests.made_history import MS, PLANTED, draw_values, make_history, make_reading, make_readings
 
 
@@ -105,6 +105,14 @@ def test_runs_of_one_commit_build_or_day_are_one_point() -> None:
     ]
     days = tell(make_readings([1.0, 2.0]), By.DATE)
     assert [point.name for point in days.points] == ["2026-01-01", "2026-01-02"]
+
+
+def test_machines_of_one_runner_class_have_one_history_and_those_of_two_have_not() -> None:
+    machines = [{"runner_class": "small"}, {"runner_class": "small", "cores": 4}, {"runner_class": "large"}]
+    readings = Readings("small", "plain", [make_reading(at, 1.0, **machines[at]) for at in (2, 0, 1)], {})
+    leave_out_unlike(readings)
+    assert [one.run_id for one in readings.counted] == ["run000", "run001"]
+    assert readings.left_out == {"another machine: runner class large, now small; cores 2, now 4": ["run002"]}
 
 
 def test_software_that_changed_with_the_level_is_named() -> None:

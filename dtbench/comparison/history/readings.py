@@ -27,8 +27,8 @@ from dtbench.store.records.baseline import MeasuredLaunch, MeasuredSide
 from dtbench.store.records.run import Environment
 from dtbench.store.walk import walk_runs
 
-_OF_MACHINE: Final = ("processor", "cores", "devices")
-"""What makes machines unlike; see ``runs/environments.py``."""
+_OF_MACHINE: Final = ("runner class", "processor", "cores", "devices")
+"""What makes machines unlike, where no one runner class makes them alike; see ``runs/environments.py``."""
 
 _MOST_NAMED: Final = 3
 _UNREADABLE: Final = "they cannot be read"
@@ -111,7 +111,7 @@ def read_history(results: Path, wanted: Wanted, metric: tuple[str, str]) -> Read
         elif one is not None:
             readings.counted.append(one)
     readings.counted.sort(key=lambda one: (one.started_unix_ns, one.run_id))
-    _leave_out_unlike(readings)
+    leave_out_unlike(readings)
     return readings
 
 
@@ -214,7 +214,7 @@ def _find_environment(path: Path, side: MeasuredSide) -> Environment | None:
     return environment.model_copy(update={"commit": of_run.commit})
 
 
-def _leave_out_unlike(readings: Readings) -> None:
+def leave_out_unlike(readings: Readings) -> None:
     """Leave out what is not like the newest, and what is a copy of an older one."""
     if not readings.counted:
         return
@@ -237,7 +237,7 @@ def _say_unlike(one: Reading, newest: Reading) -> str:
         return _say("another scenario", [(change.field, change.baseline, change.candidate) for change in treatment])
     if one.environment is None and newest.environment is not None:
         return "it is not known on which machine they ran"
-    changes = [change for change in find_changes(one, newest) if change.what in _OF_MACHINE]
+    changes = [change for change in find_changes(one, newest) if change.what in _OF_MACHINE and not change.is_of_class]
     return _say("another machine", [(change.what, change.baseline, change.candidate) for change in changes])
 
 
