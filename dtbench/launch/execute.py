@@ -10,7 +10,7 @@ from dtbench.base.errors import PlanError, StoreError
 from dtbench.base.units import count_things
 from dtbench.launch.orders import find_references
 from dtbench.launch.prepare import write_left
-from dtbench.launch.resume import keep_finished, refuse_running
+from dtbench.launch.resume import await_silence, keep_finished
 from dtbench.launch.run import Engine, Observer, Run, keep_environment, run_all, write_run
 from dtbench.plan.rules.rule import count_nodes
 from dtbench.store.layout import RunFolder
@@ -30,7 +30,8 @@ def execute_run(path: Path, engine: Engine, *, nodes: int, observer: Observer) -
         observer: told what happens.
 
     Raises:
-        StoreError: the run was not prepared, or by another version; another process writes it, or ranks of it run.
+        StoreError: the run was not prepared, or by another version; another process writes it, or ranks of it run
+            (those that were killed a moment ago are waited for).
         PlanError: it was planned for another number of nodes.
         LaunchError: at least one cell failed; the message names each, and everything measured is kept.
         KeyboardInterrupt: the user stopped it; the run says so and keeps what is there.
@@ -39,7 +40,7 @@ def execute_run(path: Path, engine: Engine, *, nodes: int, observer: Observer) -
     with hold_run(folder), announce(folder.path):
         record = read_run(folder.path)
         cells = read_prepared(folder.path, record, nodes)
-        refuse_running(folder, record)
+        await_silence(folder, record, observer.on_neighbours)
         code = _read_code(folder, cells)
         finished = keep_finished(folder, cells)
 

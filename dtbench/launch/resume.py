@@ -6,7 +6,7 @@ hours lie between them. What differs in words, plan or versions would make them 
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
@@ -20,7 +20,7 @@ from dtbench.scenario.load import ScenarioFile
 from dtbench.scenario.mistakes import split_lines
 from dtbench.store.finish import finish_launch
 from dtbench.store.head import CellHead, read_head
-from dtbench.store.journal import RankState, read_journal
+from dtbench.store.journal import JournalView, RankState, read_journal
 from dtbench.store.layout import LaunchFolder, RunFolder
 from dtbench.store.read import read_launch, read_launch_environment, read_order, read_rank_records, read_run, read_steps
 from dtbench.store.records.run import CellRecord, LaunchRecord, RunRecord, RunStatus
@@ -195,6 +195,7 @@ def _without_torch(cell: CellRecord) -> CellRecord:
 
 _QUIET_NS: Final = 60 * NS_PER_S
 """A rank that gave no sign of life for so long, and did not end, is taken to be gone."""
+_LOOK_S: Final = 0.5
 
 
 def refuse_running(folder: RunFolder, run: RunRecord) -> None:
@@ -203,16 +204,50 @@ def refuse_running(folder: RunFolder, run: RunRecord) -> None:
     Raises:
         StoreError: says which rank of which launch gave a sign of life, and when.
     """
+    for launch, view in _find_alive(folder, run):
+        raise StoreError(
+            f"{_say_alive(launch, view)}; wait until its ranks have ended, or for {format_ns(_QUIET_NS)} if they were "
+            "killed"
+        )
+
+
+def await_silence(folder: RunFolder, run: RunRecord, say: Callable[[str], None]) -> None:
+    """Wait until ranks that were killed a moment ago are taken to be gone, as where a job is requeued at once.
+
+    Args:
+        folder: of a prepared run.
+        run: its record.
+        say: told of what it waits for.
+
+    Raises:
+        StoreError: a rank runs: it gave another sign of life meanwhile.
+    """
+    seen: dict[tuple[Path, int], int] = {}
+    while alive := [*_find_alive(folder, run)]:
+        if not seen:
+            say(f"{_say_alive(*alive[0])}: waiting until it has been silent for {format_ns(_QUIET_NS)}")
+        for launch, view in alive:
+            if seen.setdefault((launch.path, view.rank), view.beat_unix_ns) != view.beat_unix_ns:
+                raise StoreError(f"{_say_alive(launch, view)}, and goes on; wait until its ranks have ended")
+        time.sleep(_LOOK_S)
+
+
+def _find_alive(folder: RunFolder, run: RunRecord) -> Iterator[tuple[LaunchFolder, JournalView]]:
+    """Yield the ranks of a prepared run that may run, with their launches: they gave a sign of life not long ago."""
     launches = (folder.launch(cell.name, index) for cell in run.cells for index in cell.launches)
     for launch in launches if run.prepared else ():
         journals = [] if launch.launch.exists() else map(read_journal, map(launch.journal, launch.find_journals()))
         for view in journals:
-            quiet_ns = None if view is None or view.state is RankState.DONE else time.time_ns() - view.beat_unix_ns
-            if view is not None and quiet_ns is not None and quiet_ns < _QUIET_NS:
-                raise StoreError(
-                    f"{launch.path}: rank {view.rank} gave a sign of life {format_ns(max(0, quiet_ns))} ago; wait "
-                    f"until its ranks have ended, or for {format_ns(_QUIET_NS)} if they were killed"
-                )
+            if view is not None and view.state is not RankState.DONE and _quiet_ns(view) < _QUIET_NS:
+                yield launch, view
+
+
+def _quiet_ns(view: JournalView) -> int:
+    return time.time_ns() - view.beat_unix_ns
+
+
+def _say_alive(launch: LaunchFolder, view: JournalView) -> str:
+    return f"{launch.path}: rank {view.rank} gave a sign of life {format_ns(max(0, _quiet_ns(view)))} ago"
 
 
 def is_finished(launch: LaunchFolder) -> bool:

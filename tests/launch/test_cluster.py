@@ -17,6 +17,7 @@ from torch.distributed import HashStore, PrefixStore, TCPStore
 from dtbench import __version__
 from dtbench.base.errors import DtbenchError, LaunchError, NodesError, PlanError, StoreError
 from dtbench.base.vocabulary import Phase, Region
+from dtbench.launch import resume as resume_module
 from dtbench.launch.cells import plan_cells
 from dtbench.launch.cluster import agent as agent_module
 from dtbench.launch.cluster import head as head_module
@@ -422,11 +423,32 @@ def test_nodes_that_a_run_was_not_planned_for_are_refused_before_anything_starts
 
 
 def test_a_run_whose_ranks_somebody_else_has_started_is_left_alone(tmp_path: Path) -> None:
-    folder = prepare(tmp_path)
+    folder, said = prepare(tmp_path), list[str]()
     with JournalWriter(folder.launch(CELLS[0], 0).journal(1), rank=1, pid=1, capacity=1) as journal:
         journal.begin(time.time_ns())
-        with pytest.raises(StoreError, match=r"rank 1 gave a sign of life .* wait until its ranks have ended"):
-            execute_run(folder.path, ThisMachine(), nodes=2, observer=Observer())
+
+        def say(sentence: str) -> None:
+            said.append(sentence)
+            journal.touch(time.time_ns() + 10**9)
+
+        with pytest.raises(StoreError, match=r"rank 1 gave a sign of life .* and goes on; wait until its ranks have"):
+            execute_run(folder.path, ThisMachine(), nodes=2, observer=Observer(on_neighbours=say))
+        assert folder.launch(CELLS[0], 0).journal(1).exists()
+    assert len(said) == 1
+
+
+def test_ranks_that_were_killed_a_moment_ago_are_waited_for(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resume_module, "_QUIET_NS", 2 * 10**9)
+    folder, said = prepare(tmp_path), list[str]()
+    with JournalWriter(folder.launch(CELLS[0], 0).journal(1), rank=1, pid=1, capacity=1) as journal:
+        journal.begin(time.time_ns())
+    cluster.start(1, folder.path)
+    cluster.execute(folder, Observer(on_neighbours=said.append))
+    assert read_run(folder.path).status is RunStatus.COMPLETE
+    assert "rank 1 gave a sign of life" in said[0]
+    assert "waiting until it has been silent for 2" in said[0]
 
 
 def test_orders_that_are_left_are_there_again_with_where_code_and_references_lie(tmp_path: Path) -> None:

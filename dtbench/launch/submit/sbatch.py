@@ -5,7 +5,7 @@
     sbatch  ->  srun, one task a node: dtbench execute RUN
                     |  USR1, some time before the end of the allocation
                     v
-                TERM to every task: launches that ended well stay
+                TERM to every task, which end: launches that ended well stay
                     |  a launch has ended well since the script began?
                     +-- yes: scontrol requeue, and the same command runs the rest
                     +-- no: it ends, and says that the time is too short
@@ -32,7 +32,10 @@ run={run}
 ended_well() {{ grep -rlE --include=launch.json '"status": ?"complete"' "$run/cells" 2>/dev/null | wc -l; }}
 before=$(ended_well)
 stopped=
-stop() {{ stopped=$1; kill -TERM "$tasks" 2>/dev/null; }}
+stop() {{ # tasks end by themselves: a signal to srun would kill them
+    stopped=$1
+    scancel --signal=TERM "$SLURM_JOB_ID" || kill -TERM "$tasks"
+}}
 trap 'stop time' USR1
 trap 'stop asked' TERM
 

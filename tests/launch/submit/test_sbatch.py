@@ -62,8 +62,10 @@ def cluster(tmp_path: Path) -> Path:
     """A folder with stand-ins of Slurm's commands; each writes what it was told into ``log``."""
     commands = {
         "scontrol": 'echo "scontrol $*" >> "$LOG"',
+        "scancel": 'echo "scancel $*" >> "$LOG"; kill -TERM "$(cat "$LOG.srun")"',
         # launches that end, if any, end before the time is up; TERM ends the tasks as dtbench does: exit code 143
-        "srun": """trap 'echo stopped >> "$LOG"; exit 143' TERM
+        "srun": """echo $$ > "$LOG.srun"
+        trap 'echo stopped >> "$LOG"; exit 143' TERM
         for launch in $ENDS; do
             mkdir -p "$RUN/cells/ddp/$launch"; echo ' "status": "complete"' > "$RUN/cells/ddp/$launch/launch.json"
         done
@@ -118,5 +120,5 @@ def test_a_job_whose_time_is_up_is_requeued_if_a_launch_has_ended_well(
     said = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     assert ended.returncode == code, ended.stderr
     assert ("scontrol requeue 17" in said) is requeued
-    assert ("stopped" in said) is bool(told.get("SIGNAL"))
+    assert ("stopped" in said) is ("scancel --signal=TERM 17" in said) is bool(told.get("SIGNAL"))
     assert ("give it a longer --time" in ended.stderr) is (code == 143)
