@@ -84,6 +84,7 @@ def test_a_link_is_reported_to_be_as_fast_as_plain_gloo_finds_it(tmp_path: Path,
     assert speeds.alone < 0.9 * speeds.plain, "what each bucket is told by itself understates the link"
 
 
+@pytest.mark.thorough
 def test_a_killed_node_is_blamed_and_the_same_commands_run_the_rest(tmp_path: Path, nodes: Nodes) -> None:
     folder = prepare(SCENARIO, tmp_path, "repeat=2")
     (cell,) = (one.name for one in read_run(folder.path).cells)

@@ -93,5 +93,6 @@ def test_a_job_that_is_requeued_runs_the_rest(tmp_path: Path, slurm: Slurm, scen
     await_that(lambda: slurm.find_state(job) not in {"PENDING", "RUNNING", "COMPLETING"}, "ended", _LONGEST_S)
     assert slurm.find_state(job) == "COMPLETED", tell()
     assert read_run(folder.path).status is RunStatus.COMPLETE
+    assert "\x1b" not in tell(), "a job's log has no colours"
     assert read_launch(folder.launch(cell, 0)).started_unix_ns == kept.started_unix_ns, "what had ended well stays"
     assert [one.rank for one in read_rank_records(folder.launch(cell, 1))] == [0, 1]

@@ -22,6 +22,7 @@ torch = pytest.importorskip("torch", reason="torch is what is tested here; insta
 import dtbench
 from dtbench.base.errors import CaptureError, StoreError
 from dtbench.base.vocabulary import Axis, DeviceKind, Operation, Phase, Purpose, Region
+from dtbench.live.sinks import json_lines
 from dtbench.report.event_files.publish import publish
 from dtbench.report.event_files.server import has_event_files
 from dtbench.runs.reading.run_data import read_run_data
@@ -677,6 +678,14 @@ def run_stopped_early(training: Losses, results: Path) -> None:
                 dtbench.stop()
 
 
+def run_watched(training: Losses, results: Path) -> None:
+    with dtbench.monitor(json_lines(results / "live.jsonl"), every=8) as monitor:
+        for _ in range(4):
+            for batch in training.loader:
+                with monitor.step():
+                    training.train(batch)
+
+
 def run_with_trace_handler(training: Losses, results: Path) -> None:
     schedule = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=1)
     with torch.profiler.profile(schedule=schedule, on_trace_ready=dtbench.trace_handler(results)) as profiler:
@@ -687,7 +696,15 @@ def run_with_trace_handler(training: Losses, results: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "run", [run_with_steps, run_over_batches, run_between_start_and_stop, run_stopped_early, run_with_trace_handler]
+    "run",
+    [
+        run_with_steps,
+        run_over_batches,
+        run_between_start_and_stop,
+        run_stopped_early,
+        run_watched,
+        run_with_trace_handler,
+    ],
 )
 def test_what_is_measured_trains_bit_by_bit_as_what_is_not(tmp_path: Path, run: Callable[[Losses, Path], None]) -> None:
     plain = Losses()
@@ -701,7 +718,14 @@ def test_what_is_measured_trains_bit_by_bit_as_what_is_not(tmp_path: Path, run: 
 
 def test_every_public_entry_point_that_runs_beside_training_is_tested_to_change_nothing() -> None:
     """A new one belongs into the test above, or here, where it trains nothing."""
-    beside = {"capture", "start", "stop", "trace_handler", "named_gloo"}  # the last one: the test of two ranks
+    beside = {
+        "capture",
+        "monitor",
+        "start",
+        "stop",
+        "trace_handler",
+        "named_gloo",
+    }  # the last one: the test of two ranks
     after = {
         "TrainingModel",
         "compare",

@@ -36,9 +36,12 @@ def spawn_by_srun(nodes: Nodes, endpoint: str) -> Sequence["subprocess.Popen[byt
 
 
 def spell_srun(count: int) -> list[str]:
-    """Return the command by which one task starts on each of so many nodes, with all of its cores and GPUs."""
+    """Return the command by which one task starts on each of so many nodes, with all of its cores and GPUs.
+
+    Not ``--unbuffered``, which gives tasks a terminal: a job's log would have colours.
+    """
     each = [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
-    return ["srun", *each, "--cpu-bind=none", "--kill-on-bad-exit=0", "--overlap", "--unbuffered", "--input=none"]
+    return ["srun", *each, "--cpu-bind=none", "--kill-on-bad-exit=0", "--overlap", "--input=none"]
 
 
 def _describe(nodes: Nodes, endpoint: str) -> list[str]:

@@ -28,6 +28,7 @@ _SCRIPT: Final = r"""#!/bin/bash
 {directives}
 
 # One allocation is one run: its cells take turns in it. Submitted again or requeued, it runs what is missing.
+export PYTHONUNBUFFERED=1
 run={run}
 ended_well() {{ grep -rlE --include=launch.json '"status": ?"complete"' "$run/cells" 2>/dev/null | wc -l; }}
 before=$(ended_well)
