@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,7 +109,11 @@ def test_runs_of_one_commit_build_or_day_are_one_point() -> None:
 
 
 def test_machines_of_one_runner_class_have_one_history_and_those_of_two_have_not() -> None:
-    machines = [{"runner_class": "small"}, {"runner_class": "small", "cores": 4}, {"runner_class": "large"}]
+    machines: list[dict[str, Any]] = [
+        {"runner_class": "small"},
+        {"runner_class": "small", "cores": 4},
+        {"runner_class": "large"},
+    ]
     readings = Readings("small", "plain", [make_reading(at, 1.0, **machines[at]) for at in (2, 0, 1)], {})
     leave_out_unlike(readings)
     assert [one.run_id for one in readings.counted] == ["run000", "run001"]

@@ -153,7 +153,7 @@ def find_undecided(skew: GroupSkew, may_hand_on: Set[int]) -> Bools:
     Returns:
         Shape ``(m,)``.
     """
-    is_open = skew.is_known & skew.begins_everywhere & (skew.last_column == ABSENT)
+    is_open: Bools = skew.is_known & skew.begins_everywhere & (skew.last_column == ABSENT)
     if not is_open.any():
         return is_open
     is_open &= skew.is_waiting.any(axis=1) & ~_are_together(skew, may_hand_on)
