@@ -8,6 +8,7 @@ which stay beside it: it is a round of its own that is not counted.
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import sys
@@ -44,31 +45,35 @@ class Look:
     most_s: float
 
 
-def make_run(folder: Path, launches: int, number: int) -> None:
-    """Write the example under another name, of its first cell so many launches."""
-    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("*.png", "tb", "measurements.json"))
+def make_run(example: Path, folder: Path, launches: int, number: int) -> None:
+    """Write the example under another name, of its first cell so many launches; what is the same is linked."""
+    shutil.copytree(example, folder, copy_function=os.link)
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     record["run_id"], record["name"] = folder.name, folder.parent.name
-    if launches > 1:
-        record["cells"] = record["cells"][:1]
-        record["cells"][0]["launches"] = list(range(launches))
-    (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    record["cells"][0]["launches"] = list(range(launches))
+    _write_anew(folder / "run.json", json.dumps(record))
     for cell in record["cells"]:
         first = folder / "cells" / cell["name"] / "launch0"
         steps = pd.read_parquet(first / "steps.parquet")
         launch = json.loads((first / "launch.json").read_text(encoding="utf-8"))
-        for index in range(launches):
+        for index in cell["launches"]:
             own = first.with_name(f"launch{index}")
             if index:
-                shutil.copytree(first, own)
+                shutil.copytree(first, own, copy_function=os.link)
             launch["index"] = index
-            (own / "launch.json").write_text(json.dumps(launch), encoding="utf-8")
+            _write_anew(own / "launch.json", json.dumps(launch))
+            (own / "steps.parquet").unlink()
             moved_ns = 1 + number * LAUNCHES + index
             longer = 1 + 0.001 * ((number * 7 + index * 13) % 17)
             steps.assign(
                 start_ns=steps["start_ns"] + moved_ns,
                 duration_ns=(steps["duration_ns"] * longer).round().astype("int64"),
             ).to_parquet(own / "steps.parquet")
+
+
+def _write_anew(path: Path, text: str) -> None:
+    path.unlink()  # it is linked
+    path.write_text(text, encoding="utf-8")
 
 
 def list_looks(results: Path) -> list[Look]:
@@ -93,11 +98,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder)
+        results, example = Path(folder, "results"), Path(folder, "example")
+        shutil.copytree(EXAMPLE, example, ignore=shutil.ignore_patterns("*.png", "tb", "measurements.json"))
         for number in range(arguments.runs):
-            make_run(results / "many" / f"run{number}", 1, number)
+            make_run(example, results / "many" / f"run{number}", 1, number)
         for number in range(2):
-            make_run(results / "large" / f"run{number}", LAUNCHES, number)
+            make_run(example, results / "large" / f"run{number}", LAUNCHES, number)
         looks = list_looks(results)
         for look in looks:
             run_child(look.command)
