@@ -21,7 +21,7 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from dtbench.base.errors import CaptureError
-from dtbench.base.units import NS_PER_MS
+from dtbench.base.units import NS_PER_MS, count_things
 from dtbench.base.vocabulary import DeviceKind
 from dtbench.live.account import LiveStep, Window
 from dtbench.live.exchange import Exchange, find_group
@@ -241,6 +241,9 @@ class Monitor:
     def _make_report(self, rows: Rows, given: _Given) -> Report:
         late = find_late(rows, given.labels)
         numbers = summarize(rows)
+        if self._watch.groups.uncounted:  # what nobody counts is not known to be none
+            numbers["unseen"] = numbers["unseen"] or math.nan
+            numbers["hidden_fraction"] = math.nan
         numbers["slowest_rank"] = math.nan if late is None else float(late.rank)
         numbers["slowest_late_ms"] = math.nan if late is None else late.late_ns / NS_PER_MS
         return Report(given.step, numbers, late, tuple(self._say(numbers)))
@@ -248,8 +251,9 @@ class Monitor:
     def _say(self, numbers: dict[str, float]) -> Iterator[str]:
         yield from self._notes
         if uncounted := self._watch.groups.uncounted:
-            yield f"the backends of {uncounted} groups do not count what they issue: more may be waited for"
-        if numbers["unseen"]:
+            what = count_things(uncounted, "group")
+            yield f"{what} without a count of what the backend issues: more may be waited for"
+        if numbers["unseen"] > 0:
             yield f"{numbers['unseen']:.3g} collectives a step were not seen to be waited for"
         if self._exchange.is_given_up:
             yield "of this rank alone: the others do not answer"

@@ -68,7 +68,8 @@ def summarize(rows: Rows) -> dict[str, float]:
         ``step_ms``, ``between_ms``, ``exposed_ms`` (the thread stood still), one for each purpose in ``NAMES``,
         ``hidden_fraction`` (at most that much of the time with collectives in flight; NaN where their begin was not
         seen, or there were none), ``unseen`` (collectives a step that nobody was seen to wait for: where it is not 0,
-        ``exposed_ms`` is at least so much), ``monitor_us``, ``steps`` (of the window) and ``ranks``.
+        ``exposed_ms`` is at least so much; the monitor makes it NaN where a group does not count), ``monitor_us``,
+        ``steps`` (of the window) and ``ranks``.
     """
     steps = rows[:, Place.STEPS]
     means = (rows / steps[:, None]).mean(axis=0).tolist()  # over ranks, of a step's

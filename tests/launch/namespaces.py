@@ -18,10 +18,9 @@ from dtbench.launch.run import Observer
 from dtbench.launch.submit.shape import NodeShape
 from dtbench.scenario.load import load_scenario
 from dtbench.store.layout import RunFolder
+from tests.launch.two_ranks import LONGEST_S
 
 ADDRESSES: Final = ("10.99.71.1", "10.99.71.2")
-LONGEST_S: Final = 300
-"""A launch takes a few seconds; on a machine that others use, any time."""
 _PORT: Final = 29471
 
 

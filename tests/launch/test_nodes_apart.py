@@ -15,7 +15,6 @@ from dtbench.store.read import read_launch, read_rank_records, read_run, read_st
 from dtbench.store.records.run import RunStatus
 from tests.benchmarks.link_speed import compare_speeds
 from tests.launch.namespaces import (
-    LONGEST_S,
     Nodes,
     NoNamespacesError,
     connect_nodes,
@@ -23,19 +22,9 @@ from tests.launch.namespaces import (
     kill_with_ranks,
     prepare,
 )
+from tests.launch.two_ranks import LONGEST_S, SCENARIO
 
 pytestmark = pytest.mark.ranks
-
-SCENARIO = """\
-# Do two nodes train together?
-schema_version: 1
-device: cpu
-model: {kind: mlp, layers: 1, dim: 8, hidden_dim: 8}
-data: {global_batch: 2, sequence_length: 1}
-parallel: {kind: ddp, replicas: 2}
-correctness: {enabled: false}
-measure: {warmup: {min_steps: 8, max_steps: 8}, measured_steps: 4, profiled_steps: 1}
-"""
 
 
 @pytest.fixture(scope="module")

@@ -12,21 +12,9 @@ from dtbench.store.records.nodes import NodesRecord
 from dtbench.store.records.run import RunStatus
 from dtbench.store.walk import find_runs
 from tests.launch.slurm import NODES, Slurm, await_that, find_lack, start_slurm
+from tests.launch.two_ranks import LONGEST_S, SCENARIO
 
 pytestmark = pytest.mark.ranks
-
-SCENARIO = """\
-# Do two nodes of a job train together?
-schema_version: 1
-device: cpu
-model: {kind: mlp, layers: 1, dim: 8, hidden_dim: 8}
-data: {global_batch: 2, sequence_length: 1}
-parallel: {kind: ddp, replicas: 2}
-correctness: {enabled: false}
-measure: {warmup: {min_steps: 8, max_steps: 8}, measured_steps: 4, profiled_steps: 1}
-"""
-_LONGEST_S = 300
-"""A launch takes a few seconds; on a machine that others use, any time."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +41,7 @@ def find_run(results: Path) -> RunFolder:
 def test_run_in_a_job_of_two_nodes_starts_a_rank_on_each(tmp_path: Path, slurm: Slurm, scenario: Path) -> None:
     results = tmp_path / "results"
     dtbench = (sys.executable, "-m", "dtbench", "run", str(scenario), "--results", str(results))
-    ended = slurm.ask("salloc", "--nodes=2", *dtbench, timeout_s=_LONGEST_S)
+    ended = slurm.ask("salloc", "--nodes=2", *dtbench, timeout_s=LONGEST_S)
     assert ended.returncode == 0, ended.stderr
     folder = find_run(results)
     run = read_run(folder.path)
@@ -82,15 +70,15 @@ def test_a_job_that_is_requeued_runs_the_rest(tmp_path: Path, slurm: Slurm, scen
         assert slurm.find_state(job) not in {"FAILED", "COMPLETED", "CANCELLED", "TIMEOUT"}, tell()
         return folder.launch(cell, 0).launch.exists() and folder.launch(cell, 1).journal(1).exists()
 
-    await_that(is_in_second_launch, "the second launch", _LONGEST_S)
+    await_that(is_in_second_launch, "the second launch", LONGEST_S)
     kept = read_launch(folder.launch(cell, 0))
     assert kept.status is RunStatus.COMPLETE
     slurm.ask("scancel", "--batch", "--signal=USR1", job)  # as Slurm does some time before the end
-    await_that(lambda: slurm.find_state(job) in {"PENDING", "COMPLETED"}, "requeued", _LONGEST_S)
+    await_that(lambda: slurm.find_state(job) in {"PENDING", "COMPLETED"}, "requeued", LONGEST_S)
     assert slurm.find_state(job) == "PENDING", tell()
     assert read_run(folder.path).status is not RunStatus.COMPLETE
     slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now")  # a requeued job waits for two minutes
-    await_that(lambda: slurm.find_state(job) not in {"PENDING", "RUNNING", "COMPLETING"}, "ended", _LONGEST_S)
+    await_that(lambda: slurm.find_state(job) not in {"PENDING", "RUNNING", "COMPLETING"}, "ended", LONGEST_S)
     assert slurm.find_state(job) == "COMPLETED", tell()
     assert read_run(folder.path).status is RunStatus.COMPLETE
     assert "\x1b" not in tell(), "a job's log has no colours"

@@ -96,6 +96,19 @@ def test_without_sinks_a_line_is_printed(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out.startswith("dtbench: step 1: ")
 
 
+def test_where_a_group_does_not_count_nothing_is_said_to_have_been_seen_whole() -> None:
+    reports: list[Report] = []
+    with dtbench.monitor(reports.append, every=1) as monitor:
+        with monitor.step():
+            pass
+        monitor._watch.groups.uncounted = 1
+        with monitor.step():
+            pass
+    assert math.isnan(reports[-1].numbers["unseen"])
+    assert "at least 0 ms exposed" in str(reports[-1])
+    assert "1 group without a count of what the backend issues" in str(reports[-1])
+
+
 def test_only_the_last_steps_are_kept() -> None:
     with dtbench.monitor(lambda _: None) as monitor:
         for _ in range(300):

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -60,11 +60,8 @@ def narrow(folder: Path, most: int = MOST_FOLDERS) -> Iterator[Served]:
 
 def _count_event_folders(folder: Path, most: int) -> int:
     """Count the folders that hold event files, as far as there are no more than so many."""
-    found = count()
-    for _, _, names in os.walk(folder):
-        if any("tfevents" in name for name in names) and next(found) + 1 >= most:
-            break
-    return next(found)
+    holding = (at for at, _, names in os.walk(folder) if any("tfevents" in name for name in names))
+    return sum(1 for _ in islice(holding, most))
 
 
 def tensorboard_command(folder: Path, *, host: str, port: int) -> list[str]:
